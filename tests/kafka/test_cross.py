@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from google_crc32c import value as crc32c
 
 import nexo
@@ -91,6 +91,33 @@ def test_records_producers_and_offsets_survive_a_crash(server: nexo.testing.Serv
     (found,) = consumer.committed([TopicPartition("orders", 0)], timeout=20)
     consumer.close()
     assert (found.offset, found.metadata) == (1, "noted")
+
+
+def test_a_transaction_that_a_crash_cut_in_two_is_not_committed_in_part(
+    server: nexo.testing.Server,
+) -> None:
+    bootstrap = server.url.removeprefix("nexo://")
+    with nexo.connect(server.url) as client:
+        client.stream("orders").create(partitions=2)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "tx", **QUIET})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce("orders", b"lost", partition=0)
+    assert producer.flush(20) == 0
+    server.crash()
+    server.start()
+    producer.produce("orders", b"alone", partition=1)
+    with pytest.raises(KafkaException) as caught:
+        producer.commit_transaction(30)
+    assert caught.value.args[0].txn_requires_abort()
+    producer.abort_transaction(30)
+    producer.begin_transaction()
+    for partition in (0, 1):
+        producer.produce("orders", b"whole", partition=partition)
+    producer.commit_transaction(30)
+    with nexo.connect(server.url) as client:
+        found = [client.stream("orders").read(partition, offset=0) for partition in (0, 1)]
+    assert [[record.value for record in part] for part in found] == [[b"whole"], [b"whole"]]
 
 
 def test_a_batch_that_cannot_be_read_stops_no_native_reader(server: nexo.testing.Server) -> None:

@@ -168,10 +168,6 @@ class StreamEngine(BrokerState):
         self._journal.append(record)
         return session
 
-    def producer_named(self, name: str) -> ProducerSession | None:
-        """The latest session of a name."""
-        return self._producers.named(name)
-
     def publish(
         self,
         stream: OpenStream,

@@ -62,11 +62,6 @@ class ProducerNames:
         producer, epoch, _ = self._by_name.get(name, (self.next_id, -1, 0))
         return ProducerSession(producer, epoch + 1)
 
-    def named(self, name: str) -> ProducerSession | None:
-        """The latest session of a name; None if it has none, or was dropped."""
-        found = self._by_name.get(name)
-        return None if found is None else ProducerSession(*found[:2])
-
     def started(self, name: str, session: ProducerSession, now_ms: int) -> None:
         """Record that a producer started, now or before a restart."""
         self.next_id = max(self.next_id, session.producer + 1)

@@ -1,7 +1,9 @@
 """Which transactional ids there are, and which transaction each has open.
 
 That is lost with the process, as is an open transaction: what was not committed is rolled back.
-Ids and epochs of producers are durable.
+A producer that goes on after that might be in the middle of a transaction, whose rest must not be
+committed alone. So it is refused until it has asked for its id again, which clients do by
+themselves once the transaction is aborted. Ids and epochs of producers are durable.
 """
 
 from __future__ import annotations
@@ -13,12 +15,10 @@ from nexo.brokers.stream.producers import ProducerSession
 from nexo.dialects.kafka.codec import Message
 from nexo.dialects.kafka.errors import Error
 from nexo.names import name_of
-from nexo.services.stream import StreamService
-from nexo.services.stream.transact import MAX_TIMEOUT_MS
 
 _OWNER = "kafka"
 _ENDED_KEPT = 10_000
-"""Ids without an open transaction that are remembered; the others are looked up again."""
+"""Ids without an open transaction that are remembered; the others have to begin again."""
 
 
 class TransactionRefused(Exception):
@@ -55,15 +55,11 @@ class KafkaTransactions:
     def __init__(self) -> None:
         self._known: dict[str, Transactional] = {}
 
-    def get(self, streams: StreamService, asked: Message) -> Transactional:
+    def get(self, asked: Message) -> Transactional:
         """The producer that a request names, unless a later one has taken its place."""
-        name: str = asked["transactional_id"] or ""
-        found = self._known.get(name)
+        found = self._known.get(asked["transactional_id"] or "")
         if found is None:
-            session = streams.publishing.producer_named(producer_name(name))
-            if session is None:
-                raise TransactionRefused(Error.INVALID_PRODUCER_ID_MAPPING)
-            found = self.start(name, session, MAX_TIMEOUT_MS)
+            raise TransactionRefused(Error.INVALID_PRODUCER_ID_MAPPING)
         if asked["producer_id"] != found.producer:
             raise TransactionRefused(Error.INVALID_PRODUCER_ID_MAPPING)
         if asked["epoch"] != found.epoch:

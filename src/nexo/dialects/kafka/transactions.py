@@ -88,7 +88,7 @@ def _producer(request: Request) -> Transactional:
     """The producer of a request."""
     shared = request.session.shared
     try:
-        return shared.transactions.get(shared.streams, request.body)
+        return shared.transactions.get(request.body)
     except TransactionRefused as refused:
         if refused.error is Error.PRODUCER_FENCED and request.version < _KNOWS_FENCED:
             raise TransactionRefused(Error.INVALID_PRODUCER_EPOCH) from None
@@ -221,11 +221,9 @@ def _end(request: Request, found: Transactional, wants_commit: bool) -> None:
 
 def transaction_of(request: Request, producer_id: int, epoch: int) -> Transactional:
     """The open transaction that a batch belongs to."""
-    shared = request.session.shared
     asked = {"producer_id": producer_id, "epoch": epoch}
-    found = shared.transactions.get(
-        shared.streams, asked | {"transactional_id": request["transactional_id"]}
-    )
+    asked |= {"transactional_id": request["transactional_id"]}
+    found = request.session.shared.transactions.get(asked)
     if found.number is None or found.ending:
         raise TransactionRefused(Error.INVALID_TXN_STATE)
     return found

@@ -99,10 +99,6 @@ class Publishing:
         producer = core.engine.start_producer(name, core.now_ms)
         core.when_safe(core.runtime.unique, lambda error: done(error or producer))
 
-    def producer_named(self, name: str) -> ProducerSession | None:
-        """Who has a name, if it was started and is not forgotten."""
-        return self._core.engine.producer_named(name)
-
     # -- for the other use cases ---------------------------------------------------------
 
     def target(self, connection: Connection, name: str, partitions: int = 0) -> OpenStream:
