@@ -64,6 +64,8 @@ SUITES = {
     "connections, descriptors, names": ["tests/integration/test_limits.py"],
     "a subscriber that never reads": ["tests/integration/test_pubsub_crash.py"],
     "Spark killed, two pipelines": ["tests/spark/test_exactly_once.py"],
+    "Kafka clients, rebalances": ["tests/crash/test_kafka_storm.py"],
+    "Debezium to Iceberg": ["tests/spark/test_debezium.py"],
 }  # fmt: skip
 """The long forms of tests; their runs are the tests passed."""
 
