@@ -13,6 +13,7 @@ from nexo.access import secrets
 from nexo.access.attempts import Attempts
 from nexo.access.login import Identity, Logins, wrong
 from nexo.access.login_reports import LoginReports
+from nexo.access.scram import Exchange
 from nexo.errors import LockedOut, NexoError, Overloaded, Unauthenticated
 from nexo.model import Clock
 from nexo.protocol.hello import Hello
@@ -100,6 +101,27 @@ class Door:
             done(error)
         else:
             done(None)
+
+    def scram_begin(
+        self, caller: AccessCaller, mechanism: str, first: bytes
+    ) -> tuple[Exchange, bytes]:
+        """Take a client's first SCRAM message; returns the exchange and the answer."""
+        exchange = Exchange(mechanism, first)
+        if caller.identity is not None:
+            raise Unauthenticated("this connection is logged in; open another one")
+        locked = self._attempts.locked(caller.address, exchange.user, self._clock.now_ms())
+        if locked is not None:
+            raise locked
+        return exchange, self._logins.scram_challenge(exchange, mechanism)
+
+    def scram_end(self, caller: AccessCaller, exchange: Exchange, final: bytes) -> bytes:
+        """Identify the caller by its last SCRAM message; returns the answer."""
+        try:
+            caller.identity, answer = self._logins.scram_verified(exchange, final)
+        except Unauthenticated as error:
+            asked = Hello(user=exchange.user, password="")
+            raise self._count(caller, asked) or error from None
+        return answer
 
     def _identify(self, caller: AccessCaller, asked: Hello) -> Identity | None:
         """The identity, or None if a password must be checked first."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from nexo.access.door import AccessCaller, Done, Door
 from nexo.access.internal import read_token
 from nexo.access.login import Logins
+from nexo.access.scram import Exchange
 from nexo.model import Clock
 from nexo.protocol.hello import Hello
 
@@ -49,6 +50,16 @@ class Guard:
     def login(self, caller: AccessCaller, asked: Hello, done: Done) -> None:
         """Identify the caller; ``done`` gets the error or None, now or later."""
         self._door.login(caller, asked, done)
+
+    def scram_begin(
+        self, caller: AccessCaller, mechanism: str, first: bytes
+    ) -> tuple[Exchange, bytes]:
+        """Take a client's first SCRAM message; returns the exchange and the answer."""
+        return self._door.scram_begin(caller, mechanism, first)
+
+    def scram_end(self, caller: AccessCaller, exchange: Exchange, final: bytes) -> bytes:
+        """Identify the caller by its last SCRAM message; returns the answer."""
+        return self._door.scram_end(caller, exchange, final)
 
     def login_linked(self, caller: AccessCaller, asked: Hello, done: Done) -> None:
         """Like `login`, for a client that another process of ours has logged in."""

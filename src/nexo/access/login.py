@@ -11,6 +11,7 @@ from pathlib import Path
 from nexo import limits
 from nexo.access import secrets
 from nexo.access.grants import Action, Extent, Grant
+from nexo.access.scram import Exchange
 from nexo.access.users import User, UsersFile
 from nexo.errors import ConfigError, Unauthenticated
 from nexo.model import Broker
@@ -109,6 +110,19 @@ class Logins:
             raise wrong()
         self._verified.add(self._proof(name, stored, password))
         return self._identity(user, stored)
+
+    def scram_challenge(self, exchange: Exchange, mechanism: str) -> bytes:
+        """The answer to a client's first SCRAM message, whether there is such a user or not."""
+        user = self._users.get(exchange.user)
+        return exchange.challenge(user.scram.get(mechanism) if user else None, self._key)
+
+    def scram_verified(self, exchange: Exchange, final: bytes) -> tuple[Identity, bytes]:
+        """The user and the last answer, or `Unauthenticated`."""
+        answer = exchange.verify(final)
+        user = self._users.get(exchange.user)
+        if user is None or user.password is None:
+            raise wrong()
+        return self._identity(user, user.password), answer
 
     def linked(self, name: str | None) -> Identity:
         """A user that another process of ours has verified; None is that process itself."""

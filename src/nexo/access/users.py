@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from nexo.access import secrets
+from nexo.access import scram, secrets
 from nexo.access.grants import Action, Extent, Grant, parse_grant
 from nexo.errors import AlreadyExists, ConfigError, InvalidInput, NexoError, NotFound
 from nexo.model import Broker, check_name
@@ -30,6 +30,8 @@ class User:
     tokens: dict[str, str] = field(default_factory=dict)
     """Label to hash."""
     grants: tuple[Grant, ...] = ()
+    scram: dict[str, str] = field(default_factory=dict)
+    """Of the same password: mechanism to keys; see `nexo.access.scram`."""
 
     def allows(self, broker: Broker, action: Action, extent: Extent, name: str) -> bool:
         """Whether any grant covers the request."""
@@ -52,17 +54,20 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     password: str | None = None
     tokens: dict[str, str] = {}
     grants: list[str] = []
+    scram: dict[str, str] = {}
 
 
 def _row(user: User) -> _Row:
-    return _Row(user.name, user.password, user.tokens, [str(grant) for grant in user.grants])
+    grants = [str(grant) for grant in user.grants]
+    return _Row(user.name, user.password, user.tokens, grants, user.scram)
 
 
 def _user(row: _Row) -> User:
     if row.password is not None:
         secrets.check_stored(row.password)
+    scram.check_stored(row.scram)
     grants = tuple(parse_grant(text) for text in row.grants)
-    return User(check_name(row.name, "user"), row.password, row.tokens, grants)
+    return User(check_name(row.name, "user"), row.password, row.tokens, grants, row.scram)
 
 
 def parse_users(raw: bytes) -> dict[str, User]:
@@ -97,10 +102,11 @@ class UsersFile:
     def add(self, name: str, password: str | None, grants: Iterable[Grant]) -> None:
         """Create a user."""
         hashed = secrets.hash_password(password) if password else None
+        keys = scram.make_keys(password) if password else {}
         with self._changing() as users:
             if check_name(name, "user") in users:
                 raise AlreadyExists(f"user {name!r} exists; change it with passwd, grant or token")
-            users[name] = User(name, hashed, {}, tuple(grants))
+            users[name] = User(name, hashed, {}, tuple(grants), keys)
 
     def remove(self, name: str) -> None:
         """Delete a user."""
@@ -109,9 +115,9 @@ class UsersFile:
 
     def set_password(self, name: str, password: str) -> None:
         """Replace the password."""
-        hashed = secrets.hash_password(password)
+        hashed, keys = secrets.hash_password(password), scram.make_keys(password)
         with self._changing() as users:
-            users[name] = replace(self._get(users, name), password=hashed)
+            users[name] = replace(self._get(users, name), password=hashed, scram=keys)
 
     def set_grants(self, name: str, grants: Iterable[Grant]) -> None:
         """Replace the permissions."""
