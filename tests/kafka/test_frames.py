@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 import nexo
 from nexo import limits
 from nexo.dialects.dialect import Claim
-from nexo.dialects.kafka.apis import APIS, Key
-from nexo.dialects.kafka.codec import Field, Input, Message, Schema
+from nexo.dialects.kafka.apis import APIS, UNKNOWN, Key
+from nexo.dialects.kafka.codec import Field, Message, Schema
 from nexo.dialects.kafka.dialect import KafkaDialect
+from nexo.dialects.kafka.wire import Input
 from nexo.errors import ProtocolError
 from nexo.model import Broker
 
@@ -60,6 +61,43 @@ def test_an_unknown_version_of_api_versions_is_answered_in_the_oldest(bootstrap:
     assert count == len(APIS)
 
 
+@pytest.mark.parametrize("key", [*APIS, 4, 61, 91])
+def test_what_is_not_served_is_answered_with_an_error(bootstrap: str, key: int) -> None:
+    """UNSUPPORTED_VERSION, wherever the answer has room for one; the connection goes on."""
+    host, port = bootstrap.split(":")
+    api = APIS.get(key, UNKNOWN)
+    versions = {api.low - 1, api.high + 1} - {-1} if key in APIS else {0}
+    with socket.create_connection((host, int(port)), timeout=20) as sock, sock.makefile("rb") as of:
+        for version in sorted(versions - ({0, 1, 2} if key == Key.API_VERSIONS else set())):
+            sock.sendall(request(key, version, b"\x00" * 9, version))
+            frame = memoryview(of.read(int.from_bytes(of.read(4), "big")))
+            assert int.from_bytes(frame[:4], "big") == version
+            nearest = min(max(version, api.low), api.high)
+            tagged = api.is_flexible(version) and key != Key.API_VERSIONS
+            if key == Key.API_VERSIONS:
+                nearest = 0
+            found = api.response.read(Input(frame[5 if tagged else 4 :]), nearest)
+            assert 35 in errors(found)
+        sock.sendall(request(18, 0, b"", 99))
+        assert int.from_bytes(of.read(8)[4:], "big") == 99
+
+
+def errors(found: object) -> set[int]:
+    """All errors in a response."""
+    if isinstance(found, dict):
+        mine = {found["error"]} if "error" in found else set()
+        return mine.union(*(errors(value) for value in found.values()))
+    if isinstance(found, list):
+        return set().union(*map(errors, found))
+    return set()
+
+
+def test_fetch_sessions_are_not_given_out_and_not_known(bootstrap: str) -> None:
+    body = struct.pack(">iiiibiii", -1, 0, 1, 1_000, 0, 5, 1, 0) + struct.pack(">i", 0)
+    found = answer(bootstrap, request(1, 7, body))
+    assert struct.unpack(">ih", found[8:14]) == (0, 70)
+
+
 @pytest.mark.parametrize(
     "sent",
     [
@@ -68,7 +106,6 @@ def test_an_unknown_version_of_api_versions_is_answered_in_the_oldest(bootstrap:
         request(3, 0, struct.pack(">ih", 1, 500)),  # a text that is cut short
         request(3, 0, struct.pack(">ih", 1, 2) + b"\xff\xff"),
         request(3, 9, b"\x00\xff\xff\xff\xff\xff\xff"),  # a number without an end
-        request(0, 2, b""),  # a version that is not served
         struct.pack(">ihhi", 15_000_000, 3, 0, 1),
         struct.pack(">ihhi", 9, 3, 0, 1) + b"\x00",
     ],
@@ -135,6 +172,7 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "i64": st.integers(-(2**63), 2**63 - 1),
     "str": st.none() | st.text(max_size=20),
     "bytes": st.none() | st.binary(max_size=20),
+    "uuid": st.uuids(),
 }
 
 
@@ -145,7 +183,9 @@ def messages(schema: Schema, version: int) -> st.SearchStrategy[Message]:
 
     def one(field: Field) -> st.SearchStrategy[Any]:
         inner: st.SearchStrategy[Any] = of(field.fields) if field.fields else _VALUES[field.kind]
-        return st.none() | st.lists(inner, max_size=3) if field.is_array else inner
+        if field.is_array:
+            return st.none() | st.lists(inner, max_size=3)
+        return st.none() | inner if field.is_nullable else inner
 
     return of(schema.fields)
 

@@ -1,4 +1,4 @@
-"""SASL PLAIN with our users, permissions with Kafka's errors, a port of its own (SPEC L2, L4)."""
+"""SASL with our users, permissions with Kafka's errors, a port of its own (SPEC L2, L4)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 import nexo
@@ -17,8 +18,9 @@ from nexo.access.users import UsersFile
 from nexo.ports import free_port
 from tests.kafka.ledger import shows
 from tests.kafka.test_frames import answer, request
+from tests.timing import wait_until
 
-pytestmark = shows("confluent-kafka", "SASL PLAIN, tokens, permissions")
+pytestmark = shows("confluent-kafka", "SASL PLAIN, SCRAM, tokens, permissions")
 PASSWORD = "correct-horse"
 
 
@@ -27,16 +29,22 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Use
     folder: Path = tmp_path_factory.mktemp("kafka")
     users = UsersFile(folder / "users.json")
     users.add("root", PASSWORD, [parse_grant("*:*:*")])
+    users.add("eve", PASSWORD, [])
     users.add("ana", PASSWORD, [parse_grant("stream:*:mine*")])
     with nexo.testing.server(data_dir=folder / "nexo", auth=True, users_file=users.path) as url:
         yield url.removeprefix("nexo://"), users
 
 
-def options(bootstrap: str, user: str, password: str = PASSWORD) -> dict[str, Any]:
+SCRAM = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+def options(
+    bootstrap: str, user: str, password: str = PASSWORD, mechanism: str = "PLAIN"
+) -> dict[str, Any]:
     return {
         "bootstrap.servers": bootstrap,
         "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
+        "sasl.mechanism": mechanism,
         "sasl.username": user,
         "sasl.password": password,
         "log_level": 0,
@@ -65,14 +73,39 @@ def test_users_log_in_and_write_where_they_may(guarded: tuple[str, UsersFile]) -
     assert sent("theirs", options(bootstrap, "ana")) == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_a_wrong_password_is_refused(guarded: tuple[str, UsersFile]) -> None:
+@pytest.mark.parametrize("mechanism", SCRAM)
+def test_scram_proves_a_password(guarded: tuple[str, UsersFile], mechanism: str) -> None:
+    given = options(guarded[0], "ana", mechanism=mechanism)
+    assert sent("mine-a", given) == 0
+    assert sent("theirs", given) == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+@shows("aiokafka", "SASL SCRAM")
+async def test_scram_with_another_client(guarded: tuple[str, UsersFile]) -> None:
+    """It checks what the server proves in turn, too."""
+    producer = AIOKafkaProducer(
+        bootstrap_servers=guarded[0],
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism=SCRAM[1],
+        sasl_plain_username="ana",
+        sasl_plain_password=PASSWORD,
+    )
+    async with producer:
+        await producer.send_and_wait("mine-b", b"v")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "user"), [("PLAIN", "eve"), (SCRAM[0], "eve"), (SCRAM[1], "nobody")]
+)
+def test_a_wrong_password_is_refused(
+    guarded: tuple[str, UsersFile], mechanism: str, user: str
+) -> None:
     problems: list[int] = []
-    given = options(guarded[0], "ana", "wrong")
-    producer = Producer({**given, "error_cb": lambda error: problems.append(error.code())})
-    with pytest.raises(KafkaException):
-        producer.list_topics(timeout=2)
-    producer.poll(0)
-    assert KafkaError._AUTHENTICATION in problems
+    given = options(guarded[0], user, "wrong", mechanism)
+    once = {"reconnect.backoff.ms": 10_000}
+    producer = Producer({**given, **once, "error_cb": lambda error: problems.append(error.code())})
+    wait_until(lambda: producer.poll(0) > 0 or bool(problems))
+    assert problems[0] == KafkaError._AUTHENTICATION
 
 
 def test_topics_and_groups_are_shown_to_those_who_may_see_them(

@@ -78,6 +78,7 @@ def test_outputs_and_offsets_become_visible_together(
         client.stream(topic).create()
     options = {"bootstrap.servers": bootstrap, "group.id": topic, **QUIET}
     consumer = Consumer({**options, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    careless = Consumer({**options, "isolation.level": "read_uncommitted"})
     consumer.subscribe([f"{topic}-in"])
     found = consumer.consume(3, timeout=20)
     assert len(found) == 3
@@ -85,11 +86,14 @@ def test_outputs_and_offsets_become_visible_together(
         send(producer, topic, *[(message.value() or b"") + b"!" for message in found])
         at = consumer.position(consumer.assignment())
         producer.send_offsets_to_transaction(at, consumer.consumer_group_metadata(), 20)
-        stored = consumer.committed(consumer.assignment(), timeout=20)[0].offset
+        stored = careless.committed(consumer.assignment(), timeout=20)[0].offset
         assert stored == -1001
+        with pytest.raises(KafkaException):  # who reads what is committed waits for the decision
+            consumer.committed(consumer.assignment(), timeout=0.3)
         (producer.commit_transaction if commits else producer.abort_transaction)(20)
     assert consumer.committed(consumer.assignment(), timeout=20)[0].offset == 3
     consumer.close()
+    careless.close()
     with nexo.connect(url) as client:
         values = [record.value for record in client.stream(topic).read(0, offset=0)]
     assert values == [b"1!", b"2!", b"3!"]

@@ -43,6 +43,7 @@ class Offsets(msgspec.Struct, frozen=True):
     generation: int
     commits: list[OffsetCommit]
     rewind: bool = False
+    checked: bool = False
 
 
 class OpenTransaction:
@@ -169,6 +170,16 @@ class Transactions:
         """Those that wrote to a stream and can still be rolled back."""
         undecided = [tx for tx in self._open.values() if not tx.decided]
         return [tx for tx in undecided if any(number == stream for number, _ in tx.touched)]
+
+    def pending(self, group: str) -> set[tuple[str, int]]:
+        """The partitions whose offsets an open transaction will commit for an ordered group."""
+        return {
+            (commit.topic, commit.partition)
+            for transaction in self._open.values()
+            for offsets in transaction.offsets
+            if offsets.group == group
+            for commit in offsets.commits
+        }
 
     def overdue(self, now_ms: int) -> list[OpenTransaction]:
         """Transactions past their deadline."""

@@ -13,6 +13,7 @@ _NEVER = 999
 class Key(enum.IntEnum):
     """The number that a request begins with."""
 
+    UNKNOWN = -1
     PRODUCE = 0
     FETCH = 1
     LIST_OFFSETS = 2
@@ -43,7 +44,10 @@ class Key(enum.IntEnum):
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     INCREMENTAL_ALTER_CONFIGS = 44
+    OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,7 @@ _BROKER = "node_id:i32 host:str port:i32"
 _STORED = "partition:i32 offset:i64 leader_epoch:i32@5+=-1 metadata:str error:i16"
 _MEMBER_ERRORS = "throttle:i32 topics:[ name:str partitions:[ partition:i32 error:i16 ] ]"
 _ALTERED = "throttle:i32 responses:[ error:i16 message:str=null type:i8 name:str ]"
+_ASSIGNED = "topics:[ id:uuid name:str partitions:[]i32 ]"
 _TXN = "transactional_id:str producer_id:i64 epoch:i16"
 
 _ALL = (
@@ -89,35 +94,39 @@ _ALL = (
         session_id:i32@7+ session_epoch:i32@7+=-1 topics:[ name:str partitions:[ partition:i32
         leader_epoch:i32@9+=-1 offset:i64 last_epoch:i32@12+ log_start:i64@5+ max_bytes:i32 ] ]
         forgotten:[ name:str partitions:[]i32 ]@7+ rack:str@11+""",
-        "",  # by hand: `fetching`
+        # written by hand in `fetching`
+        """throttle:i32 error:i16@7+ session_id:i32@7+ topics:[ name:str partitions:[ partition:i32
+        error:i16 high:i64=-1 stable:i64=-1 log_start:i64@5+=-1
+        aborted:[ producer_id:i64 first_offset:i64 ] replica:i32@11+=-1 records:bytes=null ] ]""",
     ),
     Api(
-        Key.LIST_OFFSETS, 1, 7, 6,
+        Key.LIST_OFFSETS, 1, 9, 6,
         """replica_id:i32 isolation:i8@2+ topics:[ name:str partitions:[ partition:i32
         leader_epoch:i32@4+ timestamp:i64 ] ]""",
         """throttle:i32@2+ topics:[ name:str partitions:[ partition:i32 error:i16
         timestamp:i64=-1 offset:i64=-1 leader_epoch:i32@4+=-1 ] ]""",
     ),
     Api(
-        Key.METADATA, 0, 9, 9,
-        """topics:[ name:str ] auto_create:bool@4+=true cluster_operations:bool@8+
+        Key.METADATA, 0, 12, 9,
+        """topics:[ id:uuid@10+ name:str ] auto_create:bool@4+=true cluster_operations:bool@8-10
         topic_operations:bool@8+""",
         f"""throttle:i32@3+ brokers:[ {_BROKER} rack:str@1+=null ] cluster_id:str@2+=null
-        controller:i32@1+ topics:[ error:i16 name:str internal:bool@1+ partitions:[ error:i16
-        partition:i32 leader:i32 leader_epoch:i32@7+ replicas:[]i32 isr:[]i32 offline:[]i32@5+ ]
-        operations:i32@8+=-2147483648 ] operations:i32@8+=-2147483648""",
+        controller:i32@1+ topics:[ error:i16 name:str id:uuid@10+ internal:bool@1+
+        partitions:[ error:i16 partition:i32 leader:i32 leader_epoch:i32@7+ replicas:[]i32 isr:[]i32
+        offline:[]i32@5+ ] operations:i32@8+=-2147483648 ] operations:i32@8-10=-2147483648""",
     ),
     Api(
-        Key.OFFSET_COMMIT, 2, 8, 8,
+        Key.OFFSET_COMMIT, 2, 9, 8,
         """group:str generation:i32 member:str instance:str@7+=null retention_ms:i64@2-4
         topics:[ name:str partitions:[ partition:i32 offset:i64 leader_epoch:i32@6+ metadata:str
         ] ]""",
         "throttle:i32@3+ topics:[ name:str partitions:[ partition:i32 error:i16 ] ]",
     ),
     Api(
-        Key.OFFSET_FETCH, 1, 8, 6,
+        Key.OFFSET_FETCH, 1, 9, 6,
         """group:str@1-7 topics:[ name:str partitions:[]i32 ]@1-7
-        groups:[ group:str topics:[ name:str partitions:[]i32 ] ]@8+ stable:bool@7+""",
+        groups:[ group:str member:str@9+=null epoch:i32@9+=-1
+        topics:[ name:str partitions:[]i32 ] ]@8+ stable:bool@7+""",
         f"""throttle:i32@3+ topics:[ name:str partitions:[ {_STORED} ] ]@1-7 error:i16@2-7
         groups:[ group:str topics:[ name:str partitions:[ {_STORED} ] ] error:i16 ]@8+""",
     ),
@@ -160,9 +169,10 @@ _ALL = (
         assignment:bytes ] operations:i32@3+=-2147483648 ]""",
     ),
     Api(
-        Key.LIST_GROUPS, 0, 4, 3,
-        "states:[]str@4+",
-        "throttle:i32@1+ error:i16 groups:[ group:str protocol_type:str state:str@4+ ]",
+        Key.LIST_GROUPS, 0, 5, 3,
+        "states:[]str@4+ types:[]str@5+",
+        """throttle:i32@1+ error:i16 groups:[ group:str protocol_type:str state:str@4+
+        type:str@5+ ]""",
     ),
     Api(Key.SASL_HANDSHAKE, 1, 1, _NEVER, "mechanism:str", "error:i16 mechanisms:[]str"),
     Api(
@@ -245,12 +255,35 @@ _ALL = (
         _ALTERED,
     ),
     Api(
+        Key.OFFSET_DELETE, 0, 0, _NEVER,
+        "group:str topics:[ name:str partitions:[ partition:i32 ] ]",
+        "error:i16 throttle:i32 topics:[ name:str partitions:[ partition:i32 error:i16 ] ]",
+    ),
+    Api(
         Key.DESCRIBE_CLUSTER, 0, 0, 0,
         "operations:bool",
         f"""throttle:i32 error:i16 message:str=null cluster_id:str controller:i32
         brokers:[ {_BROKER} rack:str=null ] operations:i32=-2147483648""",
     ),
+    Api(
+        Key.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0,
+        """group:str member:str epoch:i32 instance:str rack:str rebalance_ms:i32=-1 topics:[]str
+        regex:str@1+=null assignor:str owned:[ id:uuid partitions:[]i32 ]""",
+        """throttle:i32 error:i16 message:str=null member:str=null epoch:i32 heartbeat_ms:i32
+        assignment:?{ topics:[ id:uuid partitions:[]i32 ] }""",
+    ),
+    Api(
+        Key.CONSUMER_GROUP_DESCRIBE, 0, 0, 0,
+        "groups:[]str operations:bool",
+        f"""throttle:i32 groups:[ error:i16 message:str=null group:str state:str epoch:i32
+        assignment_epoch:i32 assignor:str members:[ member:str instance:str=null rack:str=null
+        epoch:i32 client_id:str client_host:str topics:[]str regex:str=null
+        assignment:{{ {_ASSIGNED} }} target:{{ {_ASSIGNED} }} ] operations:i32=-2147483648 ]""",
+    ),
 )  # fmt: skip
 
 APIS = {api.key.value: api for api in _ALL}
 """By key."""
+
+UNKNOWN = Api(Key.UNKNOWN, 1, 0, _NEVER, "", "error:i16")
+"""What is known of all others: most answers begin with an error."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from uuid import UUID
 
-from nexo.dialects.kafka.apis import APIS
+from nexo.dialects.kafka.apis import APIS, Key
 from nexo.dialects.kafka.codec import Message
 from nexo.dialects.kafka.errors import Error, error_of
 from nexo.dialects.kafka.request import Gather, Request, stream_of
 from nexo.dialects.kafka.speaker import CLUSTER_ID, NODE_ID
+from nexo.dialects.kafka.topic_ids import NONE, outline_of, topic_id
 from nexo.errors import Forbidden, NexoError, NotFound
 from nexo.names import text_of
 from nexo.services.stream.admin import Outline, StreamDescription
@@ -16,10 +18,26 @@ from nexo.services.stream.admin import Outline, StreamDescription
 _PAGE = 10_000
 
 
-def api_versions(request: Request, error: Error = Error.NONE) -> None:
+_VERSIONS = [{"key": api.key, "low": api.low, "high": api.high} for api in APIS.values()]
+
+
+def api_versions(request: Request) -> None:
     """Say which APIs there are."""
-    keys = [{"key": api.key, "low": api.low, "high": api.high} for api in APIS.values()]
-    request.answer({"error": error, "keys": keys})
+    request.answer({"keys": _VERSIONS})
+
+
+def refuse_version(request: Request) -> None:
+    """Answer a version, or an API, that is not served, as far as its answer is known.
+
+    A client that is newer asks for the versions with its newest one and reads the oldest answer.
+    For others the answer has the form of the nearest version that is served.
+    """
+    error = Error.UNSUPPORTED_VERSION
+    if request.api.key is Key.API_VERSIONS:
+        request.answer({"error": error, "keys": _VERSIONS}, form=0)
+    else:
+        nearest = min(max(request.version, request.api.low), request.api.high)
+        request.answer(request.api.response.refusal(error), form=nearest)
 
 
 def find_coordinator(request: Request) -> None:
@@ -51,7 +69,10 @@ def metadata(request: Request) -> None:
             gather.expect()(_topic(outline))
     else:
         for row in asked:
-            _look_up(request, row["name"] or "", gather)
+            if row["name"] is None and row["id"] != NONE:
+                gather.expect()(_by_id(request, row["id"]))
+            else:
+                _look_up(request, row["name"] or "", gather)
     gather.complete()
 
 
@@ -99,6 +120,15 @@ def _look_up(request: Request, topic: str, gather: Gather[Message]) -> None:
         done(_missing(topic, error))
 
 
+def _by_id(request: Request, found: UUID) -> Message:
+    try:
+        return _topic(outline_of(request, found))
+    except NotFound:
+        return {"error": Error.UNKNOWN_TOPIC_ID, "name": None, "id": found}
+    except NexoError as error:
+        return {"error": error_of(error), "name": None, "id": found}
+
+
 def _missing(topic: str, error: NexoError) -> Message:
     return {"error": error_of(error), "name": topic}
 
@@ -111,6 +141,7 @@ def _topic(outline: Outline) -> Message:
     ]
     return {
         "name": text_of(outline.name),
+        "id": topic_id(outline),
         "internal": outline.is_system,
         "partitions": partitions,
     }

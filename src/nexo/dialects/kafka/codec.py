@@ -1,21 +1,21 @@
 """Reads and writes messages of Kafka's protocol by schemas that are text.
 
 A schema is a list of fields: ``name:type``, ``name:[]type`` for an array, ``name:[ fields ]`` for
-an array of structures; then perhaps ``@3+`` or ``@1-4`` for the versions that have the field, and
-``=-1`` for what stands in its place. In *flexible* versions lengths are variable numbers and every
+an array of structures, ``name:{ fields }`` for one structure, ``name:?{ fields }`` for one that may
+be null; then perhaps ``@3+`` or ``@1-4`` for the versions that have the field, and ``=-1`` for what
+stands in its place. In *flexible* versions lengths are variable numbers and every
 structure ends with tagged fields, which are skipped. Any text, bytes or array may be null (None).
 """
 
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable, Iterator, Mapping
 from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from nexo import limits
+from nexo.dialects.kafka.wire import I16, I32, Input, write_length
 from nexo.errors import ProtocolError
 
 Message: TypeAlias = dict[str, Any]
@@ -24,86 +24,15 @@ Message: TypeAlias = dict[str, Any]
 _NUMBERS = {
     "bool": Struct(">?"),
     "i8": Struct(">b"),
-    "i16": Struct(">h"),
-    "i32": Struct(">i"),
+    "i16": I16,
+    "i32": I32,
     "i64": Struct(">q"),
 }
-_I16, _I32 = _NUMBERS["i16"], _NUMBERS["i32"]
-_FIELD = re.compile(r"(?P<name>\w+):(?P<type>\[\]?\w*|\w+)(?P<rest>\S*)")
+_I8 = _NUMBERS["i8"]
+_FIELD = re.compile(r"(?P<name>\w+):(?P<type>\[\]?\w*|\??\{|\w+)(?P<rest>\S*)")
 _REST = re.compile(r"(?:@(?P<low>\d+)(?P<to>[+-])(?P<high>\d*))?(?:=(?P<default>\S+))?$")
 _LAST = 32_767
 _EMPTY: Message = {"str": "", "bytes": b"", "uuid": UUID(int=0), "bool": False}
-
-
-class Input:
-    """Bytes of one request, read from the front. `ProtocolError` where they make no sense."""
-
-    __slots__ = ("_at", "_data", "_left")
-
-    def __init__(self, data: memoryview) -> None:
-        self._data = data
-        self._at = 0
-        self._left = limits.KAFKA_ELEMENTS
-
-    def number(self, kind: Struct) -> int:
-        """A number of fixed size."""
-        try:
-            (value,) = kind.unpack_from(self._data, self._at)
-        except struct.error:
-            raise ProtocolError("a request is cut short") from None
-        self._at += kind.size
-        found: int = value
-        return found
-
-    def varint(self) -> int:
-        """An unsigned number of variable size."""
-        value = shift = 0
-        while True:
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-            if shift > 28:
-                raise ProtocolError("a number in a request is too long")
-
-    def take(self, size: int) -> memoryview:
-        """The next bytes."""
-        end = self._at + size
-        if size < 0 or end > len(self._data):
-            raise ProtocolError("a request is cut short")
-        found = self._data[self._at : end]
-        self._at = end
-        return found
-
-    def length(self, kind: Struct, flexible: bool) -> int:
-        """The length of a text, bytes or an array; -1 for null."""
-        size = self.varint() - 1 if flexible else self.number(kind)
-        if size < -1:
-            raise ProtocolError("a length in a request is negative")
-        return size
-
-    def count(self, flexible: bool) -> int:
-        """The elements of an array; all arrays of a request together are bounded."""
-        size = self.length(_I32, flexible)
-        self._left -= max(size, 0)
-        if self._left < 0 or size > len(self._data) - self._at:
-            raise ProtocolError(f"a request announces {size} elements, which it does not have")
-        return size
-
-    def skip_tags(self) -> None:
-        """Step over tagged fields."""
-        for _ in range(self.varint()):
-            self.varint()
-            self.take(self.varint())
-
-
-def write_varint(out: bytearray, value: int) -> None:
-    """An unsigned number of variable size."""
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
 
 
 class FieldCodec(NamedTuple):
@@ -121,6 +50,8 @@ class Field(NamedTuple):
     """A plain type; empty for structures."""
     fields: list[Field]
     is_array: bool
+    is_nullable: bool
+    """A structure that may be missing."""
     low: int
     high: int
     default: Any
@@ -143,6 +74,10 @@ class Schema:
         """A message to bytes; what it leaves out gets its default."""
         self._kind(version).write(out, message)
 
+    def refusal(self, code: int) -> Message:
+        """A message that says an error wherever it can: in itself, or in one row of its arrays."""
+        return _refusal(self.fields, code)
+
     def _kind(self, version: int) -> FieldCodec:
         kind = self._kinds.get(version)
         if kind is None:
@@ -156,23 +91,26 @@ class Schema:
 
 def _parse(words: Iterator[str]) -> Iterator[Field]:
     for word in words:
-        if word.startswith("]"):
+        if word.startswith(("]", "}")):
             raise StopParsing(word[1:])
         found = _FIELD.match(word)
         assert found is not None, word
         kind, rest = found["type"], found["rest"]
         fields: list[Field] = []
-        if kind == "[":
+        opened = kind if kind in ("[", "{", "?{") else ""
+        if opened:
             fields, rest = _parse_nested(words)
             kind = ""
         versions = _REST.match(rest)
         assert versions is not None, word
         low = int(versions["low"] or 0)
         high = int(versions["high"]) if versions["high"] else _LAST
-        is_array = bool(fields) or kind.startswith("[]")
+        is_array = opened == "[" or kind.startswith("[]")
         kind = kind.removeprefix("[]")
-        default = _default(kind, is_array, versions["default"])
-        yield Field(found["name"], kind, fields, is_array, low, high, default)
+        default = {} if opened == "{" else _default(kind, is_array, versions["default"])
+        may_miss = opened == "?{"
+        default = None if may_miss else default
+        yield Field(found["name"], kind, fields, is_array, may_miss, low, high, default)
 
 
 class StopParsing(Exception):
@@ -197,6 +135,14 @@ def _default(kind: str, is_array: bool, text: str | None) -> Any:
     if text is None:
         return _EMPTY.get(kind, 0)
     return text == "true" if kind == "bool" else int(text)
+
+
+def _refusal(fields: list[Field], code: int) -> Message:
+    found: Message = {field.name: code for field in fields if field.name == "error"}
+    for field in fields:
+        if field.is_array and field.fields and (row := _refusal(field.fields, code)):
+            found[field.name] = [row]
+    return found
 
 
 # -- kinds ---------------------------------------------------------------------------------
@@ -228,9 +174,22 @@ def _structure(fields: list[Field], version: int, flexible: bool) -> FieldCodec:
 def _field_kind(field: Field, version: int, flexible: bool) -> FieldCodec:
     if field.fields:
         kind = _structure(field.fields, version, flexible)
+        kind = _nullable(kind) if field.is_nullable else kind
     else:
         kind = _plain(field.kind, flexible)
     return _array(kind, flexible) if field.is_array else kind
+
+
+def _nullable(of: FieldCodec) -> FieldCodec:
+    def read(data: Input) -> Message | None:
+        return of.read(data) if data.number(_I8) >= 0 else None
+
+    def write(out: bytearray, value: Message | None) -> None:
+        out += _I8.pack(-1 if value is None else 1)
+        if value is not None:
+            of.write(out, value)
+
+    return FieldCodec(read, write)
 
 
 def _array(of: FieldCodec, flexible: bool) -> FieldCodec:
@@ -239,7 +198,7 @@ def _array(of: FieldCodec, flexible: bool) -> FieldCodec:
         return None if count < 0 else [of.read(data) for _ in range(count)]
 
     def write(out: bytearray, items: list[Any] | None) -> None:
-        _write_length(out, -1 if items is None else len(items), _I32, flexible)
+        write_length(out, -1 if items is None else len(items), I32, flexible)
         for item in items or ():
             of.write(out, item)
 
@@ -265,7 +224,7 @@ def _plain(name: str, flexible: bool) -> FieldCodec:
 
 def _text(flexible: bool) -> FieldCodec:
     def read(data: Input) -> str | None:
-        size = data.length(_I16, flexible)
+        size = data.length(I16, flexible)
         if size < 0:
             return None
         try:
@@ -275,7 +234,7 @@ def _text(flexible: bool) -> FieldCodec:
 
     def write(out: bytearray, value: str | None) -> None:
         raw = b"" if value is None else value.encode("utf-8", "replace")[:_LAST]
-        _write_length(out, -1 if value is None else len(raw), _I16, flexible)
+        write_length(out, -1 if value is None else len(raw), I16, flexible)
         out += raw
 
     return FieldCodec(read, write)
@@ -283,18 +242,11 @@ def _text(flexible: bool) -> FieldCodec:
 
 def _bytes(flexible: bool) -> FieldCodec:
     def read(data: Input) -> memoryview | None:
-        size = data.length(_I32, flexible)
+        size = data.length(I32, flexible)
         return None if size < 0 else data.take(size)
 
     def write(out: bytearray, value: bytes | None) -> None:
-        _write_length(out, -1 if value is None else len(value), _I32, flexible)
+        write_length(out, -1 if value is None else len(value), I32, flexible)
         out += value or b""
 
     return FieldCodec(read, write)
-
-
-def _write_length(out: bytearray, size: int, kind: Struct, flexible: bool) -> None:
-    if flexible:
-        write_varint(out, size + 1)
-    else:
-        out += kind.pack(size)

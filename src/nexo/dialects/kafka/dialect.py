@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from struct import Struct
 
 from nexo.dialects.dialect import Claim, HostPort, Origin
-from nexo.dialects.kafka.apis import APIS
 from nexo.dialects.kafka.session import KafkaSession
 from nexo.dialects.kafka.speaker import KafkaShared
 from nexo.errors import NexoError
@@ -14,6 +13,7 @@ from nexo.model import Broker
 
 _FIRST = Struct(">ihh")
 _SMALLEST = 8
+_HIGHEST_KEY = 127
 _HIGHEST_VERSION = 30
 
 
@@ -31,7 +31,7 @@ class KafkaDialect:
             return Claim.MORE
         size, key, version = _FIRST.unpack_from(first)
         sound = size >= _SMALLEST and 0 <= version <= _HIGHEST_VERSION
-        return self.home if sound and key in APIS else Claim.NO
+        return self.home if sound and 0 <= key <= _HIGHEST_KEY else Claim.NO
 
     def claim_alpn(self, names: Sequence[str]) -> Broker | None:
         """Kafka's clients offer no names: with TLS they need a port of their own."""

@@ -51,13 +51,21 @@ class Error(enum.IntEnum):
     SASL_AUTHENTICATION_FAILED = 58
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
+    FETCH_SESSION_ID_NOT_FOUND = 70
     UNSUPPORTED_COMPRESSION = 76
     MEMBER_ID_REQUIRED = 79
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
     PRODUCER_FENCED = 90
+    UNKNOWN_TOPIC_ID = 100
+    FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
+    INVALID_REGULAR_EXPRESSION = 128
 
 
 _BY_CODE = {
@@ -87,6 +95,12 @@ def error_of(error: NexoError, forbidden: Error = Error.TOPIC_AUTHORIZATION_FAIL
     """Kafka's word for one of our errors; ``forbidden`` says what permission was about."""
     found = _BY_CODE.get(error.code, Error.UNKNOWN)
     return forbidden if found is Error.TOPIC_AUTHORIZATION_FAILED else found
+
+
+def refusal(error: NexoError) -> Error:
+    """Kafka's word for an error about a group."""
+    found = error_of(error, Error.GROUP_AUTHORIZATION_FAILED)
+    return Error.INVALID_GROUP_ID if found is Error.INVALID_TOPIC else found
 
 
 def group_error(error: GroupError | None) -> Error:

@@ -6,15 +6,12 @@ from struct import Struct
 from typing import Any
 
 from nexo.batch.kafka_write import gap
-from nexo.dialects.kafka.codec import Message, write_varint
 from nexo.dialects.kafka.errors import Error, error_of
-from nexo.dialects.kafka.request import Gather, Request, by_topic, stream_of
+from nexo.dialects.kafka.request import Request, stream_of
+from nexo.dialects.kafka.wire import write_varint
 from nexo.errors import NexoError, NotFound
-from nexo.services.stream.admin import PartitionOffsets
 from nexo.services.stream.reading import ReadFrom, RecordSlice
 
-EARLIEST, LATEST, GREATEST = -2, -1, -3
-"""What stands for a time."""
 _FLEXIBLE = 12
 _I16, _I32 = Struct(">h"), Struct(">i")
 _PARTITION = Struct(">ihqq")
@@ -37,6 +34,10 @@ class Wanted:
 
 def fetch(request: Request) -> None:
     """Read several partitions, waiting for records if there are too few."""
+    if request["session_id"]:
+        error = Error.FETCH_SESSION_ID_NOT_FOUND  # none is ever given out: fetches are whole
+        request.answer({"error": error, "topics": []})
+        return
     reading, session = request.session.shared.streams.reading, request.session
     wanted: list[Wanted] = []
     places: list[ReadFrom] = []
@@ -176,74 +177,3 @@ def _count(out: bytearray, count: int, version: int) -> None:
 def _tags(out: bytearray, version: int) -> None:
     if version >= _FLEXIBLE:
         out.append(0)
-
-
-# -- offsets by time ---------------------------------------------------------------------
-
-
-def list_offsets(request: Request) -> None:
-    """Where partitions begin and end, and where a time lies in them."""
-    gather: Gather[tuple[str, Message]] = Gather(
-        lambda rows: request.answer({"topics": by_topic(rows)})
-    )
-    for topic in request["topics"] or ():
-        for part in topic["partitions"] or ():
-            _list_one(request, topic["name"] or "", part, gather)
-    gather.complete()
-
-
-def _list_one(
-    request: Request, topic: str, part: Message, gather: Gather[tuple[str, Message]]
-) -> None:
-    done = gather.expect()
-    index, time_ms = part["partition"], part["timestamp"]
-    row: Message = {"partition": index}
-
-    def located(found: list[int] | NexoError) -> None:
-        if isinstance(found, NexoError):
-            done((topic, row | {"error": error_of(found)}))
-        elif found[index] >= bounds.stable_offset:
-            done((topic, row))
-        else:
-            done((topic, row | {"offset": found[index], "timestamp": time_ms}))
-
-    streams = request.session.shared.streams
-    try:
-        name = stream_of(topic)
-        _check_partition(request, name, index)
-        bounds = streams.admin.describe(request.session, name).partitions[index]
-        if time_ms >= 0:
-            streams.reading.offsets_at(request.session, name, time_ms, located)
-        else:
-            done((topic, row | _bound(bounds, time_ms)))
-    except NexoError as error:
-        located(error)
-
-
-def _bound(bounds: PartitionOffsets, which: int) -> Message:
-    if which == EARLIEST:
-        return {"offset": bounds.start_offset}
-    if which == GREATEST and bounds.stable_offset > bounds.start_offset:
-        return {"offset": bounds.stable_offset - 1, "timestamp": bounds.last_ms}
-    return {"offset": bounds.stable_offset if which == LATEST else _NO_OFFSET}
-
-
-def offset_for_leader_epoch(request: Request) -> None:
-    """There has been one leader ever, so all that is there is of its epoch."""
-    rows: list[tuple[str, Message]] = []
-    for topic in request["topics"] or ():
-        for part in topic["partitions"] or ():
-            rows.append((topic["name"] or "", _epoch_end(request, topic["name"], part)))
-    request.answer({"topics": by_topic(rows)})
-
-
-def _epoch_end(request: Request, topic: str, part: Message) -> Message:
-    row = {"partition": part["partition"]}
-    try:
-        name = stream_of(topic)
-        _check_partition(request, name, part["partition"])
-        found = request.session.shared.streams.admin.describe(request.session, name)
-    except NexoError as error:
-        return row | {"error": error_of(error)}
-    end = found.partitions[part["partition"]].stable_offset
-    return row | {"epoch": 0, "end_offset": end}

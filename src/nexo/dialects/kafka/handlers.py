@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nexo.dialects.kafka import admin, cluster, fetching, groups, producing, sasl, transactions
+from nexo.dialects.kafka import (
+    admin,
+    cluster,
+    commits,
+    consumer_groups,
+    fetching,
+    groups,
+    offsets,
+    producing,
+    sasl,
+    transactions,
+)
 from nexo.dialects.kafka.apis import APIS, Key
 from nexo.dialects.kafka.request import Request
 
@@ -16,17 +27,20 @@ HANDLERS: dict[Key, Callable[[Request], None]] = {
     Key.TXN_OFFSET_COMMIT: transactions.offset_commit,
     Key.END_TXN: transactions.end,
     Key.FETCH: fetching.fetch,
-    Key.LIST_OFFSETS: fetching.list_offsets,
-    Key.OFFSET_FOR_LEADER_EPOCH: fetching.offset_for_leader_epoch,
+    Key.LIST_OFFSETS: offsets.list_offsets,
+    Key.OFFSET_FOR_LEADER_EPOCH: offsets.offset_for_leader_epoch,
     Key.JOIN_GROUP: groups.join_group,
     Key.SYNC_GROUP: groups.sync_group,
     Key.HEARTBEAT: groups.heartbeat,
     Key.LEAVE_GROUP: groups.leave_group,
-    Key.OFFSET_COMMIT: groups.offset_commit,
-    Key.OFFSET_FETCH: groups.offset_fetch,
+    Key.OFFSET_COMMIT: commits.offset_commit,
+    Key.OFFSET_FETCH: commits.offset_fetch,
+    Key.OFFSET_DELETE: commits.offset_delete,
     Key.DESCRIBE_GROUPS: groups.describe_groups,
     Key.LIST_GROUPS: groups.list_groups,
     Key.DELETE_GROUPS: groups.delete_groups,
+    Key.CONSUMER_GROUP_HEARTBEAT: consumer_groups.heartbeat,
+    Key.CONSUMER_GROUP_DESCRIBE: consumer_groups.describe,
     Key.CREATE_TOPICS: admin.create_topics,
     Key.DELETE_TOPICS: admin.delete_topics,
     Key.CREATE_PARTITIONS: admin.create_partitions,

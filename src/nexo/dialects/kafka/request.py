@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 from typing import Any, Generic, Protocol, TypeVar
 
+from nexo.access.scram import Exchange
 from nexo.dialects.kafka.apis import Api, Key
 from nexo.dialects.kafka.codec import Message
 from nexo.dialects.kafka.speaker import KafkaShared
@@ -18,11 +19,22 @@ T = TypeVar("T")
 _SIZE, _CORRELATION = Struct(">i"), Struct(">i")
 
 
+class Login:
+    """How far the login of a connection has got."""
+
+    __slots__ = ("exchange", "mechanism")
+
+    def __init__(self) -> None:
+        self.mechanism: str | None = None
+        self.exchange: Exchange | None = None
+
+
 class KafkaClient(Connection, Protocol):
     """A session as its requests see it."""
 
     shared: KafkaShared
     address: str
+    login: Login
 
     @property
     def address_told(self) -> tuple[str, int]:
@@ -64,10 +76,10 @@ class Request:
     def __getitem__(self, field: str) -> Any:
         return self.body[field]
 
-    def answer(self, message: Message) -> None:
-        """Answer with a message of the API's schema."""
+    def answer(self, message: Message, form: int | None = None) -> None:
+        """Answer with a message of the API's schema, of its own version or of another ``form``."""
         out = bytearray()
-        self.api.response.write(out, message, self.version)
+        self.api.response.write(out, message, self.version if form is None else form)
         self.answer_parts([out])
 
     def answer_parts(self, body: list[Any]) -> None:
@@ -126,3 +138,8 @@ def by_topic(rows: Iterable[tuple[str, Message]]) -> list[Message]:
 def stream_of(topic: str | None) -> str:
     """The stream that a topic is; `InvalidName` if there can be none."""
     return name_of(topic or "")
+
+
+def group_of(group: str | None) -> str:
+    """The group that a group id is."""
+    return name_of(group or "")

@@ -1,46 +1,86 @@
-"""SASL PLAIN with our users and tokens."""
+"""SASL with our users: PLAIN, also with tokens, and SCRAM."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from nexo.access.guard import Guard
+from nexo.access.scram import HASHES
 from nexo.dialects.kafka.errors import Error
 from nexo.dialects.kafka.request import Request
-from nexo.errors import NexoError
+from nexo.errors import InvalidInput, NexoError
 from nexo.protocol.hello import Hello
 
-MECHANISMS = ["PLAIN"]
+PLAIN = "PLAIN"
+MECHANISMS = [PLAIN, *HASHES]
 TOKEN_USER = "token"
 """A client that logs in as this user sends a token as its password."""
 
 
 def handshake(request: Request) -> None:
     """Agree on a mechanism."""
-    known = request["mechanism"] in MECHANISMS
+    asked: str | None = request["mechanism"]
+    known = asked in MECHANISMS
+    if known:
+        request.session.login.mechanism = asked
+        request.session.login.exchange = None
     error = Error.NONE if known else Error.UNSUPPORTED_SASL_MECHANISM
     request.answer({"error": error, "mechanisms": MECHANISMS})
 
 
 def authenticate(request: Request) -> None:
     """Log in; a client that fails is told so and has its connection closed."""
-    guard, session = request.session.shared.host.guard, request.session
+    guard, login = request.session.shared.host.guard, request.session.login
+    if login.mechanism is None:
+        _fail(request, Error.ILLEGAL_SASL_STATE, "agree on a mechanism first: SaslHandshake")
+    elif login.mechanism == PLAIN:
+        _plain(request, guard)
+    else:
+        _scram(request, guard)
 
+
+def _fail(request: Request, error: Error, message: str) -> None:
+    request.answer({"error": error, "message": message})
+    request.session.finish()
+
+
+def _done(request: Request) -> Callable[[NexoError | None], None]:
     def done(error: NexoError | None) -> None:
         if error is None:
             request.answer({})
         else:
-            failed = Error.SASL_AUTHENTICATION_FAILED
-            request.answer({"error": failed, "message": error.message})
-            session.finish()
+            _fail(request, Error.SASL_AUTHENTICATION_FAILED, error.message)
 
-    if guard is None:
-        done(None)
-        return
+    return done
+
+
+def _plain(request: Request, guard: Guard | None) -> None:
     try:
         _, user, password = bytes(request["auth"] or b"").decode().split("\0")
     except ValueError:
-        request.answer({"error": Error.ILLEGAL_SASL_STATE, "message": "not a PLAIN message"})
-        session.finish()
+        _fail(request, Error.ILLEGAL_SASL_STATE, "not a PLAIN message")
         return
-    if user == TOKEN_USER:
-        guard.login(session, Hello(token=password), done)
+    if guard is None:
+        request.answer({})
+    elif user == TOKEN_USER:
+        guard.login(request.session, Hello(token=password), _done(request))
     else:
-        guard.login(session, Hello(user=user, password=password), done)
+        guard.login(request.session, Hello(user=user, password=password), _done(request))
+
+
+def _scram(request: Request, guard: Guard | None) -> None:
+    """The first message begins an exchange, the second ends it."""
+    said, login = bytes(request["auth"] or b""), request.session.login
+    try:
+        if guard is None:
+            raise InvalidInput("this server has no users: use PLAIN or no login")
+        if login.exchange is None:
+            begin = guard.scram_begin(request.session, login.mechanism or "", said)
+            login.exchange, answer = begin
+        else:
+            exchange, login.exchange = login.exchange, None
+            answer = guard.scram_end(request.session, exchange, said)
+    except NexoError as error:
+        _fail(request, Error.SASL_AUTHENTICATION_FAILED, error.message)
+    else:
+        request.answer({"auth": answer})

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
 from nexo import limits
 from nexo.dialects.dialect import Origin
-from nexo.dialects.kafka.apis import APIS, Key
-from nexo.dialects.kafka.cluster import api_versions
-from nexo.dialects.kafka.codec import Input
-from nexo.dialects.kafka.errors import Error
+from nexo.dialects.kafka.apis import APIS, UNKNOWN, Key
+from nexo.dialects.kafka.cluster import refuse_version
 from nexo.dialects.kafka.handlers import HANDLERS
-from nexo.dialects.kafka.request import Request
+from nexo.dialects.kafka.request import Login, Request
 from nexo.dialects.kafka.speaker import KafkaShared
+from nexo.dialects.kafka.wire import I16, Input
 from nexo.dialects.session import BaseSession
 from nexo.errors import NexoError, ProtocolError
 
@@ -24,7 +24,6 @@ log = logging.getLogger("nexo.kafka")
 
 _SIZE = Struct(">i")
 _HEAD = Struct(">hhi")
-_I16 = Struct(">h")
 _BEFORE_LOGIN = frozenset({Key.API_VERSIONS, Key.SASL_HANDSHAKE, Key.SASL_AUTHENTICATE})
 _ROOM = 64 * 1024
 """A request has this much room beside the largest payload."""
@@ -36,6 +35,7 @@ class KafkaSession(BaseSession, asyncio.Protocol):
     def __init__(self, shared: KafkaShared, origin: Origin) -> None:
         super().__init__(shared.host, origin)
         self.shared = shared
+        self.login = Login()
         self._arrived = bytearray()
         self._frame_since_ms = 0
         """When the part of a request that is here began to arrive; 0 if there is none."""
@@ -106,34 +106,30 @@ class KafkaSession(BaseSession, asyncio.Protocol):
 
     def _run(self, frame: memoryview) -> None:
         key, version, correlation = _HEAD.unpack_from(frame)
-        api = APIS.get(key)
         self._count += 1
-        if api is None:
-            raise ProtocolError(f"Kafka's API {key} is not served here")
         data = Input(frame[_HEAD.size :])
         client_id = _client_id(data)
+        api = APIS.get(key, UNKNOWN)
         if not api.low <= version <= api.high:
-            if key == Key.API_VERSIONS:
-                request = Request(self, self._count, api, 0, correlation, client_id, {})
-                self._waiting.append(request)
-                api_versions(request, Error.UNSUPPORTED_VERSION)
-                return
-            raise ProtocolError(f"version {version} of Kafka's API {api.key.name} is not served")
+            request = Request(self, self._count, api, version, correlation, client_id, {})
+            self._begin(request, refuse_version)
+            return
         if api.is_flexible(version):
             data.skip_tags()
         body = api.request.read(data, version)
         if client_id and self._count == 1:
             self.name = client_id[: limits.CLIENT_NAME_CHARS]
-        self._begin(Request(self, self._count, api, version, correlation, client_id, body))
+        request = Request(self, self._count, api, version, correlation, client_id, body)
+        self._begin(request, HANDLERS[api.key])
 
-    def _begin(self, request: Request) -> None:
+    def _begin(self, request: Request, handle: Callable[[Request], None]) -> None:
         self._waiting.append(request)
         if self.shared.stopping:
             self.finish()
             return
         if self._host.guard and self.identity is None and request.api.key not in _BEFORE_LOGIN:
-            raise ProtocolError("a Kafka client has to log in first: use SASL PLAIN")
-        HANDLERS[request.api.key](request)
+            raise ProtocolError("a Kafka client has to log in first: use SASL")
+        handle(request)
 
     # -- bytes out -----------------------------------------------------------------------
 
@@ -181,7 +177,7 @@ class KafkaSession(BaseSession, asyncio.Protocol):
 
 
 def _client_id(data: Input) -> str:
-    size = data.number(_I16)
+    size = data.number(I16)
     if size < 0:
         return ""
     return bytes(data.take(size)).decode(errors="replace")

@@ -12,12 +12,11 @@ from typing import Any
 
 from nexo.brokers.stream.groups.ordered import STANDALONE
 from nexo.brokers.stream.producers import ProducerSession
-from nexo.dialects.kafka.errors import Error, error_of, group_error
-from nexo.dialects.kafka.groups import refusal, sound_commits, with_error
-from nexo.dialects.kafka.request import Request, by_topic, stream_of
+from nexo.dialects.kafka.commits import check_commit, sound_commits, with_error
+from nexo.dialects.kafka.errors import Error, error_of, group_error, refusal
+from nexo.dialects.kafka.request import Request, by_topic, group_of, stream_of
 from nexo.dialects.kafka.transactional import Transactional, TransactionRefused, producer_name
 from nexo.errors import NexoError, NotFound
-from nexo.names import name_of
 from nexo.services.stream.transact import MAX_TIMEOUT_MS, OffsetInput
 
 _KNOWS_FENCED = 2
@@ -166,10 +165,8 @@ def offset_commit(request: Request) -> None:
 
 def _add_offsets(request: Request, commits: list[Any]) -> None:
     session, streams = request.session, request.session.shared.streams
-    group = name_of(request["group"] or "")
-    refused = streams.classic.check_commit(
-        session, group, request["member"] or "", request["generation"], request["instance"]
-    )
+    group = group_of(request["group"])
+    refused = check_commit(request, group)
     plain = request["generation"] < 0 and not request["member"]
     if refused is not None and not plain:
         raise TransactionRefused(group_error(refused))
@@ -177,7 +174,7 @@ def _add_offsets(request: Request, commits: list[Any]) -> None:
     assert found.number is not None
     streams.ordered.ensure(group)
     rows = [(one.topic, one.partition, one.offset, one.metadata) for one in commits]
-    inputs = [OffsetInput(group, "", STANDALONE, rows, rewind=True)]
+    inputs = [OffsetInput(group, "", STANDALONE, rows, rewind=True, checked=True)]
     streams.transact.add_inputs(session, found.number, offsets=inputs, owner=found.owner)
 
 

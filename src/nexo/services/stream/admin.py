@@ -62,6 +62,9 @@ class Outline:
     name: str
     options: StreamOptions
     is_system: bool
+    number: int
+    """No other stream ever has it."""
+    created_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +173,15 @@ class StreamAdmin:
         """Show a stream without opening its logs."""
         permit(connection.identity, Broker.STREAM, ANY, name)
         stream = self._core.engine.streams.get(name)
-        return Outline(name, stream.options, stream.is_system)
+        return _outline(stream)
+
+    def outline_numbered(self, connection: Connection, number: int, created_ms: int) -> Outline:
+        """Show the stream with a number; `NotFound` if there is none."""
+        stream = self._core.engine.streams.numbered(number)
+        if stream is None or stream.created_ms != created_ms:
+            raise NotFound(f"there is no stream with number {number}")
+        permit(connection.identity, Broker.STREAM, ANY, stream.name)
+        return _outline(stream)
 
     def delete(self, connection: Connection, name: str, done: Done[None]) -> None:
         """Delete a stream; its files go once the deletion is durable."""
@@ -273,6 +284,10 @@ class StreamAdmin:
             check_not_negative(record[1], "offset")
             stream.partition(record[0])  # raises if there is none
         return [_describe_group(stream, each, record) for each in wanted]
+
+
+def _outline(stream: OpenStream) -> Outline:
+    return Outline(stream.name, stream.options, stream.is_system, stream.id, stream.created_ms)
 
 
 def _describe_group(

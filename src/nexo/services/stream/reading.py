@@ -89,7 +89,6 @@ class Reading:
         """Per partition, the offset of the first record at or
         after a time; its end if there is none.
         """
-        permit(connection.identity, Broker.STREAM, READ, name)
 
         def located(found: dict[int, int] | NexoError) -> None:
             if isinstance(found, NexoError):
@@ -97,7 +96,21 @@ class Reading:
             else:
                 done([found[index] for index in sorted(found)])
 
-        offsets_at(self._core.replay, self._core.engine.streams.get(name), time_ms, located)
+        permit(connection.identity, Broker.STREAM, READ, name)
+        stream = self._core.engine.streams.get(name)
+        offsets_at(self._core.replay, stream, range(stream.options.partitions), time_ms, located)
+
+    def offset_at(
+        self, connection: Connection, name: str, partition: int, time_ms: int, done: Done[int]
+    ) -> None:
+        """The same in one partition."""
+
+        def located(found: dict[int, int] | NexoError) -> None:
+            done(found if isinstance(found, NexoError) else found[partition])
+
+        permit(connection.identity, Broker.STREAM, READ, name)
+        stream = self._core.engine.streams.get(name)
+        offsets_at(self._core.replay, stream, [partition], time_ms, located)
 
     def check(self, connection: Connection, at: ReadFrom) -> DroppedPosition:
         """The place to read, or the error why the client may not read there."""

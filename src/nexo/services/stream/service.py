@@ -15,6 +15,7 @@ from nexo.services.stream.conditions import Conditions
 from nexo.services.stream.core import Core
 from nexo.services.stream.granting import SyncReportingRuntime
 from nexo.services.stream.groups.classic import Classic
+from nexo.services.stream.groups.consumers import Consumers
 from nexo.services.stream.groups.ordered import Ordered
 from nexo.services.stream.groups.parked import ParkedService
 from nexo.services.stream.groups.shared import Groups
@@ -46,6 +47,7 @@ class StreamService:
         self.ordered = Ordered(self.core)
         self.classic = Classic(self.core, self.ordered)
         self.ordered.is_taken = self.classic.has_members
+        self.consumers = Consumers(self.core, self.ordered, self.classic)
         self.parked = ParkedService(self.core, self.groups.leasing)
         self.publishing = Publishing(self.core)
         conditions = Conditions(self.core, self.keyed)

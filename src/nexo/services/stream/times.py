@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from nexo.brokers.stream.delivery import first_since, offset_at
@@ -16,9 +16,11 @@ _PROBE_BYTES = 1
 """One entry is enough to compare."""
 
 
-def offsets_at(replay: LakeReplay, stream: OpenStream, time_ms: int, done: Located) -> None:
-    """Find the first record at or after a time in each partition; at once if the logs have it."""
-    found = {i: offset_at(part, time_ms) for i, part in enumerate(stream.partitions())}
+def offsets_at(
+    replay: LakeReplay, stream: OpenStream, partitions: Iterable[int], time_ms: int, done: Located
+) -> None:
+    """Find the first record at or after a time in some partitions; at once if the logs have it."""
+    found = {index: offset_at(stream.partition(index), time_ms) for index in partitions}
     open_ends = [
         index
         for index, offset in found.items()

@@ -46,6 +46,8 @@ class OffsetInput(NamedTuple):
     """``stream, partition, offset, metadata``: the last one processed."""
     rewind: bool = False
     """The member sought back, so lower offsets are intended."""
+    checked: bool = False
+    """The caller knows the member, which is not named."""
 
 
 class Transact:
@@ -129,6 +131,7 @@ class Transact:
                 o.generation,
                 commits(connection, o.group, o.offsets, o.member, o.generation),
                 o.rewind,
+                o.checked,
             )
             for o in offsets
         ]
@@ -218,6 +221,7 @@ class Transact:
                 offsets.commits,
                 now_ms,
                 rewind=offsets.rewind,
+                checked=offsets.checked,
             )
             changes.append(OrderedChanged(offsets.group, ordered.drain()))
         return changes
@@ -233,8 +237,13 @@ class Transact:
         for offsets in transaction.offsets:
             ordered = self._core.engine.find_ordered(offsets.group)
             ordered.check(
-                offsets.member, offsets.generation, offsets.commits, rewind=offsets.rewind
-            )
+                offsets.member, offsets.generation, offsets.commits,
+                rewind=offsets.rewind, checked=offsets.checked,
+            )  # fmt: skip
+
+    def pending(self, group: str) -> set[tuple[str, int]]:
+        """The partitions whose offsets an open transaction will commit for an ordered group."""
+        return self._core.engine.transactions.pending(group)
 
     def abort(
         self,

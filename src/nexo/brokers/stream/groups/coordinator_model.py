@@ -19,6 +19,9 @@ class GroupError(enum.Enum):
     FENCED_INSTANCE_ID = enum.auto()
     GROUP_MAX_SIZE_REACHED = enum.auto()
     INVALID_SESSION_TIMEOUT = enum.auto()
+    FENCED_MEMBER_EPOCH = enum.auto()
+    STALE_MEMBER_EPOCH = enum.auto()
+    UNRELEASED_INSTANCE_ID = enum.auto()
 
 
 class RebalanceState(enum.Enum):

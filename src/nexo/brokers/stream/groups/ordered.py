@@ -23,6 +23,7 @@ from nexo.brokers.stream.groups.limits import MAX_METADATA, MAX_NAME, check_leng
 from nexo.brokers.stream.groups.ordered_state import (
     OffsetCommit,
     OffsetsCommitted,
+    OffsetsForgotten,
     OrderedOptions,
     OrderedRecord,
     OrderedSnapshot,
@@ -135,12 +136,32 @@ class OrderedGroup:
         A member that joins again starts over: it owns nothing of what it had.
         """
         check_topics(topics)
+        return self.enter(member, topics, now_ms)
+
+    def enter(self, member: str, topics: Mapping[str, int], now_ms: int) -> Assignment:
+        """`join`, also for a member none of whose topics exists yet."""
         self.check_join(member)
         self._put_out(member)
         self._partitions.update(topics)
         self._members[member] = _Member(frozenset(topics), now_ms)
         self._rebalance(now_ms)
         return self._confirm(member, now_ms)
+
+    def resubscribe(self, member: str, topics: Mapping[str, int], now_ms: int) -> None:
+        """Change a member's topics; it owns what it has until it confirms."""
+        known = self._known(member)
+        if known.topics != topics.keys():
+            known.topics = frozenset(topics)
+            self._partitions.update(topics)
+            self._rebalance(now_ms)
+
+    def confirmed(self, member: str) -> int:
+        """The last generation that the member has confirmed."""
+        return self._known(member).confirmed
+
+    def subscribes(self, topic: str) -> bool:
+        """Whether a member reads the topic."""
+        return any(topic in known.topics for known in self._members.values())
 
     def check_join(self, member: str) -> None:
         """Raise what `join` would raise for the member."""
@@ -281,10 +302,11 @@ class OrderedGroup:
         offsets: Sequence[OffsetCommit],
         *,
         rewind: bool = False,
+        checked: bool = False,
     ) -> None:
         """Raise what `commit` would raise."""
         if generation == STANDALONE:
-            if self._members:
+            if self._members and not checked:
                 raise Fenced("the group has live members: join it to commit")
         else:
             self._known(member)
@@ -314,14 +336,16 @@ class OrderedGroup:
         now_ms: int,
         *,
         rewind: bool = False,
+        checked: bool = False,
     ) -> None:
         """Store the last processed offsets of partitions the member owns, all or none.
 
         An offset below the stored one is ignored unless the member sought back (``rewind``). While
         nothing is stored, or with ``rewind``, -1 says that nothing is processed. A consumer without
-        membership commits with `STANDALONE` while the group has no members.
+        membership commits with `STANDALONE` while the group has no members, or for a member that
+        was ``checked`` before.
         """
-        self.check(member, generation, offsets, rewind=rewind)
+        self.check(member, generation, offsets, rewind=rewind, checked=checked)
         if not rewind:
             offsets = [commit for commit in offsets if self._advances(commit)]
         if offsets:
@@ -364,6 +388,10 @@ class OrderedGroup:
         self._free([at for at in self._owners if at[0] == topic])
         if self._partitions.pop(topic, None) is not None:
             self._rebalance(now_ms)
+
+    def forget_offsets(self, partitions: list[TopicPartition]) -> None:
+        """Delete stored offsets, as if nothing had been committed."""
+        self._state.log(OffsetsForgotten(partitions))
 
     def tune(self, options: OrderedOptions, now_ms: int) -> None:
         """Change the options; another strategy moves partitions."""

@@ -78,13 +78,21 @@ class TopicForgotten(msgspec.Struct, frozen=True, array_like=True, tag="forget")
     topic: str
 
 
+class OffsetsForgotten(msgspec.Struct, frozen=True, array_like=True, tag="forget-offsets"):
+    """The stored offsets of these partitions were deleted."""
+
+    partitions: list[TopicPartition]
+
+
 class Retuned(msgspec.Struct, frozen=True, array_like=True, tag="tune"):
     """The options changed."""
 
     options: OrderedOptions
 
 
-OrderedRecord: TypeAlias = Regenerated | OffsetsCommitted | TopicForgotten | Retuned
+OrderedRecord: TypeAlias = (
+    Regenerated | OffsetsCommitted | TopicForgotten | OffsetsForgotten | Retuned
+)
 
 
 class OrderedSnapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -122,6 +130,9 @@ class OrderedState:
                     self.offsets[commit.topic, commit.partition] = stored
             case TopicForgotten(topic):
                 self.offsets = {at: kept for at, kept in self.offsets.items() if at[0] != topic}
+            case OffsetsForgotten(partitions):
+                for at in partitions:
+                    self.offsets.pop(at, None)
             case Retuned(options):
                 self.options = options
 

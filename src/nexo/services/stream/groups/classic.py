@@ -40,6 +40,8 @@ class ClassicView:
     protocol_type: str = ""
     protocol: str = ""
     members: tuple[GroupMember, ...] = ()
+    is_classic: bool = True
+    """Whether its members assign the partitions themselves."""
 
 
 class Classic:
@@ -176,7 +178,7 @@ class Classic:
         self, connection: Connection, group: str, offsets: Sequence[OffsetCommit], done: Done[None]
     ) -> None:
         """Store offsets, whatever is stored; the member was checked with `check_commit`."""
-        self._ordered.commit(connection, group, offsets, done, rewind=True)
+        self._ordered.commit(connection, group, offsets, done, rewind=True, checked=True)
 
     # -- administration ----------------------------------------------------------------
 
@@ -197,8 +199,10 @@ class Classic:
             known = self._core.engine.ordered.get(name)
             if known is None:
                 return ClassicView(name, "Dead")
-            state = "Stable" if known.members else "Empty"
-            return ClassicView(name, state, "consumer" if known.members else "")
+            if not known.members:
+                return ClassicView(name, "Empty")
+            state = "Stable" if known.stable else "Reconciling"
+            return ClassicView(name, state, "consumer", is_classic=False)
         return ClassicView(
             name, found.state.value, found.protocol_type, found.protocol,
             tuple(found.members.values()),

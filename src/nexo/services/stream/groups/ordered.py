@@ -7,7 +7,7 @@ join or a seek, needs permission on every stream that the group reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,8 @@ MIN_TIMEOUT_MS, MAX_TIMEOUT_MS = 1_000, 86_400_000
 member could meet would remove all of them.
 """
 
+ROAMING = -1
+"""The connection of members that belong to none."""
 ORDERED = "ordered"
 """The channels of ordered groups are ``(ORDERED, name)``; streams have numbers there."""
 
@@ -78,6 +80,8 @@ class Ordered:
         self._deadlines: KeyDeadlines[str] = KeyDeadlines()
         self.is_taken: Callable[[str], bool] = lambda _group: False
         """Whether a group has members of another protocol."""
+        self.on_gone: Callable[[str, str], None] = lambda _group, _member: None
+        """Called with the group and name of a member that is no longer one."""
 
     # -- membership ------------------------------------------------------------------
 
@@ -105,7 +109,7 @@ class Ordered:
         found = self._ensure(group, options or {})
         assignment = found.join(member, partitions, core.now_ms)
         self._bind(connection, group, member)
-        self._after(group, found)
+        self.changed(group, found)
         self._done_when_written(done, member, assignment)
 
     def _check_free(self, connection: Connection, group: str, member: str) -> None:
@@ -130,11 +134,18 @@ class Ordered:
             mine.discard((group, member))
             if not mine:
                 del self._by_connection[bound[0]]
+            self.on_gone(group, member)
+
+    def roam(self, connection: Connection, group: str, member: str) -> None:
+        """Let a member change its connection: it stays until it leaves or times out."""
+        self._unbind(group, member)
+        self._members[group, member] = ROAMING, connection.identity
+        self._by_connection.setdefault(ROAMING, set()).add((group, member))
 
     def check_member(self, connection: Connection, group: str, member: str) -> None:
         """Raise `NotMember` unless the member joined on this connection."""
         bound = self._members.get((group, member))
-        if bound is None or bound[0] != connection.id:
+        if bound is None or bound[0] not in (connection.id, ROAMING):
             raise _not_member(member)
 
     def _ensure(self, name: str, given: dict[str, Any]) -> OrderedGroup:
@@ -147,10 +158,17 @@ class Ordered:
             known.tune(wanted, self._core.now_ms)
         return known
 
-    def ensure(self, name: str) -> None:
-        """Create a group with the default options unless it exists."""
-        self._ensure(name, {})
+    def ensure(self, name: str, options: dict[str, Any] | None = None) -> OrderedGroup:
+        """Create a group unless it exists, with these options or the default ones."""
+        found = self._ensure(name, options or {})
         self._core.end_turn_soon()
+        return found
+
+    def let_go(self, name: str, member: str) -> None:
+        """Make a member leave that was checked by the caller."""
+        found = self._core.engine.ordered.get(name)
+        if found is not None:
+            self._leave(name, member, found)
 
     def has_members(self, name: str) -> bool:
         """Whether a group has live members."""
@@ -185,7 +203,7 @@ class Ordered:
         found = self._group_of(connection, group, member)
         self.check_member(connection, group, member)
         found.heartbeat(member, generation, self._core.now_ms)
-        self._after(group, found)
+        self.changed(group, found)
 
         def is_news(now: Assignment) -> bool:
             return now.generation != generation or len(now.owned) != known
@@ -229,7 +247,7 @@ class Ordered:
     def _leave(self, name: str, member: str, group: OrderedGroup) -> None:
         self._unbind(name, member)
         if group.leave(member, self._core.now_ms):
-            self._after(name, group)
+            self.changed(name, group)
         self._core.waits.fail(_member_channel(name, member), _not_member(member))
 
     def connection_closed(self, connection: Connection) -> None:
@@ -260,15 +278,19 @@ class Ordered:
         member: str = "",
         generation: int = STANDALONE,
         rewind: bool = False,
+        checked: bool = False,
     ) -> None:
-        """Store offsets, all or none; by a member, or `STANDALONE` without membership."""
-        core = self._core
+        """Store offsets, all or none; by a member, or `STANDALONE` without membership.
+
+        ``checked`` says that the caller knows the member that commits without naming itself.
+        """
+        core, new = self._core, self._found_or_new(group)
         self._check_commit(connection, group, offsets, member, generation)
-        self._found_or_new(group).check(member, generation, offsets, rewind=rewind)
+        new.check(member, generation, offsets, rewind=rewind, checked=checked)
         self._check_there(offsets)
         found = self._ensure(group, {})
-        found.commit(member, generation, offsets, core.now_ms, rewind=rewind)
-        self._after(group, found)
+        found.commit(member, generation, offsets, core.now_ms, rewind=rewind, checked=checked)
+        self.changed(group, found)
         core.done_when_safe(self._mode(offsets), done, None)
 
     def _check_commit(
@@ -326,6 +348,15 @@ class Ordered:
             permit_ordered(connection, group, found)
         return _stored(found, topic) if found is not None else []
 
+    def committed_in(
+        self, connection: Connection, group: str, topics: Iterable[str]
+    ) -> Mapping[TopicPartition, StoredOffset]:
+        """All stored offsets of a group, for a client that asks for those of some topics."""
+        for topic in topics:
+            permit_group(connection, topic, group)
+        found = self._core.engine.ordered.get(group)
+        return found.offsets if found is not None else {}
+
     def seek(
         self,
         connection: Connection,
@@ -340,8 +371,25 @@ class Ordered:
         self._found_or_new(group).check_reset(offsets)
         found = self._ensure(group, {})
         found.reset(offsets, self._core.now_ms)
-        self._after(group, found)
+        self.changed(group, found)
         self._core.done_when_safe(self._mode(offsets), done, found.generation)
+
+    def forget_offsets(
+        self,
+        connection: Connection,
+        group: str,
+        partitions: Sequence[TopicPartition],
+        done: Done[None],
+    ) -> None:
+        """Delete stored offsets of topics that no member reads."""
+        found = self._core.engine.find_ordered(group)
+        permit_offsets(connection, group, found, [topic for topic, _ in partitions])
+        for topic, _ in partitions:
+            if found.subscribes(topic):
+                raise Conflict(f"a member of group {group!r} reads {topic!r}: let it leave first")
+        found.forget_offsets(list(partitions))
+        self.changed(group, found)
+        self._core.done_when_safe(Persistence.FILE_ASYNC, done, None)
 
     # -- administration --------------------------------------------------------------
 
@@ -392,7 +440,8 @@ class Ordered:
 
     # -- time ------------------------------------------------------------------------
 
-    def _after(self, name: str, group: OrderedGroup) -> None:
+    def changed(self, name: str, group: OrderedGroup) -> None:
+        """Journal what changed, plan the next deadline, and wake who waits for a change."""
         core = self._core
         core.engine.reordered(name, group)
         core.end_turn_soon()
@@ -413,7 +462,7 @@ class Ordered:
                 continue
             for member in group.expire(now_ms):
                 self._unbind(name, member)
-            self._after(name, group)
+            self.changed(name, group)
         if (due_ms := self._deadlines.next_ms()) is not None:
             self._core.runtime.wake_at(due_ms)
 

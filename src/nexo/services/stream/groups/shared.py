@@ -341,7 +341,7 @@ class Groups:
             except NexoError as error:
                 done(error)
 
-        offsets_at(self._core.replay, stream, time_ms, located)
+        offsets_at(self._core.replay, stream, range(stream.options.partitions), time_ms, located)
 
     def _reset(self, stream: OpenStream, name: str, starts: dict[int, int]) -> int:
         group = stream.groups.get(name)

@@ -1,0 +1,171 @@
+"""StoredOffset offsets: store, look up, delete; what Kafka's clients commit is the next offset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from nexo.brokers.stream.groups.assignment import TopicPartition
+from nexo.brokers.stream.groups.coordinator_model import GroupError
+from nexo.brokers.stream.groups.ordered_state import OffsetCommit, StoredOffset
+from nexo.dialects.kafka.codec import Message, Schema
+from nexo.dialects.kafka.errors import Error, error_of, group_error, refusal
+from nexo.dialects.kafka.request import Request, by_topic, group_of, stream_of
+from nexo.dialects.kafka.wire import Input
+from nexo.errors import NexoError, NotFound, ProtocolError
+from nexo.names import text_of
+from nexo.services.stream.groups.classic import ClassicView
+
+_MAX_METADATA = 4_096
+_SUBSCRIPTION = Schema("version:i16 topics:[]str", 999)
+"""How what members of a group of type ``consumer`` say of themselves begins."""
+
+
+def rows_of(request: Request) -> list[tuple[str, Message]]:
+    """Topic and row of every partition that a request names."""
+    return [
+        (topic["name"] or "", part)
+        for topic in request["topics"] or ()
+        for part in topic["partitions"] or ()
+    ]
+
+
+def sound_commits(
+    request: Request,
+) -> tuple[list[OffsetCommit], list[tuple[str, Message]]]:
+    """What may be committed, and the answer for every partition as if it were."""
+    commits: list[OffsetCommit] = []
+    answers: list[tuple[str, Message]] = []
+    for topic, part in rows_of(request):
+        index, text = part["partition"], part["metadata"] or ""
+        error = Error.NONE
+        try:
+            name = stream_of(topic)
+            found = request.session.shared.streams.admin.outline(request.session, name)
+            if not 0 <= index < found.options.partitions:
+                raise NotFound(f"stream {name!r} has no partition {index}")
+            if len(text) > _MAX_METADATA:
+                error = Error.OFFSET_METADATA_TOO_LARGE
+            else:
+                commits.append(OffsetCommit.up_to(name, index, part["offset"], text))
+        except NexoError as caught:
+            error = error_of(caught)
+        answers.append((topic, {"partition": index, "error": error}))
+    return commits, answers
+
+
+def with_error(answers: list[tuple[str, Message]], error: Error) -> Message:
+    """Answers for partitions; those without an error of their own get this one."""
+    for _, row in answers:
+        row["error"] = row["error"] or error
+    return {"topics": by_topic(answers)}
+
+
+def check_commit(request: Request, group: str) -> GroupError | None:
+    """Why the group takes no offsets of the member that a request names."""
+    member, epoch = request["member"] or "", request["generation"]
+    check = request.session.shared.streams.consumers.check_commit
+    return check(request.session, group, member, epoch, request["instance"])
+
+
+def offset_commit(request: Request) -> None:
+    """Store where members have got to; Kafka's clients commit the next offset."""
+    commits, answers = sound_commits(request)
+
+    def done(error: NexoError | None) -> None:
+        request.answer(with_error(answers, Error.NONE if error is None else refusal(error)))
+
+    try:
+        group = group_of(request["group"])
+        refused = check_commit(request, group)
+        if refused is not None:
+            request.answer(with_error(answers, group_error(refused)))
+        elif commits:
+            request.session.shared.streams.classic.commit(request.session, group, commits, done)
+        else:
+            done(None)
+    except NexoError as error:
+        done(error)
+
+
+def offset_fetch(request: Request) -> None:
+    """What is stored of some partitions, or of all."""
+    if request.version >= 8:
+        groups = [_stored(request, row["group"], row["topics"]) for row in request["groups"] or ()]
+        request.answer({"groups": groups})
+    else:
+        request.answer(_stored(request, request["group"], request["topics"]))
+
+
+def _stored(request: Request, group: str | None, topics: list[Message] | None) -> Message:
+    streams, session = request.session.shared.streams, request.session
+    try:
+        name = group_of(group)
+        stored: Mapping[TopicPartition, StoredOffset]
+        if topics is None:
+            stored = dict(streams.ordered.committed(session, name))
+            wanted = list(stored)
+        else:
+            wanted = [
+                (stream_of(topic["name"]), index)
+                for topic in topics
+                for index in topic["partitions"] or ()
+            ]
+            stored = streams.ordered.committed_in(session, name, {topic for topic, _ in wanted})
+    except NexoError as error:
+        return {"group": group, "error": refusal(error), "topics": []}
+    open_ends = streams.transact.pending(name) if request["stable"] else ()
+    rows = ((text_of(at[0]), _row(at, stored.get(at), at in open_ends)) for at in wanted)
+    return {"group": group, "topics": by_topic(rows)}
+
+
+def _row(at: TopicPartition, kept: StoredOffset | None, pending: bool) -> Message:
+    """One partition; a client that asks for stable offsets waits for open transactions."""
+    row: Message = {"partition": at[1], "offset": -1, "metadata": ""}
+    if pending:
+        return row | {"error": Error.UNSTABLE_OFFSET_COMMIT}
+    return row if kept is None else row | {"offset": kept.next_offset, "metadata": kept.metadata}
+
+
+def offset_delete(request: Request) -> None:
+    """Forget offsets of topics that no member reads."""
+    rows = [(topic, part["partition"]) for topic, part in rows_of(request)]
+
+    def answer(error: Error) -> None:
+        answers: list[tuple[str, Message]] = [
+            (topic, {"partition": index, "error": _delete_error(topic, read)})
+            for topic, index in rows
+        ]
+        request.answer({"error": error} | ({"topics": by_topic(answers)} if not error else {}))
+
+    def done(error: NexoError | None) -> None:
+        answer(Error.NONE if error is None else refusal(error))
+
+    streams, session, read = request.session.shared.streams, request.session, set[str]()
+    try:
+        group = group_of(request["group"])
+        view = streams.classic.view(session, group)
+        if view.state == "Dead":
+            answer(Error.GROUP_ID_NOT_FOUND)
+            return
+        read |= _read_by_members(view) | set(map(text_of, streams.consumers.topics_read(group)))
+        kept = [(stream_of(topic), index) for topic, index in rows if topic not in read]
+        streams.ordered.forget_offsets(session, group, kept, done)
+    except NotFound:
+        done(None)  # it has members and has never committed
+    except NexoError as error:
+        done(error)
+
+
+def _delete_error(topic: str, read: set[str]) -> Error:
+    return Error.GROUP_SUBSCRIBED_TO_TOPIC if topic in read else Error.NONE
+
+
+def _read_by_members(view: ClassicView) -> set[str]:
+    """The topics that members of a classic group subscribe to, as far as they can be read."""
+    found: set[str] = set()
+    for member in view.members if view.protocol_type == "consumer" else ():
+        said = Input(memoryview(member.metadata.get(view.protocol, b"")))
+        with suppress(ProtocolError):
+            found.update(name or "" for name in _SUBSCRIPTION.read(said, 0)["topics"] or ())
+    return found

@@ -1,0 +1,152 @@
+"""Consumer groups whose partitions the broker assigns (KIP-848)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import uuid4
+
+from nexo.brokers.stream.groups.assignment import Strategy, TopicPartition
+from nexo.brokers.stream.groups.coordinator_model import GroupError
+from nexo.dialects.kafka.codec import Message
+from nexo.dialects.kafka.errors import Error, group_error, refusal
+from nexo.dialects.kafka.request import Request, group_of, stream_of
+from nexo.dialects.kafka.topic_ids import outline_of, topic_id
+from nexo.errors import NexoError, NotFound
+from nexo.names import text_of
+from nexo.services.stream.groups.consumers import JOIN, Beat, ConsumerView, Told
+
+HEARTBEAT_MS = 1_000
+"""How often members ask; they learn of partitions that others gave up no sooner."""
+_LOWEST_EPOCH = -2
+_ASSIGNORS: dict[str, Strategy] = {"range": "range", "uniform": "roundRobin"}
+_STRATEGIES = {strategy: name for name, strategy in _ASSIGNORS.items()}
+
+
+def heartbeat(request: Request) -> None:
+    """Join, stay or leave; the answer says what the member owns."""
+
+    def done(told: Told | GroupError | NexoError) -> None:
+        match told:
+            case Told():
+                request.answer(_told(request, told))
+            case GroupError():
+                request.answer({"error": group_error(told)})
+            case NexoError():
+                request.answer({"error": refusal(told), "message": told.message})
+
+    problem = _problem(request)
+    if problem is not None:
+        request.answer({"error": problem[0], "message": problem[1]})
+        return
+    try:
+        beat = _beat(request)
+        consumers = request.session.shared.streams.consumers
+        consumers.heartbeat(request.session, group_of(request["group"]), beat, done)
+    except NexoError as error:
+        done(error)
+
+
+def _problem(request: Request) -> tuple[Error, str] | None:
+    """What is wrong with a heartbeat, whatever the group is."""
+    if request["regex"]:
+        return Error.INVALID_REGULAR_EXPRESSION, "patterns are not matched here: name the topics"
+    if request["epoch"] < _LOWEST_EPOCH or (request["epoch"] == JOIN and request["topics"] is None):
+        return Error.INVALID_REQUEST, "who joins names its topics"
+    if request["assignor"] is not None and request["assignor"] not in _ASSIGNORS:
+        return Error.UNSUPPORTED_ASSIGNOR, f"there are only {', '.join(_ASSIGNORS)}"
+    return None
+
+
+def _beat(request: Request) -> Beat:
+    topics, member = request["topics"], request["member"]
+    if not member and request["epoch"] == JOIN:
+        member = str(uuid4())
+    return Beat(
+        member or "",
+        request["epoch"],
+        request["instance"],
+        None if topics is None else [stream_of(topic) for topic in topics],
+        _owned(request),
+        request["rebalance_ms"],
+        _ASSIGNORS.get(request["assignor"] or ""),
+        request.client_id,
+        f"/{request.session.address}",
+    )
+
+
+def _owned(request: Request) -> set[TopicPartition] | None:
+    """What a member says it owns; topics that are gone are nobody's."""
+    if request["owned"] is None:
+        return None
+    found: set[TopicPartition] = set()
+    for topic in request["owned"]:
+        try:
+            name = outline_of(request, topic["id"]).name
+        except NotFound:
+            continue
+        found.update((name, index) for index in topic["partitions"] or ())
+    return found
+
+
+def _told(request: Request, told: Told) -> Message:
+    assignment = None if told.owned is None else {"topics": _by_id(request, told.owned)}
+    return {
+        "member": told.member,
+        "epoch": told.epoch,
+        "heartbeat_ms": HEARTBEAT_MS,
+        "assignment": assignment,
+    }
+
+
+def _by_id(request: Request, owned: Iterable[TopicPartition]) -> list[Message]:
+    admin, found = request.session.shared.streams.admin, dict[str, list[int]]()
+    for name, index in owned:
+        found.setdefault(name, []).append(index)
+    rows: list[Message] = []
+    for name, indexes in found.items():
+        outline = admin.outline(request.session, name)
+        rows.append({"id": topic_id(outline), "name": text_of(name), "partitions": indexes})
+    return rows
+
+
+def describe(request: Request) -> None:
+    """Members, their subscriptions and assignments."""
+    request.answer({"groups": [_described(request, group) for group in request["groups"] or ()]})
+
+
+def _described(request: Request, group: str | None) -> Message:
+    streams, session = request.session.shared.streams, request.session
+    answer: Message = {"group": group}
+    try:
+        name = group_of(group)
+        view = streams.classic.view(session, name)
+        if view.is_classic:
+            raise NotFound(f"group {group!r} is no group whose partitions the broker assigns")
+        found, members = streams.consumers.views(session, name)
+        rows = [_member(request, member) for member in members]
+    except NotFound as error:
+        return answer | {"error": Error.GROUP_ID_NOT_FOUND, "message": error.message}
+    except NexoError as error:
+        return answer | {"error": refusal(error), "message": error.message}
+    return answer | {
+        "state": view.state,
+        "epoch": found.generation,
+        "assignment_epoch": found.generation,
+        "assignor": _STRATEGIES[found.options.strategy],
+        "members": rows,
+    }
+
+
+def _member(request: Request, view: ConsumerView) -> dict[str, Any]:
+    known = view.consumer
+    return {
+        "member": known.id,
+        "instance": known.instance,
+        "epoch": view.epoch,
+        "client_id": known.client_id,
+        "client_host": known.client_host,
+        "topics": [text_of(topic) for topic in known.topics],
+        "assignment": {"topics": _by_id(request, view.owned)},
+        "target": {"topics": _by_id(request, view.target)},
+    }

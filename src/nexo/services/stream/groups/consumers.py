@@ -1,0 +1,258 @@
+"""Use cases of Kafka's newer consumer groups (KIP-848): the broker assigns the partitions.
+
+Such a group is an ordered group. A member is told its *epoch*, the last generation that it has
+confirmed, and what it owns, in the answers to its heartbeats. It confirms a generation by itself
+unless it has to give something up: then it keeps its epoch until a heartbeat no longer lists
+that. A member belongs to no connection and is not durable: after a restart it joins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from nexo.brokers.stream.groups.assignment import Strategy, TopicPartition
+from nexo.brokers.stream.groups.coordinator_model import GroupError
+from nexo.brokers.stream.groups.ordered import Assignment, OrderedGroup
+from nexo.model import Persistence, check_name
+from nexo.services.connection import Connection, Done
+from nexo.services.stream.core import Core
+from nexo.services.stream.groups.classic import Classic
+from nexo.services.stream.groups.ordered import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, Ordered
+from nexo.services.stream.permits import permit_ordered
+
+JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
+"""Epochs of members that come and go; a static member may come back."""
+_SESSION_MS = 45_000
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A heartbeat; what is None has not changed since the last."""
+
+    member: str
+    epoch: int
+    instance: str | None = None
+    topics: Sequence[str] | None = None
+    owned: Collection[TopicPartition] | None = None
+    rebalance_ms: int = -1
+    strategy: Strategy | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The answer to a heartbeat; ``owned`` is None if nothing has changed."""
+
+    member: str
+    epoch: int
+    owned: list[TopicPartition] | None = None
+
+
+@dataclass(slots=True)
+class Consumer:
+    """A member as its clients know it."""
+
+    id: str
+    instance: str | None
+    client_id: str
+    client_host: str
+    topics: Sequence[str] = ()
+    """What it subscribes to, whether that exists or not."""
+    is_away: bool = False
+    """A static member that may come back."""
+    told: list[TopicPartition] | None = field(default=None)
+
+    @property
+    def name(self) -> str:
+        """Its name in the ordered group, which a static member keeps."""
+        return self.id if self.instance is None else f"static {self.instance}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerView:
+    """One member, and where its partitions are."""
+
+    consumer: Consumer
+    epoch: int
+    owned: list[TopicPartition]
+    target: list[TopicPartition]
+
+
+class Consumers:
+    """The requests of members of a group whose partitions the broker assigns."""
+
+    def __init__(self, core: Core, ordered: Ordered, classic: Classic) -> None:
+        self._core = core
+        self._ordered = ordered
+        self._classic = classic
+        self._known: dict[tuple[str, str], Consumer] = {}
+        """By group and name in the ordered group."""
+        self._names: dict[tuple[str, str], str] = {}
+        """That name by group and member id."""
+        ordered.on_gone = self._gone
+
+    def _gone(self, group: str, name: str) -> None:
+        known = self._known.pop((group, name), None)
+        if known is not None:
+            self._names.pop((group, known.id), None)
+
+    # -- membership --------------------------------------------------------------------
+
+    def heartbeat(
+        self, connection: Connection, group: str, beat: Beat, done: Done[Told | GroupError]
+    ) -> None:
+        """Join, stay or leave; answers what the member owns now."""
+        found = self._core.engine.ordered.get(group)
+        permit_ordered(connection, group, found, beat.topics or ())
+        if self._classic.has_members(group):
+            done(GroupError.INCONSISTENT_GROUP_PROTOCOL)
+        elif beat.epoch == JOIN:
+            self._join(connection, group, beat, done)
+        else:
+            known = self._of(group, beat.member)
+            if known is None or found is None:
+                done(GroupError.UNKNOWN_MEMBER_ID)
+            elif beat.epoch in (LEAVE, LEAVE_FOR_A_WHILE):
+                self._leave(group, known, beat, done)
+            else:
+                self._stay(group, found, known, beat, done)
+
+    def _of(self, group: str, member: str) -> Consumer | None:
+        return self._known.get((group, self._names.get((group, member), "")))
+
+    def _join(
+        self, connection: Connection, group: str, beat: Beat, done: Done[Told | GroupError]
+    ) -> None:
+        new = Consumer(
+            beat.member, beat.instance, beat.client_id, beat.client_host, beat.topics or ()
+        )
+        old = self._known.get((group, new.name))
+        if old is not None and old.id != new.id and not old.is_away:
+            done(GroupError.UNRELEASED_INSTANCE_ID)
+            return
+        check_name(group, "group")
+        found = self._ordered.ensure(group, _options(beat))
+        if old is None or not old.is_away:
+            found.enter(new.name, self._counts(new.topics), self._core.now_ms)
+        self._ordered.roam(connection, group, new.name)
+        self._known[group, new.name] = new
+        self._names[group, new.id] = new.name
+        self._tell(group, found, new, None, done, joined=True)
+
+    def _counts(self, topics: Sequence[str]) -> dict[str, int]:
+        streams = self._core.engine.streams
+        return {name: streams.get(name).options.partitions for name in topics if name in streams}
+
+    def _stay(
+        self,
+        group: str,
+        found: OrderedGroup,
+        known: Consumer,
+        beat: Beat,
+        done: Done[Told | GroupError],
+    ) -> None:
+        epoch = found.confirmed(known.name)
+        has = {at for at, owner in found.owners.items() if owner == known.name}
+        repeats = beat.owned is not None and beat.epoch < epoch and has.issuperset(beat.owned)
+        if beat.epoch != epoch and not repeats:
+            done(GroupError.FENCED_MEMBER_EPOCH)
+            return
+        if beat.topics is not None:
+            known.topics = beat.topics
+        if beat.owned is not None:
+            known.told = None
+        known.is_away = False
+        self._tell(group, found, known, beat.owned, done)
+
+    def _tell(
+        self,
+        group: str,
+        found: OrderedGroup,
+        known: Consumer,
+        owned: Collection[TopicPartition] | None,
+        done: Done[Told | GroupError],
+        *,
+        joined: bool = False,
+    ) -> None:
+        """Confirm the generation for a member that has nothing to give up, and answer it."""
+        name, now_ms = known.name, self._core.now_ms
+        before = found.generation, found.confirmed(name)
+        found.resubscribe(name, self._counts(known.topics), now_ms)
+        now = found.heartbeat(name, found.confirmed(name), now_ms)
+        if now.generation != found.confirmed(name) and _is_free(now, owned):
+            now = found.heartbeat(name, now.generation, now_ms)
+        epoch = found.confirmed(name)
+        self._ordered.changed(group, found)
+        news = None if now.owned == known.told else now.owned
+        known.told = now.owned
+        told = Told(known.id, epoch, news)
+        if before == (found.generation, epoch) and not joined:
+            done(told)
+        else:
+            self._core.done_when_safe(Persistence.FILE_ASYNC, done, told)
+
+    def _leave(
+        self, group: str, known: Consumer, beat: Beat, done: Done[Told | GroupError]
+    ) -> None:
+        if beat.epoch == LEAVE_FOR_A_WHILE and known.instance is not None:
+            known.is_away = True
+        else:
+            self._ordered.let_go(group, known.name)
+        done(Told(beat.member, beat.epoch))
+
+    # -- offsets -----------------------------------------------------------------------
+
+    def check_commit(
+        self,
+        connection: Connection,
+        group: str,
+        member: str,
+        epoch: int,
+        instance: str | None = None,
+    ) -> GroupError | None:
+        """Why offsets are rejected, of a member of either kind or of a client that is none."""
+        found = self._core.engine.ordered.get(group)
+        if found is None or not found.leader:
+            return self._classic.check_commit(connection, group, member, epoch, instance)
+        known = self._of(group, member)
+        if known is None:
+            return GroupError.UNKNOWN_MEMBER_ID
+        matches = epoch == found.confirmed(known.name)
+        return None if matches else GroupError.STALE_MEMBER_EPOCH
+
+    def topics_read(self, group: str) -> set[str]:
+        """The topics that members of a group read."""
+        found = self._core.engine.ordered.get(group)
+        return set() if found is None else {name for name in found.topics if found.subscribes(name)}
+
+    # -- administration ----------------------------------------------------------------
+
+    def views(self, connection: Connection, group: str) -> tuple[OrderedGroup, list[ConsumerView]]:
+        """A group and its members; `NotFound` if there is none."""
+        found = self._core.engine.find_ordered(group)
+        permit_ordered(connection, group, found)
+        views = []
+        for name in found.members:
+            known = self._known.get((group, name)) or Consumer(name, None, "", "", found.topics)
+            now = found.assignment(name)
+            owned = sorted([*now.owned, *now.revoked])
+            target = sorted([*now.owned, *now.awaited])
+            views.append(ConsumerView(known, found.confirmed(name), owned, target))
+        return found, views
+
+
+def _is_free(now: Assignment, owned: Collection[TopicPartition] | None) -> bool:
+    """Whether a member has nothing to give up, or says that it has given it up."""
+    return not now.revoked or (owned is not None and not set(now.revoked).intersection(owned))
+
+
+def _options(beat: Beat) -> dict[str, object]:
+    options: dict[str, object] = {"session_timeout_ms": _SESSION_MS}
+    if beat.rebalance_ms > 0:
+        bounded = min(max(beat.rebalance_ms, MIN_TIMEOUT_MS), MAX_TIMEOUT_MS)
+        options["rebalance_timeout_ms"] = bounded
+    if beat.strategy is not None:
+        options["strategy"] = beat.strategy
+    return options
