@@ -54,7 +54,7 @@ def test_the_right_password_is_proved(first: str, bare: str, binding: str) -> No
 
 @pytest.mark.parametrize("kept", [KEPT, None])
 @pytest.mark.parametrize(
-    "last", [b"", "c=biws,r=é,p=AA==".encode(), b"c=biws,r=abc,p=!!", b"c=biws,r=x,p=" + b"A" * 44]
+    "last", ["", "c=biws,r=é,p=AA==", "c=biws,r=abc,p=!!", "c=biws,r=x,p=" + "A" * 44]
 )
 def test_anything_else_is_refused(kept: str | None, last: str) -> None:
     with pytest.raises(Unauthenticated):
