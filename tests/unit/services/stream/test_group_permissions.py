@@ -180,22 +180,30 @@ def test_a_member_is_moved_only_by_the_connection_it_joined_on() -> None:
     assert team.unmoved()
 
 
-def test_a_transaction_commits_only_for_its_own_members() -> None:
+def commit_in_transaction(peer: Peer, team: Team, row: ordered.OffsetRow) -> None:
+    begin = wire.pack(transactions.TxBegin(timeout_ms=10_000))
+    number = wire.unpack(int, peer.ask(Op.S_TX_BEGIN, begin))
+    moved = transactions.TxOffsets("team", team.me.member, team.me.generation, [row])
+    peer.ask(Op.S_TX_INPUTS, wire.pack(transactions.TxInputs(number, offsets=[moved])))
+    peer.ask(Op.S_TX_COMMIT, wire.pack(number))
+
+
+def test_a_transaction_commits_only_for_members_of_its_user() -> None:
     team = Team()
     second = user(team.desk, "read:orders@team", "read:payments@team", name="second")
-    for peer, refusal in ((second, NotMember), (team.owner, None)):
-        begin = wire.pack(transactions.TxBegin(timeout_ms=10_000))
-        number = wire.unpack(int, peer.ask(Op.S_TX_BEGIN, begin))
-        row = ("orders", 0, 1, "")
-        moved = transactions.TxOffsets("team", team.me.member, team.me.generation, [row])
-        inputs = wire.pack(transactions.TxInputs(number, offsets=[moved]))
-        if refusal is None:
-            peer.ask(Op.S_TX_INPUTS, inputs)
-            peer.ask(Op.S_TX_COMMIT, wire.pack(number))
-        else:
-            with pytest.raises(refusal):
-                peer.ask(Op.S_TX_INPUTS, inputs)
+    with pytest.raises(NotMember):
+        commit_in_transaction(second, team, ("orders", 0, 1, ""))
+    commit_in_transaction(team.owner, team, ("orders", 0, 1, ""))
     assert [row.offset for row in team.stored(team.owner)] == [1]
+
+
+def test_a_transaction_may_be_on_another_connection_than_its_member() -> None:
+    """As that of an exactly-once context and its consumer, each with a client of its own."""
+    team = Team()
+    context = user(team.desk, "read:orders@team", "read:payments@team", name="owner")
+    commit_in_transaction(context, team, ("orders", 0, 1, ""))
+    assert [row.offset for row in team.stored(team.owner)] == [1]
+    assert team.unmoved()
 
 
 def test_a_member_may_be_taken_over_by_its_own_user() -> None:

@@ -1,8 +1,9 @@
 """Ordered groups as use cases: membership, heartbeats, offsets (SPEC G5, G6).
 
 A member belongs to the connection it joined on: only that connection sends its heartbeats,
-commits its offsets and makes it leave. A request that also affects other members, such as a
-join or a seek, needs permission on every stream that the group reads.
+commits its offsets and makes it leave. A transaction may be on another connection of the same
+user, as that of an exactly-once context is. A request that also affects other members, such as
+a join or a seek, needs permission on every stream that the group reads.
 """
 
 from __future__ import annotations
@@ -117,8 +118,7 @@ class Ordered:
         bound = self._members.get((group, member))
         if bound is None or bound[0] == connection.id:
             return
-        before, now = bound[1], connection.identity
-        if before is not None and (now is None or before.user.name != now.user.name):
+        if not _is_same_user(bound[1], connection):
             raise Forbidden(f"member {member!r} of group {group!r} belongs to another user")
         self._core.waits.fail(_member_channel(group, member), _not_member(member))
 
@@ -285,7 +285,9 @@ class Ordered:
         ``checked`` says that the caller knows the member that commits without naming itself.
         """
         core, new = self._core, self._found_or_new(group)
-        self._check_commit(connection, group, offsets, member, generation)
+        self._permit_commit(connection, group, offsets, member)
+        if generation != STANDALONE and self._has(group, member):
+            self.check_member(connection, group, member)
         new.check(member, generation, offsets, rewind=rewind, checked=checked)
         self._check_there(offsets)
         found = self._ensure(group, {})
@@ -293,21 +295,25 @@ class Ordered:
         self.changed(group, found)
         core.done_when_safe(self._mode(offsets), done, None)
 
-    def _check_commit(
-        self,
-        connection: Connection,
-        group: str,
-        offsets: Iterable[OffsetCommit],
-        member: str,
-        generation: int,
+    def _permit_commit(
+        self, connection: Connection, group: str, offsets: Iterable[OffsetCommit], member: str
     ) -> None:
-        """Raise `Forbidden` or `NotMember` unless the client may commit for the member."""
+        """Raise `Forbidden` unless the client may store these; its members were permitted."""
         known = self._core.engine.ordered.get(group)
-        own = (group, member) in self._by_connection.get(connection.id, ())
+        own = self._is_own(connection, group, member)
         topics = [commit.topic for commit in offsets]
         permit_offsets(connection, group, None if own else known, topics)
-        if generation != STANDALONE and known is not None and known.has(member):
-            self.check_member(connection, group, member)
+
+    def _is_own(self, connection: Connection, group: str, member: str) -> bool:
+        """Whether the member joined on this connection, or on another of the same user."""
+        bound = self._members.get((group, member))
+        return bound is not None and (
+            bound[0] == connection.id or _is_same_user(bound[1], connection)
+        )
+
+    def _has(self, group: str, member: str) -> bool:
+        known = self._core.engine.ordered.get(group)
+        return known is not None and known.has(member)
 
     def commits(
         self,
@@ -317,9 +323,12 @@ class Ordered:
         member: str,
         generation: int,
     ) -> list[OffsetCommit]:
-        """``topic, partition, offset, metadata`` as offsets that the client may commit."""
+        """``topic, partition, offset, metadata`` as offsets to commit with a transaction."""
         found = [OffsetCommit(*row) for row in rows]
-        self._check_commit(connection, group, found, member, generation)
+        self._permit_commit(connection, group, found, member)
+        others = generation != STANDALONE and not self._is_own(connection, group, member)
+        if others and self._has(group, member):
+            raise _not_member(member)
         self._check_there(found)
         return found
 
@@ -469,6 +478,12 @@ class Ordered:
 
 def _not_member(member: str) -> NotMember:
     return NotMember(f"{member!r} is not a member of the group: join it first")
+
+
+def _is_same_user(identity: Identity | None, connection: Connection) -> bool:
+    """Whether a connection is of the user that an identity names; None is without logins."""
+    now = connection.identity
+    return identity is None or (now is not None and now.user.name == identity.user.name)
 
 
 def _member_channel(group: str, member: str) -> str:
