@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from typing import Any, Literal
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
@@ -151,11 +151,19 @@ async def body_of(request: Request, limit: int = 0) -> bytes:
     """The whole body; `PayloadTooLarge` past ``limit``, or the server's limit without one."""
     limit = limit or request.app.state.max_body_bytes
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise PayloadTooLarge(f"the body is larger than {limit} bytes")
+    _check_size(int(request.headers.get("content-length", 0)), limit)
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            _check_size(len(body), limit)
+    except ClientDisconnect:
+        raise ConnectionLost("the caller has left") from None
     return bytes(body)
+
+
+def _check_size(size: int, limit: int) -> None:
+    if size > limit:
+        raise PayloadTooLarge(f"the body is larger than {limit} bytes")
 
 
 def _event(row: Any) -> bytes:

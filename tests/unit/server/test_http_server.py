@@ -19,8 +19,8 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def read_all(scope: Scope, receive: Receive, send: Send) -> None:
-    """An application that reads the whole body, then says so."""
-    while (await receive()).get("more_body"):
+    """An application that reads the whole body, then says so; of ``/refuse`` it reads nothing."""
+    while scope["path"] != "/refuse" and (await receive()).get("more_body"):
         pass
     headers = [(b"content-length", b"2")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -53,6 +53,12 @@ async def is_closed(stream: Stream) -> bool:
     return True
 
 
+async def trickle(writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(b"x")
+        await asyncio.sleep(0.01)
+
+
 async def get(port: int) -> bytes:
     reader, writer = await connect(port, b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     reply = await reader.read()
@@ -75,6 +81,20 @@ async def test_bodies_have_a_deadline(port: int, monkeypatch: pytest.MonkeyPatch
     stream = await connect(port, b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc")
     assert await is_closed(stream)
     stream[1].close()
+
+
+async def test_a_reply_before_the_end_of_the_body_is_followed_by_the_end(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of a body that was refused is not awaited."""
+    monkeypatch.setattr(limits, "LONGEST_FAREWELL_S", 0.05)
+    text = b"POST /refuse HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\n\r\nabc"
+    reader, writer = stream = await connect(port, text)
+    assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+    sending = asyncio.create_task(trickle(writer))
+    assert await is_closed(stream)
+    sending.cancel()
+    writer.close()
 
 
 async def test_silent_connections_give_way_to_one_that_asks(

@@ -62,7 +62,9 @@ class HttpConnection(H11Protocol):
     def overdue(self) -> bool:
         """Whether it has owed the rest of a request for too long."""
         limit_s = limits.HTTP_REQUEST_S
-        if self.conn.their_state is h11.SEND_BODY:
+        if self.conn.their_state is h11.SEND_BODY and self.conn.our_state is h11.DONE:
+            limit_s = limits.LONGEST_FAREWELL_S  # answered: nobody reads the rest of the body
+        elif self.conn.their_state is h11.SEND_BODY:
             limit_s += self.body_bytes / limits.HTTP_BODY_BYTES_PER_S
         return not self.serving and monotonic() - self.waits_since_s > limit_s
 
