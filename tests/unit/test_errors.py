@@ -3,7 +3,8 @@
 import pytest
 
 from nexo import errors
-from nexo.errors import BY_CODE, NexoError, from_wire
+from nexo.errors import BY_CODE, Corrupt, NexoError, from_wire
+from nexo.protocol.frames import pack_error, unpack_error
 
 CLASSES = [
     found
@@ -23,6 +24,16 @@ def test_an_error_comes_back_over_the_wire_as_itself(cls: type[NexoError]) -> No
     assert type(error) is cls
     assert error.message == "what was wrong"
     assert str(error) == "what was wrong"
+
+
+def test_where_damage_lies_and_ends_comes_over_the_wire() -> None:
+    """SPEC E6: a reader goes on behind it."""
+    error = unpack_error(pack_error(Corrupt("damaged", offset=6, next_offset=9)))
+    assert isinstance(error, Corrupt)
+    assert (error.message, error.offset, error.next_offset) == ("damaged", 6, 9)
+    unknown = unpack_error(pack_error(Corrupt("damaged")))
+    assert isinstance(unknown, Corrupt)
+    assert unknown.next_offset is None
 
 
 def test_a_code_from_a_newer_server_is_still_an_error_of_ours() -> None:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from nexo.client.address import Address
-from nexo.errors import NexoError, PayloadTooLarge, ProtocolError, from_wire
+from nexo.errors import NexoError, PayloadTooLarge, ProtocolError
 from nexo.model import Broker, Buffer
-from nexo.protocol.frames import HEADER, FieldReader, FrameKind, Status
+from nexo.protocol.frames import HEADER, FrameKind, FieldReader, Status, unpack_error
 from nexo.protocol.hello import Hello, Welcome, encode_hello
 from nexo.protocol.ops import Op
 
@@ -39,12 +39,11 @@ def check_sizes(welcome: Welcome | None, sizes: Iterable[int]) -> None:
 
 def error_of(status: int, payload: Buffer) -> NexoError:
     """The error that an unsuccessful response reports."""
-    reader = FieldReader(payload)
     match status:
         case Status.ERR_CODED:
-            return from_wire(reader.text(), reader.text())
+            return unpack_error(payload)
         case Status.ERR:
-            return NexoError(reader.text())
+            return NexoError(FieldReader(payload).text())
     return ProtocolError(f"unknown response status {status}")
 
 

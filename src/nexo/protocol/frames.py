@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from struct import Struct
 
-from nexo.errors import ProtocolError
+from nexo.errors import Corrupt, NexoError, ProtocolError, from_wire
 from nexo.model import Buffer
 
 HEADER = Struct(">BBII")
@@ -45,7 +45,11 @@ class Status(enum.IntEnum):
     DATA = 0x03
     """The result."""
     ERR_CODED = 0x04
-    """``str`` code, ``str`` message: for clients that sent HELLO."""
+    """``str`` code, ``str`` message: for clients that sent HELLO.
+
+    For CORRUPT, ``u64, u64`` follow where they are known: the first damaged offset, and where
+    reading goes on.
+    """
 
 
 def frame(kind: int, meta: int, request_id: int, payload: Buffer = b"") -> bytes:
@@ -57,6 +61,25 @@ def pack_str(text: str) -> bytes:
     """A ``str`` field: u32 length, then UTF-8."""
     raw = text.encode()
     return pack_u32(len(raw)) + raw
+
+
+def pack_error(error: NexoError) -> bytes:
+    """The payload of `Status.ERR_CODED`."""
+    payload = pack_str(error.code) + pack_str(error.message)
+    if isinstance(error, Corrupt) and error.offset is not None and error.next_offset is not None:
+        payload += error.offset.to_bytes(8, "big") + error.next_offset.to_bytes(8, "big")
+    return payload
+
+
+def unpack_error(payload: Buffer) -> NexoError:
+    """The error that `pack_error` wrote."""
+    reader = FieldReader(payload)
+    error = from_wire(reader.text(), reader.text())
+    offsets = reader.rest()
+    if isinstance(error, Corrupt) and len(offsets) == 2 * 8:
+        error.offset = int.from_bytes(offsets[:8], "big")
+        error.next_offset = int.from_bytes(offsets[8:], "big")
+    return error
 
 
 class FieldReader:

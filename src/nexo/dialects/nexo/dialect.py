@@ -10,7 +10,7 @@ from nexo.dialects.nexo.session import NexoSession
 from nexo.dialects.nexo.shared import Shared
 from nexo.errors import NexoError
 from nexo.model import Broker
-from nexo.protocol.frames import HEADER_SIZE, FrameKind, Status, frame, pack_str
+from nexo.protocol.frames import HEADER_SIZE, FrameKind, Status, frame, pack_error, pack_str
 from nexo.protocol.ops import BROKER_OF, Op
 
 _HELLO_BYTES = HEADER_SIZE + 2
@@ -45,8 +45,7 @@ class NexoDialect:
         """A reply to the first request."""
         request_id = int.from_bytes(first[2:6], "big")
         if first[:2] == bytes((FrameKind.REQUEST, Op.HELLO)):
-            coded = pack_str(error.code) + pack_str(error.message)
-            return frame(FrameKind.RESPONSE, Status.ERR_CODED, request_id, coded)
+            return frame(FrameKind.RESPONSE, Status.ERR_CODED, request_id, pack_error(error))
         return frame(FrameKind.RESPONSE, Status.ERR, request_id, pack_str(error.message))
 
     def start(self, host: HostPort) -> NexoSpeaker:

@@ -22,7 +22,7 @@ from nexo.errors import NexoError, Overloaded, ProtocolError, UnknownOpcode
 from nexo.model import Broker, Buffer
 from nexo.printable import printable
 from nexo.protocol import hello
-from nexo.protocol.frames import HEADER, FrameKind, Status, frame, pack_str
+from nexo.protocol.frames import HEADER, FrameKind, Status, frame, pack_error, pack_str
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.protocol.values import encode_value
 
@@ -323,7 +323,7 @@ class NexoSession(BaseSession, asyncio.BufferedProtocol):
         """Reply with an error, coded for clients that said HELLO."""
         self._in_flight -= 1
         if self.said_hello:
-            payload, status = pack_str(error.code) + pack_str(error.message), Status.ERR_CODED
+            payload, status = pack_error(error), Status.ERR_CODED
         else:
             payload, status = pack_str(error.message), Status.ERR
         self._send(frame(FrameKind.RESPONSE, status, request_id, payload), request_id)

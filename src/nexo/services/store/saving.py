@@ -39,7 +39,7 @@ class Saving:
         return self._every_ms > 0
 
     def open(self, now_ms: int) -> None:
-        """Load what was saved; a damaged file is set aside after its readable part is loaded."""
+        """Load what was saved; of a damaged file, what is sound, and a copy is kept."""
         if not self.enabled:
             return
         runtime = self._runtime
@@ -47,10 +47,16 @@ class Saving:
             snapshot.load(runtime.files, runtime.folder, self._store, now_ms)
             self._saved_changes = self._store.keyspace.changes
         except Corrupt as error:
-            kept = snapshot.set_aside(runtime.files, runtime.folder)
-            self._error = f"{error.message}; the file is kept as {kept.name}"
+            self._error = f"{error.message}; {self._keep_damaged()}"
             log.error("the saved store is damaged: %s", self._error)
         self._schedule(now_ms)
+
+    def _keep_damaged(self) -> str:
+        try:
+            kept = snapshot.copy_damaged(self._runtime.files, self._runtime.folder)
+        except (NexoError, OSError) as error:
+            return f"the file could not be copied: {error}"
+        return f"the file is kept as {kept.name}"
 
     def _schedule(self, now_ms: int) -> None:
         self._due_ms = now_ms + self._every_ms

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
+from google_crc32c import extend
 
 from nexo.brokers.store import records
 from nexo.brokers.store.engine import StoreEngine
@@ -152,8 +153,23 @@ def _next_sound(file: File, at: int, end: int) -> int:
     return end
 
 
-def set_aside(files: Files, folder: Path) -> Path:
-    """Keep a damaged snapshot for inspection, under another name."""
-    kept = folder / f"{NAME}.damaged"
-    files.rename(folder / NAME, kept)
+def copy_damaged(files: Files, folder: Path) -> Path:
+    """Keep a damaged snapshot for inspection, under a name that its content gives.
+
+    The file itself stays until the next save replaces it: its sound part is all there is.
+    """
+    aside, crc, at = folder / f"{NAME}.damaged.new", 0, 0
+    files.remove(aside)
+    source, copy = files.open(folder / NAME), files.open(aside, create=True)
+    try:
+        while at < source.size():
+            data = source.read_at(at, SYNC_BYTES)
+            crc = extend(crc, data)
+            at += copy.write_at(at, [data])
+        copy.sync()
+    finally:
+        source.close()
+        copy.close()
+    kept = folder / f"{NAME}.{crc:08x}.damaged"
+    files.rename(aside, kept)
     return kept

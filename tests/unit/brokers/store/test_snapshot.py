@@ -119,8 +119,13 @@ def test_a_flipped_bit_anywhere_is_reported() -> None:
         file.write_at(at, [whole[at : at + 1]])
 
 
-def test_a_damaged_file_is_kept_aside() -> None:
+def test_a_damaged_file_is_copied_under_a_name_of_its_content() -> None:
     files = MemoryFiles()
     snapshot.save(files, FOLDER, filled(), NOW)
-    snapshot.set_aside(files, FOLDER)
-    assert files.list(FOLDER) == [f"{NAME}.damaged"]
+    first = snapshot.copy_damaged(files, FOLDER)
+    assert snapshot.copy_damaged(files, FOLDER) == first
+    files.open(FOLDER / NAME).write_at(70, [b"?"])
+    second = snapshot.copy_damaged(files, FOLDER)
+    assert sorted(files.list(FOLDER)) == sorted([NAME, first.name, second.name])
+    copied = files.open(second)
+    assert copied.read_at(0, copied.size()) == files.open(FOLDER / NAME).read_at(0, copied.size())
