@@ -83,6 +83,8 @@ class BaseSession(ABC):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release everything this client held."""
+        if self._gone:
+            return
         self.closed = self._gone = True
         if self._farewell is not None:
             self._farewell.cancel()

@@ -13,7 +13,7 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from nexo import limits
 from nexo.access.guard import Guard
@@ -103,13 +103,15 @@ class Host:
         self, sock: socket.socket, speaker: Speaker, tls: ssl.SSLContext | None
     ) -> None:
         timeout_s = limits.TLS_HANDSHAKE_S if tls else None
+        session = speaker.session(Origin.CLIENT)
         try:
             await self.loop.connect_accepted_socket(
-                lambda: speaker.session(Origin.CLIENT),
-                sock,
-                ssl=tls,
-                ssl_handshake_timeout=timeout_s,
+                lambda: session, sock, ssl=tls, ssl_handshake_timeout=timeout_s
             )
+        except asyncio.CancelledError:
+            if cast("Session", session) in self.sessions:  # uvloop closed it and does not say so
+                session.connection_lost(None)
+            raise
         except (OSError, ssl.SSLError) as error:
             log.info("connection not taken over: %s", error)
             sock.close()
