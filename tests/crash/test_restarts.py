@@ -96,6 +96,7 @@ async def restart(process: Process) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_200 if SOAK else 120)
 async def test_planned_restarts_fail_no_call_that_may_be_repeated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
