@@ -8,7 +8,7 @@ from typing import TypeAlias
 from nexo.client.address import Address
 from nexo.errors import NexoError, PayloadTooLarge, ProtocolError
 from nexo.model import Broker, Buffer
-from nexo.protocol.frames import HEADER, FrameKind, FieldReader, Status, unpack_error
+from nexo.protocol.frames import HEADER, FieldReader, FrameKind, Status, unpack_error
 from nexo.protocol.hello import Hello, Welcome, encode_hello
 from nexo.protocol.ops import Op
 
