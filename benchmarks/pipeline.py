@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import nexo
 from benchmarks.harness import Bench, Contender, Measure, Row
 from benchmarks.process_tree import cpu_s
-from nexo.lake import latest
 from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.derived import latest
 from nexo.lake.offsets import offsets_of
 from nexo.lake.rows import ROWS as ROW_SCHEMA
 from nexo.lake.settings import LakeSettings

@@ -11,9 +11,9 @@ from itertools import groupby
 from typing import Any, get_args, get_type_hints
 
 from nexo.admin.api import TABLE
-from nexo.admin.openapi import document
-from nexo.admin.replies import Problem
-from nexo.admin.routes import Endpoint
+from nexo.admin.http.openapi import document
+from nexo.admin.http.replies import Problem
+from nexo.admin.http.routes import Endpoint
 from nexo.admin.values import NewValue
 from tools.docs_text import member_notes, prose, table
 

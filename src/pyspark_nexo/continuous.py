@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nexo.errors import InvalidInput, LockedOut, NexoError, Unauthenticated
-from nexo.lake.upkeep import EVERY_S, Plan, Upkeep
+from nexo.lake.maintenance.upkeep import EVERY_S, Plan, Upkeep
 from pyspark_nexo.failures import SparkEnded
 from pyspark_nexo.pace import Pace
 from pyspark_nexo.pipeline import MicroBatchResult, Pipeline

@@ -31,9 +31,9 @@ from nexo.errors import (
     Unavailable,
 )
 from nexo.hot_log import HotLog, held
-from nexo.lake import dead_letters, latest
 from nexo.lake.catalog import CREATED_MS, Lake, StreamId
 from nexo.lake.commit import LostRace, TakenRange, commit
+from nexo.lake.derived import dead_letters, latest
 from nexo.lake.files import DataFileFacts, target
 from nexo.lake.offsets import offsets_of
 from nexo.lake.paths import delete_files

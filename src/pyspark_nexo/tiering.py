@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nexo.errors import ConnectionLost, NexoError, Unavailable
 from nexo.hot_log import HotLog
-from nexo.lake.derive import DeriveStep
+from nexo.lake.derived.derive import DeriveStep
 from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io
 from nexo.lake.paths import delete_files, sync_local
 from nexo.lake.plan import packed

@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING
 
 from nexo.errors import InvalidInput
 from nexo.hot_log import HotLog
-from nexo.lake import dead_letters, latest
 from nexo.lake.catalog import (
     DEAD_LETTERS,
     NEWEST,
@@ -39,6 +38,7 @@ from nexo.lake.catalog import (
     derived_view,
     table_name,
 )
+from nexo.lake.derived import dead_letters, latest
 from nexo.lake.offsets import offsets_of
 from nexo.lake.rows import ROWS
 from nexo.lake.typed import parser_of

@@ -12,7 +12,7 @@ import pytest
 
 from nexo.access.users import UsersFile
 from nexo.admin.api import TABLE
-from nexo.admin.routes import Endpoint
+from nexo.admin.http.routes import Endpoint
 from nexo.testing import Process
 
 ROUTES = [*TABLE]

@@ -17,7 +17,7 @@ import pytest
 
 import nexo
 from nexo.admin.api import TABLE
-from nexo.admin.replies import STATUS
+from nexo.admin.http.replies import STATUS
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import nexo
 from nexo.admin.api import TABLE
-from nexo.admin.openapi import document
-from nexo.admin.routes import Endpoint
+from nexo.admin.http.openapi import document
+from nexo.admin.http.routes import Endpoint
 from nexo.testing import process
 from tests.integration.admin_api import ACTION, Api
 

@@ -22,8 +22,9 @@ from click.testing import CliRunner, Result
 import nexo
 from nexo import cli, testing
 from nexo.errors import InvalidInput, NotFound
-from nexo.lake import latest, typed
+from nexo.lake import typed
 from nexo.lake.catalog import Lake, StreamId, derived_view
+from nexo.lake.derived import latest
 from nexo.lake.settings import LakeSettings
 from nexo.sql import Engine
 from nexo.sql import streams as sql_streams

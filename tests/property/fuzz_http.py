@@ -16,8 +16,8 @@ from uvicorn.server import ServerState
 
 from nexo.admin.api import TABLE
 from nexo.admin.app import AdminApp
-from nexo.admin.desk import ServerAccess
-from nexo.admin.openapi import document
+from nexo.admin.context import ServerAccess
+from nexo.admin.http.openapi import document
 from nexo.server.embedded import EmbeddedServer
 from nexo.storage.disk.memory import MemoryFiles
 from tests.integration.admin_api import ACTION
@@ -71,7 +71,7 @@ class Http(Fresh):
 
     async def _stop(self) -> None:
         self._admin.stop()
-        await self._admin.desk.client.close()
+        await self._admin.context.client.close()
         await self._server.crash()
         self._folder.cleanup()
 

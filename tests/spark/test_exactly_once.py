@@ -16,9 +16,9 @@ import pytest
 import nexo
 from nexo import testing
 from nexo.errors import NexoError
-from nexo.lake import dead_letters
 from nexo.lake.catalog import Lake
-from nexo.lake.maintain import Care, maintain
+from nexo.lake.derived import dead_letters
+from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.offsets import offsets_of
 from nexo.lake.paths import local_path
 from nexo.lake.plan import BatchLimits

@@ -12,7 +12,7 @@ import nexo
 from nexo import testing
 from nexo.errors import OffsetOutOfRange
 from nexo.lake.catalog import Lake
-from nexo.lake.maintain import Care, maintain
+from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.settings import LakeSettings
 from pyspark_nexo.pipeline import Pipeline
 from pyspark_nexo.views import register_views

@@ -6,7 +6,7 @@ The generated sync clients are left out: a class and its generated twin are one 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,3 +30,8 @@ def test_no_class_name_stands_for_two_things() -> None:
         for name in classes(module):
             homes[name].append(str(module.relative_to(SRC)))
     assert {name: where for name, where in homes.items() if len(where) > 1} == {}
+
+
+def test_no_folder_holds_more_than_twenty_modules() -> None:
+    sizes = Counter(str(module.parent.relative_to(SRC)) for module in modules())
+    assert {folder: size for folder, size in sizes.items() if size > 20} == {}

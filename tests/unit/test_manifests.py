@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 import nexo
-from nexo.admin import metrics, metrics_named
+from nexo.admin.metrics import named as metrics_named
+from nexo.admin.metrics import prometheus as metrics
 from nexo.config import Settings
 
 ROOT = Path(__file__).parents[2]

@@ -18,17 +18,18 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
 from nexo import limits
-from nexo.admin import asyncapi, metrics, openapi
 from nexo.admin.api import TABLE
-from nexo.admin.desk import Desk, ServerAccess
-from nexo.admin.guard import HttpGuard
+from nexo.admin.context import ApiContext, ServerAccess
+from nexo.admin.http import asyncapi, openapi
+from nexo.admin.http.guard import HttpGuard
+from nexo.admin.http.replies import HealthReply, Ready, answer, as_json, body_of, failure, problem
+from nexo.admin.http.routes import PREFIX, Endpoint
+from nexo.admin.http.sessions import Sessions
+from nexo.admin.http.sockets import Conversation
 from nexo.admin.iceberg import IcebergCatalog
-from nexo.admin.replies import HealthReply, Ready, answer, as_json, body_of, failure, problem
-from nexo.admin.routes import PREFIX, Endpoint
-from nexo.admin.sampler import Sampler
-from nexo.admin.sessions import Sessions
-from nexo.admin.sockets import Conversation
-from nexo.admin.webhook import Webhook
+from nexo.admin.metrics import prometheus as metrics
+from nexo.admin.watching.sampler import Sampler
+from nexo.admin.watching.webhook import Webhook
 from nexo.errors import NexoError
 from nexo.model import Broker
 
@@ -44,10 +45,10 @@ class AdminApp:
         client = place.client(place.credentials)
         self._sampler = Sampler(client, place.settings)
         self._metrics = metrics.Metrics(self._sampler)
-        self.desk = Desk(
+        self.context = ApiContext(
             place, client, self._sampler, asyncio.Event(), set(), who=place.credentials
         )
-        self._sessions = Sessions(self.desk)
+        self._sessions = Sessions(self.context)
         self.app = Starlette(
             routes=self._routes(),
             middleware=[
@@ -87,13 +88,13 @@ class AdminApp:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*self.desk.ending, return_exceptions=True)
+        await asyncio.gather(*self.context.ending, return_exceptions=True)
         await self._sessions.close()
-        await self.desk.client.close()
+        await self.context.client.close()
 
     def stop(self) -> None:
         """End replies that would go on for ever."""
-        self.desk.stopping.set()
+        self.context.stopping.set()
 
     async def ready(self) -> None:
         """Wait until every broker has answered."""
@@ -115,24 +116,24 @@ class AdminApp:
             Route(f"{PREFIX}/logout", self._sessions.log_out, methods=["POST"]),
             *(Route(row.path, self._endpoint(row), methods=[row.method]) for row in TABLE),
             Route(f"{PREFIX}/{{path:path}}", _no_such_endpoint, methods=["GET", "POST"]),
-            *IcebergCatalog(self.desk.place.settings, self._sessions.desk).routes(),
+            *IcebergCatalog(self.context.place.settings, self._sessions.context).routes(),
             Mount("/", StaticFiles(directory=str(_STATIC), html=True)),
         ]
 
     def _endpoint(self, row: Endpoint) -> View:
         async def run(request: Request) -> Response:
-            desk = await self._sessions.desk(request, live=row.live)
-            return await answer(row, desk, request)
+            context = await self._sessions.context(request, live=row.live)
+            return await answer(row, context, request)
 
         return run
 
     async def _converse(self, socket: WebSocket) -> None:
         """A web socket, with a connection of its own to the brokers."""
         try:
-            desk = await self._sessions.desk(socket, live=True)
-            async with desk.own_client() as client:
+            context = await self._sessions.context(socket, live=True)
+            async with context.own_client() as client:
                 await socket.accept()
-                await Conversation(socket, desk, client).run()
+                await Conversation(socket, context, client).run()
         except NexoError as error:
             await socket.send_denial_response(failure(error))
 
@@ -147,8 +148,8 @@ class AdminApp:
         return as_json(Ready(ready, brokers), 200 if ready else 503)
 
     async def _read_metrics(self, request: Request) -> Response:
-        desk = await self._sessions.desk(request)
-        await desk.check_watchable(*Broker)
+        context = await self._sessions.context(request)
+        await context.check_watchable(*Broker)
         return Response(self._metrics.text(), media_type=metrics.CONTENT_TYPE)
 
     async def _session(self, request: Request) -> Response:

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from nexo.admin.desk import Desk
+from nexo.admin.context import ApiContext
 from nexo.config import Settings
 from nexo.errors import Forbidden, NexoError, NotFound, Unauthenticated, Unavailable
 from nexo.lake.settings import NAMESPACE, LakeSettings
@@ -43,7 +43,7 @@ _TYPES = {
     406: "UnsupportedOperationException", 503: "ServiceUnavailableException",
 }  # fmt: skip
 
-FindDesk: TypeAlias = Callable[[Request], Awaitable[Desk]]
+FindDesk: TypeAlias = Callable[[Request], Awaitable[ApiContext]]
 View: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
@@ -67,7 +67,7 @@ class IcebergCatalog:
             Route(f"{PREFIX}/{{path:path}}", _read_only, methods=["GET", "POST", "PUT", "DELETE"]),
         ]
 
-    def _answered(self, look: Callable[[Request, Desk], Awaitable[Any]]) -> View:
+    def _answered(self, look: Callable[[Request, ApiContext], Awaitable[Any]]) -> View:
         @wraps(look)
         async def answer(request: Request) -> Response:
             try:
@@ -78,30 +78,33 @@ class IcebergCatalog:
 
         return answer
 
-    async def _config(self, request: Request, desk: Desk) -> Any:
+    async def _config(self, request: Request, context: ApiContext) -> Any:
         return {"defaults": {}, "overrides": {}, "endpoints": _ENDPOINTS}
 
-    async def _namespaces(self, request: Request, desk: Desk) -> Any:
+    async def _namespaces(self, request: Request, context: ApiContext) -> Any:
         return {"namespaces": [] if request.query_params.get("parent") else [[NAMESPACE]]}
 
-    async def _namespace(self, request: Request, desk: Desk) -> Any:
+    async def _namespace(self, request: Request, context: ApiContext) -> Any:
         _check_namespace(request)
         return {"namespace": [NAMESPACE], "properties": {}}
 
-    async def _tables(self, request: Request, desk: Desk) -> Any:
+    async def _tables(self, request: Request, context: ApiContext) -> Any:
         _check_namespace(request)
-        owners, visible = await asyncio.to_thread(self._owners), await desk.visible(Broker.STREAM)
+        owners, visible = (
+            await asyncio.to_thread(self._owners),
+            await context.visible(Broker.STREAM),
+        )
         seen = [name for name, of in owners.items() if visible is None or of in visible]
         return {"identifiers": [{"namespace": [NAMESPACE], "name": name} for name in seen]}
 
-    async def _table(self, request: Request, desk: Desk) -> Any:
+    async def _table(self, request: Request, context: ApiContext) -> Any:
         _check_namespace(request)
         name = request.path_params["table"]
         found = await asyncio.to_thread(self._load, name)
         if found is None:
             raise NotFound(f"there is no table {name!r} in the lake")
         stream, location, metadata = found
-        visible = await desk.visible(Broker.STREAM)
+        visible = await context.visible(Broker.STREAM)
         if visible is not None and stream not in visible:
             raise Forbidden(f"table {name!r} takes permission to read stream {stream!r}")
         return {"metadata-location": location, "metadata": metadata, "config": {}}

@@ -34,7 +34,7 @@ _DELETED, _DATA = 2, 0
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class StoredField:
     """A column: ``kind`` is what Iceberg's metadata says, a text or a nested type."""
 
     field_id: int
@@ -43,12 +43,12 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredTable:
     """A table at one snapshot."""
 
     name: str
     properties: Mapping[str, str]
-    fields: tuple[Field, ...]
+    fields: tuple[StoredField, ...]
     files: Callable[[], list[str]]
     """Where its data files are; `Conflict` if rows are marked as deleted beside them."""
     io: Callable[[], FileIO]
@@ -60,7 +60,7 @@ class Stored:
         return {field.field_id: field.name for field in self.fields}
 
 
-def find(lake: Lake, stream: StreamId, suffix: str = "", kind: str = RECORDS) -> Stored | None:
+def find(lake: Lake, stream: StreamId, suffix: str = "", kind: str = RECORDS) -> StoredTable | None:
     """The table of this stream, as `Lake.known` finds it."""
     if lake.settings.catalog:
         table = lake.known(stream, suffix, kind)
@@ -73,11 +73,11 @@ def find(lake: Lake, stream: StreamId, suffix: str = "", kind: str = RECORDS) ->
 # -- PyIceberg's tables ----------------------------------------------------------------
 
 
-def _of_table(table: Table) -> Stored:
+def _of_table(table: Table) -> StoredTable:
     from nexo.lake.read import live_files
 
     stored = msgspec.json.decode(table.schema().model_dump_json())
-    return Stored(
+    return StoredTable(
         ".".join(table.name()),
         table.properties,
         _fields(stored),
@@ -89,7 +89,7 @@ def _of_table(table: Table) -> Stored:
 # -- a folder's tables -----------------------------------------------------------------
 
 
-def _in_folder(lake: Lake, stream: StreamId, suffix: str, kind: str) -> Stored | None:
+def _in_folder(lake: Lake, stream: StreamId, suffix: str, kind: str) -> StoredTable | None:
     folder = lake.settings.folder.absolute()
     settle(folder)
     for name in table_names(stream.name, suffix):
@@ -101,7 +101,7 @@ def _in_folder(lake: Lake, stream: StreamId, suffix: str, kind: str) -> Stored |
     return None
 
 
-def _read(folder: Path, namespace: str, name: str) -> Stored | None:
+def _read(folder: Path, namespace: str, name: str) -> StoredTable | None:
     label = f"{namespace}.{name}"
     try:
         location = _location(folder, namespace, name)
@@ -114,7 +114,7 @@ def _read(folder: Path, namespace: str, name: str) -> Stored | None:
         raise Corrupt(f"cannot read table {label}: {error}") from error
     current = metadata["current-schema-id"]
     schema = next(each for each in metadata["schemas"] if each["schema-id"] == current)
-    return Stored(
+    return StoredTable(
         label,
         metadata.get("properties", {}),
         _fields(schema),
@@ -152,8 +152,8 @@ def _no_io() -> FileIO:
     raise AssertionError("a lake in a folder has local files only")
 
 
-def _fields(schema: Mapping[str, Any]) -> tuple[Field, ...]:
-    return tuple(Field(each["id"], each["name"], each["type"]) for each in schema["fields"])
+def _fields(schema: Mapping[str, Any]) -> tuple[StoredField, ...]:
+    return tuple(StoredField(each["id"], each["name"], each["type"]) for each in schema["fields"])
 
 
 def _files(label: str, metadata: Mapping[str, Any]) -> list[str]:

@@ -35,7 +35,7 @@ from nexo.hot_log import HotLog
 from nexo.lake.catalog import NEWEST, SUFFIXES, Lake, StreamId, as_ours, derived_view, table_name
 from nexo.lake.paths import local_path
 from nexo.lake.rows import ROWS
-from nexo.lake.stored import Stored, find
+from nexo.lake.stored import StoredTable, find
 from nexo.sql import dialect
 from nexo.sql.filesystems import make_readable
 from nexo.sql.groups import group_rows, offset_rows
@@ -199,7 +199,7 @@ class QueryViews:
         bases = {name.removesuffix(suffix), name.rpartition("_")[0].removesuffix(suffix)}
         return [self._by_view[base] for base in bases if base != name and base in self._by_view]
 
-    def _derived_view(self, name: str, stream: str, table: Stored, kind: str) -> None:
+    def _derived_view(self, name: str, stream: str, table: StoredTable, kind: str) -> None:
         if kind == NEWEST and self.as_of is not None:  # the table only knows those of today
             self._view(name, _newest(self._stream(stream)))
         else:
@@ -236,7 +236,7 @@ class QueryViews:
         moment = self.as_of.astimezone(UTC).isoformat()
         return f"select * from ({query}) where timestamp <= timestamptz '{moment}'"
 
-    def _files(self, table: Stored) -> str | None:
+    def _files(self, table: StoredTable) -> str | None:
         """A query of a table's data files, matched by field id; None if it has none."""
         with as_ours(f"cannot read table {table.name}"):
             paths = table.files()
@@ -252,7 +252,7 @@ class QueryViews:
         return f"select * from read_parquet([{files}], schema = MAP {{{fields}}})"
 
 
-def _nothing(table: Stored) -> str:
+def _nothing(table: StoredTable) -> str:
     columns = ", ".join(f"null::{_TYPES[each.kind]} as {_name(each.name)}" for each in table.fields)
     return f"select {columns} where false"
 

@@ -17,7 +17,7 @@ from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.offsets import offsets_of
 from nexo.lake.rows import ROWS, chunked, rows
-from nexo.lake.stored import Stored, find
+from nexo.lake.stored import StoredTable, find
 from nexo.lake.typed import parsed, terms_of
 from nexo.protocol import stream as wire
 
@@ -31,7 +31,7 @@ class Seen:
     """A stream at one moment: its table's snapshot, and the ranges of the log that follow it."""
 
     info: wire.StreamInfo
-    table: Stored | None
+    table: StoredTable | None
     ranges: tuple[tuple[int, int], ...]
     """By partition: from where up to before where."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from nexo.admin.alerts import Alert, gathered, of_broker, of_group, of_pipeline, of_queue
-from nexo.admin.watch import BrokerWatch, GroupWatch, QueueWatch
+from nexo.admin.watching.alerts import Alert, gathered, of_broker, of_group, of_pipeline, of_queue
+from nexo.admin.watching.watch import BrokerWatch, GroupWatch, QueueWatch
 from nexo.client.queue_views import QueueInfo
 from nexo.lake.progress import STALE_MS, PipelineProgress, StreamProgress
 from nexo.model import Broker

@@ -1,6 +1,6 @@
 """The last hour of a number."""
 
-from nexo.admin.history import Rate, Series
+from nexo.admin.watching.history import Rate, Series
 
 
 def test_only_the_newest_points_are_kept() -> None:

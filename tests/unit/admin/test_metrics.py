@@ -7,11 +7,11 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from nexo.admin.metrics import Metrics, Readings
-from nexo.admin.metrics_named import SHOWN, NamedReadings
-from nexo.admin.metrics_pipeline import PipelineReadings
-from nexo.admin.sampler import Sampler
-from nexo.admin.watch import StreamWatch
+from nexo.admin.metrics.named import SHOWN, NamedReadings
+from nexo.admin.metrics.pipelines import PipelineReadings
+from nexo.admin.metrics.prometheus import Metrics, Readings
+from nexo.admin.watching.sampler import Sampler
+from nexo.admin.watching.watch import StreamWatch
 from nexo.client._async.client import AsyncClient
 from nexo.config import Settings
 from nexo.histogram import BOUNDS_S, Histogram

@@ -14,9 +14,9 @@ pytest.importorskip("pyiceberg")
 
 from nexo.admin.api import pipeline
 from nexo.admin.api.pipeline import TableAsk, missing
-from nexo.admin.desk import Desk, ServerAccess
+from nexo.admin.context import ApiContext, ServerAccess
+from nexo.admin.http.routes import Nothing
 from nexo.admin.lake_views import TableHistory, read_tables
-from nexo.admin.routes import Nothing
 from nexo.config import Settings
 from nexo.errors import NotFound
 from nexo.lake.catalog import Lake
@@ -31,9 +31,9 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "KEEP_S", 0.0)
 
 
-def desk(settings: Settings) -> Desk:
+def context(settings: Settings) -> ApiContext:
     unused = cast(Any, None)
-    return Desk(ServerAccess(settings, {}), unused, unused, unused, set())
+    return ApiContext(ServerAccess(settings, {}), unused, unused, unused, set())
 
 
 def test_tables_show_their_snapshots_and_offsets(tmp_path: Path) -> None:
@@ -61,18 +61,18 @@ def test_pipelines_tell_how_far_they_are_and_what_failed(tmp_path: Path) -> None
         tracker.took("orders", lake.get("orders"), MicroBatch(5, 1, 0.2, False))
         tracker.failed("disk gone", ["orders"])
         tracker.save(settings.lake_folder)
-        found = asyncio.run(pipeline.tables(desk(settings), Nothing()))
+        found = asyncio.run(pipeline.tables(context(settings), Nothing()))
     (row,) = found.pipelines
     assert (row.state, row.taken, row.behind, row.error) == ("running", 5, 2, "disk gone")
     (stream,) = found.streams
     assert (stream.stream, stream.records, stream.last_taken) == ("orders", 5, 5)
-    found = asyncio.run(pipeline.tables(desk(settings), Nothing()))
+    found = asyncio.run(pipeline.tables(context(settings), Nothing()))
     assert [row.state for row in found.pipelines] == ["ended"]
-    view = asyncio.run(pipeline.table(desk(settings), TableAsk("orders")))
+    view = asyncio.run(pipeline.table(context(settings), TableAsk("orders")))
     assert view.progress is not None
     assert (view.table.records, view.progress.error) == (5, "disk gone")
     with pytest.raises(NotFound, match="clicks"):
-        asyncio.run(pipeline.table(desk(settings), TableAsk("clicks")))
+        asyncio.run(pipeline.table(context(settings), TableAsk("clicks")))
 
 
 def test_a_pipeline_that_was_killed_is_silent(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_pipeline_that_was_killed_is_silent(tmp_path: Path) -> None:
     now_ms = int(time.time() * 1000)
     text = path.read_text().replace(str(tracker.pipeline.updated_ms), str(now_ms - 2 * STALE_MS))
     path.write_text(text)
-    found = asyncio.run(pipeline.tables(desk(settings), Nothing()))
+    found = asyncio.run(pipeline.tables(context(settings), Nothing()))
     assert [row.state for row in found.pipelines] == ["silent"]
 
 
@@ -104,13 +104,13 @@ def test_a_slow_catalog_holds_no_page_up(tmp_path: Path, monkeypatch: pytest.Mon
 
     async def look() -> None:
         monkeypatch.setattr(pipeline, "PATIENCE_S", 0.01)
-        first = await pipeline.tables(desk(settings), Nothing())
+        first = await pipeline.tables(context(settings), Nothing())
         assert (first.loading, first.tables, len(first.streams)) == (True, [], 1)
-        view = await pipeline.table(desk(settings), TableAsk("orders"))
+        view = await pipeline.table(context(settings), TableAsk("orders"))
         assert (view.loading, view.table.records) == (True, 5)
         opened.set()
         monkeypatch.setattr(pipeline, "PATIENCE_S", 60.0)
-        later = await pipeline.tables(desk(settings), Nothing())
+        later = await pipeline.tables(context(settings), Nothing())
         assert (later.loading, len(later.tables)) == (False, 1)
 
     asyncio.run(look())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nexo.admin.request_times import RECENT_S, WINDOW_S, RequestTimes
+from nexo.admin.watching.request_times import RECENT_S, WINDOW_S, RequestTimes
 from nexo.histogram import Histogram
 
 MS = 1_000_000

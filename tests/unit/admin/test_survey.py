@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nexo.admin.alerts import Alert
-from nexo.admin.survey import Book
-from nexo.admin.watch import StreamWatch
+from nexo.admin.watching.alerts import Alert
+from nexo.admin.watching.survey import Book
+from nexo.admin.watching.watch import StreamWatch
 from nexo.protocol.survey import StreamSeen
 
 

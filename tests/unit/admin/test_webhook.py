@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from nexo.admin.alerts import Alert
-from nexo.admin.webhook import Told, Webhook
+from nexo.admin.watching.alerts import Alert
+from nexo.admin.watching.webhook import Told, Webhook
 
 DEAD = Alert("warning", "dead-letters", "queue", "mail", "1 dead letter")
 DOWN = Alert("critical", "down", "store", "", "the broker does not answer")

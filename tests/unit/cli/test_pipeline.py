@@ -13,8 +13,8 @@ from pyiceberg.table import Table
 
 from nexo import cli
 from nexo.errors import Conflict
-from nexo.lake import maintain as maintenance
 from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.maintenance import maintain as maintenance
 from nexo.lake.progress import Tracker
 from nexo.lake.schema import raw_schema
 from nexo.lake.settings import LakeSettings

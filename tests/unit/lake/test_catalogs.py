@@ -11,9 +11,9 @@ from pyiceberg import catalog as pyiceberg_catalog
 from pyiceberg.utils.config import Config
 
 from nexo.errors import ConfigError, Conflict, Unavailable
-from nexo.lake import latest
 from nexo.lake.catalog import NEWEST, Lake, StreamId
-from nexo.lake.maintain import Care, maintain
+from nexo.lake.derived import latest
+from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
 from nexo.lake.read import LakeReader, spans
 from nexo.lake.schema import raw_schema

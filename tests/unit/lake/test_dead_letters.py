@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from nexo.errors import NotFound
-from nexo.lake import dead_letters, read
+from nexo.lake import read
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import LostRace
-from nexo.lake.maintain import Care, maintain
+from nexo.lake.derived import dead_letters
+from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.typed import set_schema
 
 from .conftest import Filler

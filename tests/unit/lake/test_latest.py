@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nexo.lake import latest
 from nexo.lake.catalog import Lake, StreamId
-from nexo.lake.latest import finish, plan, run
-from nexo.lake.maintain import Care, maintain
+from nexo.lake.derived import latest
+from nexo.lake.derived.latest import finish, plan, run
+from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.read import spans
 
 from .conftest import Filler

@@ -12,7 +12,7 @@ import pytest
 
 from nexo.lake import moved
 from nexo.lake.catalog import Lake
-from nexo.lake.maintain import Care, maintain
+from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.moved import settle
 from nexo.lake.offsets import offsets_of
 from nexo.lake.paths import local_path

@@ -10,7 +10,7 @@ from pyiceberg.table import DataScan, FileScanTask
 from nexo.batch import BatchRecord, verify
 from nexo.errors import Conflict, NotFound
 from nexo.lake.catalog import Lake
-from nexo.lake.maintain import Care, maintain
+from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.read import LakeReader
 
 from .conftest import DAY_MS, Filler

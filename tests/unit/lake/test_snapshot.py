@@ -6,7 +6,7 @@ import pytest
 
 from nexo.errors import Corrupt, NexoError
 from nexo.lake.catalog import as_ours
-from nexo.lake.maintain import Care, maintain
+from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.offsets import offsets_of
 from nexo.lake.paths import local_path
 from nexo.lake.read import LakeReader, spans

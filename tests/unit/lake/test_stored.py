@@ -6,20 +6,20 @@ import subprocess
 import sys
 
 import pytest
+from nexo.lake.maintain import Care, maintain
 
 from nexo.errors import Corrupt
 from nexo.lake import typed
 from nexo.lake.catalog import DEAD_LETTERS, Lake, StreamId
-from nexo.lake.maintain import Care, maintain
 from nexo.lake.read import live_files
-from nexo.lake.stored import Stored, find
+from nexo.lake.stored import StoredTable, find
 
 from .conftest import Filler
 
 LOG = StreamId("log", 1)
 
 
-def _same(lake: Lake) -> Stored:
+def _same(lake: Lake) -> StoredTable:
     """The table, read both ways."""
     found, table = find(lake, LOG), lake.known(LOG)
     assert found is not None

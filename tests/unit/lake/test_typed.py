@@ -11,7 +11,7 @@ from pyiceberg.types import LongType, StringType
 
 from nexo.errors import InvalidOption
 from nexo.lake.files import target
-from nexo.lake.maintain import Care, maintain
+from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.rows import ROWS
 from nexo.lake.typed import infer, rename, set_permissive, set_schema
 

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from nexo.lake import upkeep
 from nexo.lake.catalog import Lake
-from nexo.lake.upkeep import Plan, Rounds, Upkeep
+from nexo.lake.maintenance import upkeep
+from nexo.lake.maintenance.upkeep import Plan, Rounds, Upkeep
 from tests.timing import wait_until
 
 from .conftest import Filler
@@ -51,7 +51,7 @@ def test_a_table_that_cannot_be_maintained_stops_no_other(
     broken = KeyError("ours")
 
     def maintain(self: Rounds, table: object) -> None:
-        from nexo.lake import maintain as module  # noqa: PLC0415
+        from nexo.lake.maintenance import maintain as module  # noqa: PLC0415
 
         with monkeypatch.context() as patch:
             if table.name()[-1] == "log":  # type: ignore[attr-defined]

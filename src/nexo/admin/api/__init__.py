@@ -19,7 +19,7 @@ from nexo.admin.api import (
     users,
     work,
 )
-from nexo.admin.routes import Endpoint
+from nexo.admin.http.routes import Endpoint
 
 _PARTS = (
     overview, store, pubsub, queue, jobs, schedules, stream, records, groups, pipeline,

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import msgspec
 
 from nexo.admin.api.paging import Limit, Search, Skip, matching
-from nexo.admin.desk import Desk
-from nexo.admin.routes import ApiRoutes
+from nexo.admin.context import ApiContext
+from nexo.admin.http.routes import ApiRoutes
 from nexo.errors import ConnectionLost, Unavailable
 from nexo.model import Broker
 from nexo.protocol.ops import Op
@@ -60,20 +60,20 @@ class ConnectionPage(msgspec.Struct):
 
 
 @routes.get("/connections")
-async def connections(desk: Desk, ask: ConnectionsAsk) -> ConnectionPage:
+async def connections(context: ApiContext, ask: ConnectionsAsk) -> ConnectionPage:
     """The connections of every broker, or one."""
     chosen = [broker for broker in Broker if ask.broker in (None, broker.label)]
-    lists = await asyncio.gather(*(peers(desk, broker) for broker in chosen))
+    lists = await asyncio.gather(*(peers(context, broker) for broker in chosen))
     rows = [row for rows in lists for row in rows]
     found = matching(rows, ask.search, lambda row: f"{row.name} {row.address} {row.user or ''}")
     found.sort(key=lambda row: -row.opened_ms)
     return ConnectionPage(found[ask.offset : ask.offset + ask.limit], len(found))
 
 
-async def peers(desk: Desk, broker: Broker) -> list[ConnectionRow]:
+async def peers(context: ApiContext, broker: Broker) -> list[ConnectionRow]:
     """The connections of one broker, the newest first."""
     try:
-        reply = await desk.link(broker).call(Op.PEERS, bytes((broker,)))
+        reply = await context.link(broker).call(Op.PEERS, bytes((broker,)))
     except (ConnectionLost, Unavailable):
         return []  # it restarts; the overview says so
     rows: list[dict[str, Any]] = decode_value(reply or b"\x02[]")

@@ -10,9 +10,9 @@ import msgspec
 from nexo.admin.api.paging import Name, Skip
 from nexo.admin.api.pubsub import Topic
 from nexo.admin.api.records import Partition
-from nexo.admin.desk import Desk
+from nexo.admin.context import ApiContext
+from nexo.admin.http.routes import ApiRoutes, LiveEvent
 from nexo.admin.plain import Plain, plain, plain_content
-from nexo.admin.routes import ApiRoutes, LiveEvent
 from nexo.client._async.client import AsyncClient
 from nexo.client.pubsub_message import Message
 from nexo.client.stream_records import Record, batches_in
@@ -91,9 +91,9 @@ class ReadPage(msgspec.Struct):
 
 
 @routes.live("/events")
-async def events(desk: Desk, ask: EventsAsk) -> AsyncIterator[MessageEvent]:
+async def events(context: ApiContext, ask: EventsAsk) -> AsyncIterator[MessageEvent]:
     """Messages as they are published, each as one server-sent event."""
-    async with desk.own_client() as client:
+    async with context.own_client() as client:
         async for event in messages(client, ask.topic, ask.retained):
             yield event  # type: ignore[misc]
 
@@ -121,9 +121,9 @@ def message_event(message: Message[Any]) -> MessageEvent:
 
 
 @routes.live("/stream/events")
-async def stream_events(desk: Desk, ask: FollowAsk) -> AsyncIterator[RecordEvent]:
+async def stream_events(context: ApiContext, ask: FollowAsk) -> AsyncIterator[RecordEvent]:
     """Records as they are published, each as one server-sent event with an id to go on from."""
-    async with desk.own_client() as client:
+    async with context.own_client() as client:
         async for event in records(client, ask.stream, ask.offsets):
             yield event  # type: ignore[misc]
 
@@ -182,13 +182,13 @@ def _headers(record: Record[Any]) -> Any:
 
 
 @routes.get("/stream/read", waits=True)
-async def read(desk: Desk, ask: ReadAsk) -> ReadPage:
+async def read(context: ApiContext, ask: ReadAsk) -> ReadPage:
     """Whole records of a partition, for programs; waits for the first if asked to."""
-    info = await desk.client.stream(ask.stream).info()
+    info = await context.client.stream(ask.stream).info()
     if ask.partition >= len(info.partitions):
         raise NotFound(f"stream {ask.stream!r} has no partition {ask.partition}")
     request = wire.Read(ask.stream, ask.partition, ask.offset, _READ_BYTES, int(ask.wait_s * 1_000))
-    reply = await desk.link(Broker.STREAM).call(
+    reply = await context.link(Broker.STREAM).call(
         Op.S_READ, wire.pack(request), timeout_s=ask.wait_s + 10
     )
     head, rest = wire.unpack_headed(wire.ReadReply, reply or b"")

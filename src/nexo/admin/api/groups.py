@@ -10,8 +10,8 @@ import msgspec
 from nexo.admin.api.paging import Limit, Millis, Name, Skip
 from nexo.admin.api.records import Partition, RecordRow, record_row
 from nexo.admin.api.stream import OneStream
-from nexo.admin.desk import Desk
-from nexo.admin.routes import ApiRoutes, Done
+from nexo.admin.context import ApiContext
+from nexo.admin.http.routes import ApiRoutes, Done
 from nexo.errors import InvalidInput, NotFound, OffsetOutOfRange
 from nexo.model import Broker
 from nexo.protocol import stream as wire
@@ -117,19 +117,19 @@ class SeekAsk(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @routes.get("/groups")
-async def groups(desk: Desk, ask: OneStream) -> list[GroupView]:
+async def groups(context: ApiContext, ask: OneStream) -> list[GroupView]:
     """The stream's groups with their lag."""
-    shared = [_shared(desk, ask.stream, info) for info in await _stream(desk, ask).groups()]
-    return shared + await ordered_groups(desk, ask.stream)
+    shared = [_shared(context, ask.stream, info) for info in await _stream(context, ask).groups()]
+    return shared + await ordered_groups(context, ask.stream)
 
 
-def _stream(desk: Desk, ask: Any) -> Any:
-    return desk.client.stream(ask.stream)
+def _stream(context: ApiContext, ask: Any) -> Any:
+    return context.client.stream(ask.stream)
 
 
-def _shared(desk: Desk, stream: str, info: wire.GroupInfo) -> GroupView:
+def _shared(context: ApiContext, stream: str, info: wire.GroupInfo) -> GroupView:
     kind = shared_kind(info.options)
-    watch = desk.sampler.survey.groups.watches.get((stream, info.name, kind))
+    watch = context.sampler.survey.groups.watches.get((stream, info.name, kind))
     lanes = [
         GroupPartition(i, lane.floor, lane.next_offset, lane.lag, lane.in_flight, lane.to_redeliver,
              lane.parked)
@@ -142,18 +142,18 @@ def _shared(desk: Desk, stream: str, info: wire.GroupInfo) -> GroupView:
     )  # fmt: skip
 
 
-async def ordered_groups(desk: Desk, stream: str) -> list[GroupView]:
+async def ordered_groups(context: ApiContext, stream: str) -> list[GroupView]:
     """The ordered groups that read the stream; they may read others too."""
-    link = desk.link(Broker.STREAM)
+    link = context.link(Broker.STREAM)
     reply = await link.call(Op.S_ORDERED_GROUPS, wire.pack(ordered.OrderedAsk(stream=stream)))
     infos = wire.unpack(list[ordered.OrderedInfo], reply or b"")
-    parts = (await desk.client.stream(stream).info()).partitions
-    views = (_ordered_view(desk, info, stream, parts) for info in infos)
+    parts = (await context.client.stream(stream).info()).partitions
+    views = (_ordered_view(context, info, stream, parts) for info in infos)
     return [view for view in views if view is not None]
 
 
 def _ordered_view(
-    desk: Desk, info: ordered.OrderedInfo, stream: str, parts: list[wire.PartitionInfo]
+    context: ApiContext, info: ordered.OrderedInfo, stream: str, parts: list[wire.PartitionInfo]
 ) -> GroupView | None:
     owners = {partition: member for topic, partition, member in info.owners if topic == stream}
     offsets = {row.partition: row.offset for row in info.offsets if row.topic == stream}
@@ -166,7 +166,7 @@ def _ordered_view(
         lanes.append(
             GroupPartition(partition, floor, part.next_offset, left, owner=owners.get(partition))
         )
-    watch = desk.sampler.survey.groups.watches.get((stream, info.name, "ordered"))
+    watch = context.sampler.survey.groups.watches.get((stream, info.name, "ordered"))
     return GroupView(
         info.name, "ordered", info.generation, info.options, info.members,
         info.lags.get(stream, 0), 0, 0,
@@ -175,9 +175,9 @@ def _ordered_view(
 
 
 @routes.get("/parked")
-async def parked(desk: Desk, ask: ParkedAsk) -> ParkedPage:
+async def parked(context: ApiContext, ask: ParkedAsk) -> ParkedPage:
     """Records that a group has set aside after too many deliveries."""
-    group = _stream(desk, ask).group(ask.group)
+    group = _stream(context, ask).group(ask.group)
     info = await group.info()
     rows = await group.parked.peek(ask.limit, ask.offset)
     return ParkedPage(
@@ -187,56 +187,58 @@ async def parked(desk: Desk, ask: ParkedAsk) -> ParkedPage:
 
 
 @routes.post("/parked/replay")
-async def replay(desk: Desk, ask: ParkedChoice) -> Done:
+async def replay(context: ApiContext, ask: ParkedChoice) -> Done:
     """Deliver parked records again."""
-    return await _settle(desk, ask, "replay")
+    return await _settle(context, ask, "replay")
 
 
 @routes.post("/parked/discard")
-async def discard(desk: Desk, ask: ParkedChoice) -> Done:
+async def discard(context: ApiContext, ask: ParkedChoice) -> Done:
     """Forget parked records."""
-    return await _settle(desk, ask, "discard")
+    return await _settle(context, ask, "discard")
 
 
-async def _settle(desk: Desk, ask: ParkedChoice, verb: Literal["replay", "discard"]) -> Done:
+async def _settle(
+    context: ApiContext, ask: ParkedChoice, verb: Literal["replay", "discard"]
+) -> Done:
     chosen = ask.records
     spans = None if chosen is None else [(r.partition, r.offset, r.offset + 1) for r in chosen]
     request = wire.ParkedSettle(stream=ask.stream, group=ask.group, verb=verb, spans=spans)
-    reply = await desk.link(Broker.STREAM).call(Op.S_PARKED_SETTLE, wire.pack(request))
+    reply = await context.link(Broker.STREAM).call(Op.S_PARKED_SETTLE, wire.pack(request))
     return Done(wire.unpack(int, reply or b""))
 
 
 @routes.post("/seek")
-async def seek(desk: Desk, ask: SeekAsk) -> Done:
+async def seek(context: ApiContext, ask: SeekAsk) -> Done:
     """Reset a group to the beginning, the end, an offset or a time; the count is its generation."""
     given = [choice for choice in (ask.to, ask.offset, ask.time_ms) if choice is not None]
     if len(given) != 1:
         raise InvalidInput("give exactly one of to, offset and time_ms")
     if ask.mode == "ordered":
-        return await _seek_ordered(desk, ask)
+        return await _seek_ordered(context, ask)
     to: Any = given[0]
     if ask.time_ms is not None:
         to = datetime.fromtimestamp(ask.time_ms / 1000, UTC)
-    return Done(await _stream(desk, ask).seek(ask.group, to))
+    return Done(await _stream(context, ask).seek(ask.group, to))
 
 
-async def _seek_ordered(desk: Desk, ask: SeekAsk) -> Done:
-    link = desk.link(Broker.STREAM)
+async def _seek_ordered(context: ApiContext, ask: SeekAsk) -> Done:
+    link = context.link(Broker.STREAM)
     known = ordered.OrderedAsk(group=ask.group, stream=ask.stream)
     await link.call(Op.S_ORDERED_GROUPS, wire.pack(known))  # `NotFound` if there is none
-    firsts = await _positions(desk, ask)
+    firsts = await _positions(context, ask)
     rows = [(ask.stream, partition, first - 1, "") for partition, first in enumerate(firsts)]
     request = ordered.OrderedSeek(group=ask.group, offsets=rows)
     return Done(wire.unpack(int, await link.call(Op.S_ORDERED_SEEK, wire.pack(request)) or b""))
 
 
-async def _positions(desk: Desk, ask: SeekAsk) -> list[int]:
+async def _positions(context: ApiContext, ask: SeekAsk) -> list[int]:
     """Where each partition is read from next."""
     if ask.time_ms is not None:
         request = wire.pack(wire.OffsetsAt(stream=ask.stream, time_ms=ask.time_ms))
-        reply = await desk.link(Broker.STREAM).call(Op.S_OFFSETS_AT, request)
+        reply = await context.link(Broker.STREAM).call(Op.S_OFFSETS_AT, request)
         return wire.unpack(list[int], reply or b"")
-    parts = (await desk.client.stream(ask.stream).info()).partitions
+    parts = (await context.client.stream(ask.stream).info()).partitions
     if ask.offset is not None:
         for number, part in enumerate(parts):
             if not part.start_offset <= ask.offset <= part.next_offset:
@@ -249,11 +251,11 @@ async def _positions(desk: Desk, ask: SeekAsk) -> list[int]:
 
 
 @routes.post("/group/delete")
-async def delete_group(desk: Desk, ask: GroupAsk) -> Done:
+async def delete_group(context: ApiContext, ask: GroupAsk) -> Done:
     """Forget a group and where it was."""
     if ask.mode == "ordered":
         request = wire.pack(ordered.OrderedName(group=ask.group))
-        await desk.link(Broker.STREAM).call(Op.S_ORDERED_DELETE, request)
-    elif not await _stream(desk, ask).group(ask.group).delete():
+        await context.link(Broker.STREAM).call(Op.S_ORDERED_DELETE, request)
+    elif not await _stream(context, ask).group(ask.group).delete():
         raise NotFound(f"stream {ask.stream!r} has no group {ask.group!r}")
     return Done()

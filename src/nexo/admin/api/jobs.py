@@ -8,8 +8,8 @@ import msgspec
 
 from nexo.admin.api.connections import ConnectionRow, peers
 from nexo.admin.api.paging import Limit, Name, Seconds, Skip
-from nexo.admin.desk import Desk
-from nexo.admin.routes import ApiRoutes, Done
+from nexo.admin.context import ApiContext
+from nexo.admin.http.routes import ApiRoutes, Done
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
 from nexo.client.queue_views import read_headers
 from nexo.errors import Forbidden
@@ -123,10 +123,10 @@ class SomeIds(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @routes.get("/jobs")
-async def jobs(desk: Desk, ask: JobsAsk) -> JobPage:
+async def jobs(context: ApiContext, ask: JobsAsk) -> JobPage:
     """A page of waiting, working, scheduled or dead jobs with the beginning of their values."""
-    counts = await desk.client.queue(ask.queue).info()
-    link = desk.link(Broker.QUEUE)
+    counts = await context.client.queue(ask.queue).info()
+    link = context.link(Broker.QUEUE)
     if ask.state == "dead":
         request = encode(PeekJobs(ask.queue, ask.limit, ask.offset))
         page = decode(await link.call(Op.Q_DLQ_LIST, request) or b"", dict[str, Any])
@@ -135,7 +135,7 @@ async def jobs(desk: Desk, ask: JobsAsk) -> JobPage:
     rows = decode(await link.call(Op.Q_PEEK, request) or b"", list[dict[str, Any]])
     found = [_job(row) for row in rows]
     if ask.state == "working" and found:
-        await _name_holders(desk, found)
+        await _name_holders(context, found)
     return JobPage(found, getattr(counts, ask.state))
 
 
@@ -147,10 +147,10 @@ def _job(row: dict[str, Any]) -> JobRow:
     return JobRow(**given)
 
 
-async def _name_holders(desk: Desk, found: list[JobRow]) -> None:
+async def _name_holders(context: ApiContext, found: list[JobRow]) -> None:
     """Connections have names, if the caller may see them."""
     try:
-        known = {peer.id: peer for peer in await peers(desk, Broker.QUEUE)}
+        known = {peer.id: peer for peer in await peers(context, Broker.QUEUE)}
     except Forbidden:
         known = {}
     for row in found:
@@ -163,9 +163,9 @@ def _holder(peer: ConnectionRow) -> str:
 
 
 @routes.get("/job")
-async def job(desk: Desk, ask: JobAsk) -> JobStateView:
+async def job(context: ApiContext, ask: JobAsk) -> JobStateView:
     """Where a job is, what it said of itself and what it returned."""
-    state = await desk.client.queue(ask.queue).job(ask.id)
+    state = await context.client.queue(ask.queue).job(ask.id)
     return JobStateView(
         state.state, state.failures, state.error, _plain(state.progress), _plain(state.result),
         state.replaced_by,
@@ -180,9 +180,9 @@ def _plain(value: Any) -> Any:
 
 
 @routes.post("/push")
-async def push(desk: Desk, ask: PushAsk) -> PushedJob:
+async def push(context: ApiContext, ask: PushAsk) -> PushedJob:
     """Push a job."""
-    job_id = await desk.client.queue(ask.queue).push(
+    job_id = await context.client.queue(ask.queue).push(
         python_value(ask.value),
         priority=ask.priority,
         delay=ask.delay_s,
@@ -195,23 +195,23 @@ async def push(desk: Desk, ask: PushAsk) -> PushedJob:
 
 
 @routes.post("/cancel")
-async def cancel(desk: Desk, ask: SomeIds) -> Done:
+async def cancel(context: ApiContext, ask: SomeIds) -> Done:
     """Remove jobs that have not started."""
-    return await _act(desk, Op.Q_CANCEL_JOB, ask)
+    return await _act(context, Op.Q_CANCEL_JOB, ask)
 
 
 @routes.post("/replay")
-async def replay(desk: Desk, ask: IdsAsk) -> Done:
+async def replay(context: ApiContext, ask: IdsAsk) -> Done:
     """Let dead letters run again, from the first attempt."""
-    return await _act(desk, Op.Q_DLQ_REPLAY, ask)
+    return await _act(context, Op.Q_DLQ_REPLAY, ask)
 
 
 @routes.post("/discard")
-async def discard(desk: Desk, ask: IdsAsk) -> Done:
+async def discard(context: ApiContext, ask: IdsAsk) -> Done:
     """Remove dead letters for good."""
-    return await _act(desk, Op.Q_DLQ_DELETE, ask)
+    return await _act(context, Op.Q_DLQ_DELETE, ask)
 
 
-async def _act(desk: Desk, op: Op, ask: IdsAsk | SomeIds) -> Done:
-    reply = await desk.link(Broker.QUEUE).call(op, encode(Jobs(ask.queue, ask.ids)))
+async def _act(context: ApiContext, op: Op, ask: IdsAsk | SomeIds) -> Done:
+    reply = await context.link(Broker.QUEUE).call(op, encode(Jobs(ask.queue, ask.ids)))
     return Done(decode(reply or b"", int))

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from nexo import __version__
-from nexo.admin.alerts import Alert
-from nexo.admin.desk import Desk
-from nexo.admin.history import step
-from nexo.admin.request_times import RequestView
-from nexo.admin.routes import ApiRoutes, Nothing
-from nexo.admin.survey import BrokerSurvey
-from nexo.admin.watch import EVERY_BROKER, LEVELS, RATES, BrokerWatch
+from nexo.admin.context import ApiContext
+from nexo.admin.http.routes import ApiRoutes, Nothing
+from nexo.admin.watching.alerts import Alert
+from nexo.admin.watching.history import step
+from nexo.admin.watching.request_times import RequestView
+from nexo.admin.watching.survey import BrokerSurvey
+from nexo.admin.watching.watch import EVERY_BROKER, LEVELS, RATES, BrokerWatch
 from nexo.model import Broker
 
 routes = ApiRoutes("Overview")
@@ -117,48 +117,48 @@ class History(msgspec.Struct):
 
 
 @routes.get("/overview")
-async def overview(desk: Desk, ask: Nothing) -> Overview:
+async def overview(context: ApiContext, ask: Nothing) -> Overview:
     """The server now: brokers, alerts, the busiest queues and streams."""
-    return await current(desk)
+    return await current(context)
 
 
 @routes.live("/live")
-async def live(desk: Desk, ask: Nothing) -> AsyncIterator[Overview]:
+async def live(context: ApiContext, ask: Nothing) -> AsyncIterator[Overview]:
     """The overview, once a second, as server-sent events."""
     while True:
-        yield await current(desk)
-        await desk.sampler.next_sample()
+        yield await current(context)
+        await context.sampler.next_sample()
 
 
 @routes.get("/history")
-async def history(desk: Desk, ask: HistoryAsk) -> History:
+async def history(context: ApiContext, ask: HistoryAsk) -> History:
     """The last hour of a broker's numbers."""
     broker = Broker[ask.broker.upper()]
-    await desk.check_watchable(broker)
-    watch = desk.sampler.brokers[broker]
+    await context.check_watchable(broker)
+    watch = context.sampler.brokers[broker]
     every = (*RATES[broker], *LEVELS[broker], *EVERY_BROKER)
     names = [name for name in ask.names.split(",") if name in every] if ask.names else every
     series = {name: watch.series[name].means(ask.seconds, ask.points) for name in names}
     step_s = step(len(watch.series["connections"].tail(ask.seconds)), ask.points)
-    return History(desk.sampler.sampled_ms, step_s, series)
+    return History(context.sampler.sampled_ms, step_s, series)
 
 
-async def current(desk: Desk) -> Overview:
+async def current(context: ApiContext) -> Overview:
     """The newest overview, as far as the caller may see it."""
-    sampler, allowed = desk.sampler, await desk.watchable()
+    sampler, allowed = context.sampler, await context.watchable()
     labels = {broker.label for broker in allowed}
     alerts = [alert for alert in sampler.alerts if alert.broker in labels]
     return Overview(
         __version__,
         sampler.sampled_ms,
-        desk.user,
+        context.user,
         [_broker(watch) for broker, watch in sampler.brokers.items() if broker in allowed],
         alerts,
         sum(alert.count for alert in alerts),
         sampler.survey.round_s,
-        _queues(sampler.survey, await desk.visible(Broker.QUEUE)),
-        _streams(sampler.survey, await desk.visible(Broker.STREAM)),
-        _groups(desk) if Broker.STREAM in allowed else [],
+        _queues(sampler.survey, await context.visible(Broker.QUEUE)),
+        _streams(sampler.survey, await context.visible(Broker.STREAM)),
+        _groups(context) if Broker.STREAM in allowed else [],
     )
 
 
@@ -193,12 +193,12 @@ def _streams(survey: BrokerSurvey, visible: frozenset[str] | None) -> list[TopSt
     ]  # fmt: skip
 
 
-def _groups(desk: Desk) -> list[TopGroup]:
+def _groups(context: ApiContext) -> list[TopGroup]:
     return [
         TopGroup(
             watch.info.stream, watch.info.name, watch.info.kind, watch.info.lag,
             watch.info.in_flight, watch.info.parked, watch.info.consumers,
             watch.finished.series.last or 0.0, watch.lag.tail(60),
         )
-        for watch in desk.sampler.survey.late_groups[:TOP]
+        for watch in context.sampler.survey.late_groups[:TOP]
     ]  # fmt: skip

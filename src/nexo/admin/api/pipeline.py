@@ -11,9 +11,9 @@ from typing import Literal
 import msgspec
 
 from nexo.admin.api.paging import Name
-from nexo.admin.desk import Desk
+from nexo.admin.context import ApiContext
+from nexo.admin.http.routes import ApiRoutes, Nothing
 from nexo.admin.lake_views import SnapshotRow, TableHistory, TableRow, read_tables
-from nexo.admin.routes import ApiRoutes, Nothing
 from nexo.config import Settings
 from nexo.errors import NotFound, Unavailable
 from nexo.lake.progress import PipelineProgress, StreamProgress, by_stream, read_progress
@@ -93,10 +93,10 @@ _seen: dict[str, _Seen] = {}
 
 
 @routes.get("/tables")
-async def tables(desk: Desk, ask: Nothing) -> LakeView:
+async def tables(context: ApiContext, ask: Nothing) -> LakeView:
     """Every pipeline, stream and table with its newest state."""
-    await desk.check_watchable(Broker.STREAM)
-    settings = desk.place.settings
+    await context.check_watchable(Broker.STREAM)
+    settings = context.place.settings
     place = settings.lake_catalog or str(settings.lake_folder)
     progress = await asyncio.to_thread(read_progress, settings.lake_folder)
     reason = missing(settings)
@@ -107,10 +107,10 @@ async def tables(desk: Desk, ask: Nothing) -> LakeView:
 
 
 @routes.get("/table")
-async def table(desk: Desk, ask: TableAsk) -> TableView:
+async def table(context: ApiContext, ask: TableAsk) -> TableView:
     """The tables of one stream, with the newest snapshots."""
-    await desk.check_watchable(Broker.STREAM)
-    settings = desk.place.settings
+    await context.check_watchable(Broker.STREAM)
+    settings = context.place.settings
     seen = by_stream(await asyncio.to_thread(read_progress, settings.lake_folder)).get(ask.stream)
     every = [] if missing(settings) else await _tables(settings)
     if every is None and seen is not None:

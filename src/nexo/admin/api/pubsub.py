@@ -9,8 +9,8 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from nexo.admin.api.paging import Limit, Search, Seconds, Skip, matching
-from nexo.admin.desk import Desk
-from nexo.admin.routes import ApiRoutes, Done
+from nexo.admin.context import ApiContext
+from nexo.admin.http.routes import ApiRoutes, Done
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
 from nexo.client._async.pubsub.subscription import Subscription
 from nexo.client.pubsub_message import Message
@@ -141,19 +141,19 @@ class Tail(msgspec.Struct):
 
 
 @routes.get("/topics")
-async def topics(desk: Desk, ask: TopicsAsk) -> TopicPage:
+async def topics(context: ApiContext, ask: TopicsAsk) -> TopicPage:
     """Topics in use, topics that retain a message, patterns that someone subscribes to."""
     rows: dict[str, TopicRow] = {}
-    counts = await _counts(desk)
+    counts = await _counts(context)
     # Rates are told from what the last look found, whoever looked: it must have been at all.
-    whole = Broker.PUBSUB in await desk.watchable()
-    rates = desk.sampler.topics.looked(counts, time.monotonic()) if whole else {}
+    whole = Broker.PUBSUB in await context.watchable()
+    rates = context.sampler.topics.looked(counts, time.monotonic()) if whole else {}
     for topic, messages in counts.items():
         rows[topic] = TopicRow(topic, messages, rates.get(topic))
-    for one in await desk.client.pubsub.retained("#", limit=MOST_ROWS):
+    for one in await context.client.pubsub.retained("#", limit=MOST_ROWS):
         row = rows.setdefault(one["topic"], TopicRow(one["topic"]))
         row.retained_bytes, row.expires_ms = one["bytes"], one["expires_ms"]
-    for one in await desk.client.pubsub.subscriptions(limit=MOST_ROWS):
+    for one in await context.client.pubsub.subscriptions(limit=MOST_ROWS):
         row = rows.setdefault(one["pattern"], TopicRow(one["pattern"]))
         row.subscribers += 1
         row.waiting += one["waiting"]
@@ -191,10 +191,10 @@ def _add(level: LevelRow, row: TopicRow) -> None:
         level.per_s = (level.per_s or 0.0) + (row.per_s or 0.0)
 
 
-async def _counts(desk: Desk) -> dict[str, int]:
+async def _counts(context: ApiContext) -> dict[str, int]:
     """Messages by topic, of the topics used last."""
     asked = pack_command(Listing(limit=_MOST_ACTIVE))
-    rows = parse_rows(await desk.link(Broker.PUBSUB).call(Op.PS_TOPICS, asked) or b"")
+    rows = parse_rows(await context.link(Broker.PUBSUB).call(Op.PS_TOPICS, asked) or b"")
     return {row["topic"]: row["messages"] for row in rows}
 
 
@@ -203,10 +203,10 @@ def _topic(row: TopicRow) -> str:
 
 
 @routes.get("/subscriptions")
-async def subscriptions(desk: Desk, ask: TopicsAsk) -> SubscriptionPage:
+async def subscriptions(context: ApiContext, ask: TopicsAsk) -> SubscriptionPage:
     """Who subscribes to what, and who is too slow."""
     rows = [
-        SubscriptionRow(**row) for row in await desk.client.pubsub.subscriptions(limit=MOST_ROWS)
+        SubscriptionRow(**row) for row in await context.client.pubsub.subscriptions(limit=MOST_ROWS)
     ]
     found = matching(rows, ask.search, lambda row: f"{row.pattern} {row.client}")
     found.sort(key=lambda row: (-row.dropped, -row.waiting, row.pattern))
@@ -214,12 +214,12 @@ async def subscriptions(desk: Desk, ask: TopicsAsk) -> SubscriptionPage:
 
 
 @routes.get("/retained")
-async def retained(desk: Desk, ask: OneTopic) -> MessageView:
+async def retained(context: ApiContext, ask: OneTopic) -> MessageView:
     """The retained message of a topic."""
     check_topic(ask.topic)
-    if not await desk.client.pubsub.retained(ask.topic, limit=1):
+    if not await context.client.pubsub.retained(ask.topic, limit=1):
         raise NotFound(f"topic {ask.topic[:64]!r} retains nothing")
-    async with desk.own_client() as client:
+    async with context.own_client() as client:
         subscription = await client.pubsub.subscribe(ask.topic)
         try:
             return _view(await subscription.get(1.0), WHOLE_BYTES)
@@ -228,31 +228,31 @@ async def retained(desk: Desk, ask: OneTopic) -> MessageView:
 
 
 @routes.post("/publish")
-async def publish(desk: Desk, ask: PublishMessageAsk) -> Done:
+async def publish(context: ApiContext, ask: PublishMessageAsk) -> Done:
     """Publish a message; the count is how many received it."""
     if ask.ttl_s is not None and not ask.retain:
         raise InvalidInput("ttl_s is for retained messages: others are not kept at all")
     ttl = None if ask.ttl_s is None else max(ask.ttl_s, 0.001)
     value = python_value(ask.value)
-    receivers = await desk.client.pubsub.publish(
+    receivers = await context.client.pubsub.publish(
         ask.topic, value, headers=ask.headers, retain=ask.retain, ttl=ttl
     )
     return Done(receivers)
 
 
 @routes.post("/clear")
-async def clear(desk: Desk, ask: OneTopic) -> Done:
+async def clear(context: ApiContext, ask: OneTopic) -> Done:
     """Forget a topic's retained message."""
     check_topic(ask.topic)
-    held = await desk.client.pubsub.retained(ask.topic, limit=1)
-    await desk.client.pubsub.publish(ask.topic, b"", retain=True)
+    held = await context.client.pubsub.retained(ask.topic, limit=1)
+    await context.client.pubsub.publish(ask.topic, b"", retain=True)
     return Done(len(held))
 
 
 @routes.live("/tail")
-async def tail(desk: Desk, ask: TailAsk) -> AsyncIterator[Tail]:
+async def tail(context: ApiContext, ask: TailAsk) -> AsyncIterator[Tail]:
     """Messages as they come, as server-sent events."""
-    async with desk.own_client() as client:
+    async with context.own_client() as client:
         subscription = await client.pubsub.subscribe(
             ask.pattern, retained=ask.retained, buffer=10 * _PER_EVENT
         )

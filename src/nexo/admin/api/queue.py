@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from nexo.admin.api.paging import Limit, Name, Search, Skip, matching
-from nexo.admin.desk import Desk
+from nexo.admin.context import ApiContext
+from nexo.admin.http.routes import ApiRoutes, Done, Nothing
 from nexo.admin.options import Known, Option
-from nexo.admin.routes import ApiRoutes, Done, Nothing
 from nexo.client.queue_views import QueueInfo
 from nexo.errors import NotFound
 from nexo.model import Broker, check_name
@@ -71,29 +71,29 @@ class OptionsAsk(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @routes.get("/list")
-async def queues(desk: Desk, ask: QueuesAsk) -> QueuePage:
+async def queues(context: ApiContext, ask: QueuesAsk) -> QueuePage:
     """A page of queues with their counts; sorted by a count, as of the last few seconds."""
-    infos, total = await (_by_name(desk, ask) if ask.sort == "name" else _by_count(desk, ask))
-    return QueuePage([_row(desk, info) for info in infos], total)
+    infos, total = await (_by_name(context, ask) if ask.sort == "name" else _by_count(context, ask))
+    return QueuePage([_row(context, info) for info in infos], total)
 
 
-async def _by_name(desk: Desk, ask: QueuesAsk) -> tuple[list[QueueInfo], int]:
+async def _by_name(context: ApiContext, ask: QueuesAsk) -> tuple[list[QueueInfo], int]:
     request = SurveyAsk(position=ask.offset, limit=ask.limit, by_name=True, search=ask.search)
-    reply = await desk.link(Broker.QUEUE).call(Op.Q_SURVEY, encode(request))
+    reply = await context.link(Broker.QUEUE).call(Op.Q_SURVEY, encode(request))
     page = decode(reply or b"", QueueSurvey)
     return [QueueInfo(**row) for row in page.queues], page.total
 
 
-async def _by_count(desk: Desk, ask: QueuesAsk) -> tuple[list[QueueInfo], int]:
-    watches = desk.sampler.survey.queues.of(await desk.visible(Broker.QUEUE))
+async def _by_count(context: ApiContext, ask: QueuesAsk) -> tuple[list[QueueInfo], int]:
+    watches = context.sampler.survey.queues.of(await context.visible(Broker.QUEUE))
     known = [watch.info for watch in watches]
     found = matching(known, ask.search, lambda info: info.name)
     found.sort(key=lambda info: (-getattr(info, ask.sort), info.name))
     return found[ask.offset : ask.offset + ask.limit], len(found)
 
 
-def _row(desk: Desk, info: QueueInfo) -> QueueRow:
-    watch = desk.sampler.survey.queues.watches.get(info.name)
+def _row(context: ApiContext, info: QueueInfo) -> QueueRow:
+    watch = context.sampler.survey.queues.watches.get(info.name)
     if watch is None:
         return QueueRow(info, None, None, [], [])
     pushed, finished = watch.pushed.series, watch.finished.series
@@ -101,61 +101,61 @@ def _row(desk: Desk, info: QueueInfo) -> QueueRow:
 
 
 @routes.get("/info")
-async def info(desk: Desk, ask: OneQueue) -> QueueRow:
+async def info(context: ApiContext, ask: OneQueue) -> QueueRow:
     """A queue's options and counts."""
-    return _row(desk, await desk.client.queue(ask.queue).info())
+    return _row(context, await context.client.queue(ask.queue).info())
 
 
 @routes.get("/options")
-async def options(desk: Desk, ask: Nothing) -> list[Option]:
+async def options(context: ApiContext, ask: Nothing) -> list[Option]:
     """The options that queues have."""
-    return OPTIONS.shown(defaults(desk.place.settings))
+    return OPTIONS.shown(defaults(context.place.settings))
 
 
 # -- acting ---------------------------------------------------------------------------
 
 
 @routes.post("/create")
-async def create(desk: Desk, ask: OptionsAsk) -> Done:
+async def create(context: ApiContext, ask: OptionsAsk) -> Done:
     """Create a queue."""
     with OPTIONS.refusals():
         request = Declare(check_name(ask.queue, "queue name"), OPTIONS.read(ask.options))
-        await desk.link(Broker.QUEUE).call(Op.Q_DECLARE, encode(request))
+        await context.link(Broker.QUEUE).call(Op.Q_DECLARE, encode(request))
     return Done()
 
 
 @routes.post("/update")
-async def update(desk: Desk, ask: OptionsAsk) -> Done:
+async def update(context: ApiContext, ask: OptionsAsk) -> Done:
     """Change options while the queue runs."""
     with OPTIONS.refusals():
         request = Update(ask.queue, OPTIONS.read(ask.options))
-        await desk.link(Broker.QUEUE).call(Op.Q_UPDATE, encode(request))
+        await context.link(Broker.QUEUE).call(Op.Q_UPDATE, encode(request))
     return Done()
 
 
 @routes.post("/delete")
-async def delete(desk: Desk, ask: OneQueue) -> Done:
+async def delete(context: ApiContext, ask: OneQueue) -> Done:
     """Remove a queue with all its jobs."""
-    if not await desk.client.queue(ask.queue).delete():
+    if not await context.client.queue(ask.queue).delete():
         raise NotFound(f"there is no queue {ask.queue!r}")
     return Done()
 
 
 @routes.post("/purge")
-async def purge(desk: Desk, ask: OneQueue) -> Done:
+async def purge(context: ApiContext, ask: OneQueue) -> Done:
     """Remove every job that waits or is scheduled."""
-    return Done(await desk.client.queue(ask.queue).purge())
+    return Done(await context.client.queue(ask.queue).purge())
 
 
 @routes.post("/pause")
-async def pause(desk: Desk, ask: OneQueue) -> Done:
+async def pause(context: ApiContext, ask: OneQueue) -> Done:
     """Deliver nothing until it is resumed."""
-    await desk.client.queue(ask.queue).pause()
+    await context.client.queue(ask.queue).pause()
     return Done()
 
 
 @routes.post("/resume")
-async def resume(desk: Desk, ask: OneQueue) -> Done:
+async def resume(context: ApiContext, ask: OneQueue) -> Done:
     """Deliver again."""
-    await desk.client.queue(ask.queue).resume()
+    await context.client.queue(ask.queue).resume()
     return Done()

@@ -9,8 +9,8 @@ import msgspec
 
 from nexo.admin import timeline
 from nexo.admin.api.paging import Millis, Name, Skip
-from nexo.admin.desk import Desk
-from nexo.admin.routes import ApiRoutes
+from nexo.admin.context import ApiContext
+from nexo.admin.http.routes import ApiRoutes
 from nexo.admin.timeline import PartitionWindow
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown_content
 from nexo.client._async.stream.stream import Stream
@@ -98,11 +98,11 @@ class RecordPlace(msgspec.Struct):
 
 
 @routes.get("/records")
-async def records(desk: Desk, ask: RecordsAsk) -> RecordPage:
+async def records(context: ApiContext, ask: RecordsAsk) -> RecordPage:
     """A page of records of one partition or all, by offset, time or key."""
-    bounds = (await desk.client.stream(ask.stream).info()).partitions
+    bounds = (await context.client.stream(ask.stream).info()).partitions
     chosen = _partitions(ask, len(bounds))
-    places = await _places(desk, ask, bounds, chosen)
+    places = await _places(context, ask, bounds, chosen)
     unplaced = not ask.cursor and ask.offset is None and ask.time_ms is None
     backward = unplaced if ask.direction is None else ask.direction == "earlier"
     lanes = [
@@ -110,7 +110,7 @@ async def records(desk: Desk, ask: RecordsAsk) -> RecordPage:
         for one, at in zip(chosen, places, strict=True)
     ]
     begun = _cursor(lanes)
-    read = partial(_read, desk, ask.stream)
+    read = partial(_read, context, ask.stream)
     found = await timeline.page(lanes, read, ask.limit, ask.key, backward)
     rows, ended = [record_row(row) for row in found.rows], _cursor(lanes)
     if backward:
@@ -131,7 +131,7 @@ def _partitions(ask: RecordsAsk, count: int) -> list[int]:
 
 
 async def _places(
-    desk: Desk, ask: RecordsAsk, bounds: list[wire.PartitionInfo], chosen: list[int]
+    context: ApiContext, ask: RecordsAsk, bounds: list[wire.PartitionInfo], chosen: list[int]
 ) -> list[int]:
     """The offset in each chosen partition from which to read."""
     if ask.cursor:
@@ -141,7 +141,7 @@ async def _places(
         return places
     if ask.time_ms is not None:
         request = wire.OffsetsAt(stream=ask.stream, time_ms=ask.time_ms)
-        reply = await desk.link(Broker.STREAM).call(Op.S_OFFSETS_AT, wire.pack(request))
+        reply = await context.link(Broker.STREAM).call(Op.S_OFFSETS_AT, wire.pack(request))
         every = wire.unpack(list[int], reply or b"")
         return [every[one] for one in chosen]
     if ask.offset is not None:
@@ -158,10 +158,10 @@ def _cursor(lanes: list[PartitionWindow]) -> str:
 
 
 async def _read(
-    desk: Desk, stream: str, partition: int, offset: int, max_bytes: int
+    context: ApiContext, stream: str, partition: int, offset: int, max_bytes: int
 ) -> tuple[list[Record[Any]], int]:
     request = wire.Read(stream, partition, offset, max_bytes)
-    reply = await desk.link(Broker.STREAM).call(Op.S_READ, wire.pack(request))
+    reply = await context.link(Broker.STREAM).call(Op.S_READ, wire.pack(request))
     head, rest = wire.unpack_headed(wire.ReadReply, reply or b"")
     rows = [row for batch in batches_in(rest) for row in batch.records()]
     return [Record(partition, row, None) for row in rows], head.next_offset
@@ -188,9 +188,9 @@ def _headers(record: Record[Any]) -> Any:
 
 
 @routes.get("/record")
-async def record(desk: Desk, ask: RecordAsk) -> RecordRow:
+async def record(context: ApiContext, ask: RecordAsk) -> RecordRow:
     """One record with its whole value."""
-    stream: Stream[Any] = desk.client.stream(ask.stream)
+    stream: Stream[Any] = context.client.stream(ask.stream)
     for found in await stream.read(ask.partition, ask.offset, max_bytes=1):
         if found.offset == ask.offset:
             return record_row(found, WHOLE_BYTES)
@@ -198,9 +198,9 @@ async def record(desk: Desk, ask: RecordAsk) -> RecordRow:
 
 
 @routes.post("/publish")
-async def publish(desk: Desk, ask: PublishRecordAsk) -> RecordPlace:
+async def publish(context: ApiContext, ask: PublishRecordAsk) -> RecordPlace:
     """Publish a record."""
-    stream = desk.client.stream(ask.stream)
+    stream = context.client.stream(ask.stream)
     if ask.value is None:
         if ask.key is None:
             raise InvalidInput("a record without a value deletes a key: give the key")

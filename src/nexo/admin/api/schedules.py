@@ -8,8 +8,8 @@ import msgspec
 
 from nexo.admin.api.paging import Name
 from nexo.admin.api.queue import OneQueue
-from nexo.admin.desk import Desk
-from nexo.admin.routes import ApiRoutes, Done
+from nexo.admin.context import ApiContext
+from nexo.admin.http.routes import ApiRoutes, Done
 from nexo.admin.values import NewValue, python_value
 from nexo.client.queue_views import Schedule
 
@@ -44,15 +44,15 @@ class NextFiring(msgspec.Struct):
 
 
 @routes.get("/schedules")
-async def schedules(desk: Desk, ask: OneQueue) -> list[Schedule]:
+async def schedules(context: ApiContext, ask: OneQueue) -> list[Schedule]:
     """The queue's cron schedules."""
-    return await desk.client.queue(ask.queue).cron.list()
+    return await context.client.queue(ask.queue).cron.list()
 
 
 @routes.post("/schedule")
-async def schedule(desk: Desk, ask: ScheduleAsk) -> NextFiring:
+async def schedule(context: ApiContext, ask: ScheduleAsk) -> NextFiring:
     """Push a job whenever a cron expression matches."""
-    crons = desk.client.queue(ask.queue).cron
+    crons = context.client.queue(ask.queue).cron
     value = python_value(ask.value)
     next_ms = await crons.set(
         ask.name, ask.cron, value, priority=ask.priority, key=ask.key, timezone=ask.timezone
@@ -61,7 +61,7 @@ async def schedule(desk: Desk, ask: ScheduleAsk) -> NextFiring:
 
 
 @routes.post("/unschedule")
-async def unschedule(desk: Desk, ask: ScheduleName) -> Done:
+async def unschedule(context: ApiContext, ask: ScheduleName) -> Done:
     """Remove a schedule."""
-    await desk.client.queue(ask.queue).cron.delete(ask.name)
+    await context.client.queue(ask.queue).cron.delete(ask.name)
     return Done()

@@ -9,8 +9,8 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from nexo.admin.api.paging import Limit, Search, Seconds, Skip
-from nexo.admin.desk import Desk
-from nexo.admin.routes import ApiRoutes, Done, Nothing
+from nexo.admin.context import ApiContext
+from nexo.admin.http.routes import ApiRoutes, Done, Nothing
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
 from nexo.client._async.store.requests import ask as call
 from nexo.errors import NotFound
@@ -113,50 +113,50 @@ class ExpireAsk(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @routes.get("/keys")
-async def keys(desk: Desk, ask: KeysAsk) -> KeyPage:
+async def keys(context: ApiContext, ask: KeysAsk) -> KeyPage:
     """A page of keys, in order."""
     found: list[str] = []
     cursor: str | None = ask.cursor
     end_s = time.monotonic() + _SEARCH_S
     while True:
         wanted = ask.limit - len(found)
-        page = await desk.client.store.scan(
+        page = await context.client.store.scan(
             cursor or "", prefix=ask.prefix, glob=ask.glob, limit=wanted
         )
         found += page.keys
         cursor = page.cursor
         if cursor is None or len(found) >= ask.limit or time.monotonic() > end_s:
             break
-    rows = await asyncio.gather(*(_row(desk, key) for key in found))
-    whole = Broker.STORE in await desk.watchable()
-    total = desk.sampler.brokers[Broker.STORE].status.get("keys") if whole else None
+    rows = await asyncio.gather(*(_row(context, key) for key in found))
+    whole = Broker.STORE in await context.watchable()
+    total = context.sampler.brokers[Broker.STORE].status.get("keys") if whole else None
     return KeyPage([row for row in rows if row is not None], cursor, total)
 
 
-async def _row(desk: Desk, key: str) -> KeyRow | None:
-    info = await desk.client.store.inspect(key)
+async def _row(context: ApiContext, key: str) -> KeyRow | None:
+    info = await context.client.store.inspect(key)
     if info is None:
         return None
     return KeyRow(key, info.kind, info.items, info.size_bytes, info.ttl_ms)
 
 
 @routes.get("/key")
-async def key(desk: Desk, ask: KeyAsk) -> KeyView:
+async def key(context: ApiContext, ask: KeyAsk) -> KeyView:
     """A key with its value, or some items of its collection."""
-    row = await _row(desk, ask.key)
+    row = await _row(context, ask.key)
     if row is None:
         raise NotFound(f"there is no key {ask.key[:64]!r}")
     value, content = None, []
     if row.kind == "value":
-        reply = await desk.link(Broker.STORE).call(Op.MAP_GET, wire.encode_map_key(ask.key))
+        reply = await context.link(Broker.STORE).call(Op.MAP_GET, wire.encode_map_key(ask.key))
         value = None if reply is None else shown(reply, WHOLE_BYTES)
     else:
-        content = await _items(desk, ask, row)
+        content = await _items(context, ask, row)
     return KeyView(row.key, row.kind, row.items, row.size_bytes, row.ttl_ms, value, content)
 
 
-async def _items(desk: Desk, ask: KeyAsk, row: KeyRow) -> list[Item]:
-    link, end = desk.link(Broker.STORE), ask.offset + ask.limit
+async def _items(context: ApiContext, ask: KeyAsk, row: KeyRow) -> list[Item]:
+    link, end = context.link(Broker.STORE), ask.offset + ask.limit
     if row.kind == "list":
         values = await call(link, Op.LIST_RANGE, wire.ListRange(ask.key, ask.offset, end))
         return [Item(None, shown(value)) for value in values]
@@ -171,24 +171,24 @@ async def _items(desk: Desk, ask: KeyAsk, row: KeyRow) -> list[Item]:
 
 
 @routes.post("/set")
-async def set_value(desk: Desk, ask: SetAsk) -> Done:
+async def set_value(context: ApiContext, ask: SetAsk) -> Done:
     """Set a key to a plain value."""
     ttl = None if ask.ttl_s is None else max(ask.ttl_s, 0.001)
     value = python_value(ask.value)
-    done = await desk.client.store.set(ask.key, value, ttl=ttl, if_absent=ask.if_absent)
+    done = await context.client.store.set(ask.key, value, ttl=ttl, if_absent=ask.if_absent)
     return Done(int(done))
 
 
 @routes.post("/delete")
-async def delete(desk: Desk, ask: KeyName) -> Done:
+async def delete(context: ApiContext, ask: KeyName) -> Done:
     """Delete a key of any kind."""
-    return Done(int(await desk.client.store.delete(ask.key)))
+    return Done(int(await context.client.store.delete(ask.key)))
 
 
 @routes.post("/expire")
-async def expire(desk: Desk, ask: ExpireAsk) -> Done:
+async def expire(context: ApiContext, ask: ExpireAsk) -> Done:
     """Change or remove a key's life time."""
-    store = desk.client.store
+    store = context.client.store
     if not await store.exists(ask.key):
         raise NotFound(f"there is no key {ask.key[:64]!r}")
     if ask.ttl_s is None:
@@ -197,6 +197,6 @@ async def expire(desk: Desk, ask: ExpireAsk) -> Done:
 
 
 @routes.post("/clear")
-async def clear(desk: Desk, ask: Nothing) -> Done:
+async def clear(context: ApiContext, ask: Nothing) -> Done:
     """Delete every key."""
-    return Done(await desk.client.store.clear())
+    return Done(await context.client.store.clear())

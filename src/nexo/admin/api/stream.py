@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from nexo.admin.api.paging import Name, Search, Skip, matching
-from nexo.admin.desk import Desk
+from nexo.admin.context import ApiContext
+from nexo.admin.http.routes import ApiRoutes, Done, Nothing
 from nexo.admin.options import Known, Option
-from nexo.admin.routes import ApiRoutes, Done, Nothing
 from nexo.brokers.stream.options import StreamOptions, defaults
 from nexo.errors import NotFound
 from nexo.model import Broker
@@ -113,19 +113,19 @@ class MakeAsk(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @routes.get("/list")
-async def streams(desk: Desk, ask: StreamsAsk) -> StreamPage:
+async def streams(context: ApiContext, ask: StreamsAsk) -> StreamPage:
     """A page of streams; sorted by a number, as of the last few seconds."""
-    names = await (_names(desk) if ask.sort == "name" else _ranked(desk, ask.sort))
+    names = await (_names(context) if ask.sort == "name" else _ranked(context, ask.sort))
     found = matching(names, ask.search, str)
     chosen = found[ask.offset : ask.offset + ask.limit]
-    rows = await asyncio.gather(*(_row(desk, name) for name in chosen))
+    rows = await asyncio.gather(*(_row(context, name) for name in chosen))
     return StreamPage([row for row in rows if row is not None], len(found))
 
 
-async def _ranked(desk: Desk, sort: Sort) -> list[str]:
-    survey = desk.sampler.survey
+async def _ranked(context: ApiContext, sort: Sort) -> list[str]:
+    survey = context.sampler.survey
     ranks: dict[str, float] = {}
-    for watch in survey.streams.of(await desk.visible(Broker.STREAM)):
+    for watch in survey.streams.of(await context.visible(Broker.STREAM)):
         name = watch.info.name
         match sort:
             case "published":
@@ -137,25 +137,25 @@ async def _ranked(desk: Desk, sort: Sort) -> list[str]:
     return sorted(ranks, key=lambda name: (-ranks[name], name))
 
 
-async def _names(desk: Desk) -> list[str]:
+async def _names(context: ApiContext) -> list[str]:
     """Every name; the search is for any part of it, so the broker cannot narrow it down."""
     names: list[str] = []
     while True:
         after = names[-1] if names else ""
         request = wire.ListAsk(after=after, limit=_NAMES_PER_CALL)
-        reply = await desk.link(Broker.STREAM).call(Op.S_LIST, wire.pack(request))
+        reply = await context.link(Broker.STREAM).call(Op.S_LIST, wire.pack(request))
         page = wire.unpack(list[str], reply or b"")
         names += page
         if len(page) < _NAMES_PER_CALL:
             return names
 
 
-async def _row(desk: Desk, name: str) -> StreamRow | None:
+async def _row(context: ApiContext, name: str) -> StreamRow | None:
     try:
-        info = await desk.client.stream(name).info()
+        info = await context.client.stream(name).info()
     except NotFound:
         return None  # deleted meanwhile
-    watch = desk.sampler.survey.streams.watches.get(name)
+    watch = context.sampler.survey.streams.watches.get(name)
     series = watch.published.series if watch else None
     return StreamRow(
         name,
@@ -163,7 +163,7 @@ async def _row(desk: Desk, name: str) -> StreamRow | None:
         sum(part.next_offset - part.start_offset for part in info.partitions),
         sum(part.size_bytes for part in info.partitions),
         info.groups,
-        desk.sampler.survey.lags.get(name, 0),
+        context.sampler.survey.lags.get(name, 0),
         max((part.last_ms for part in info.partitions), default=0),
         series.last if series else None,
         series.tail(60) if series else [],
@@ -171,10 +171,10 @@ async def _row(desk: Desk, name: str) -> StreamRow | None:
 
 
 @routes.get("/info")
-async def info(desk: Desk, ask: OneStream) -> StreamView:
+async def info(context: ApiContext, ask: OneStream) -> StreamView:
     """A stream's options and partitions, and where each range of offsets lies."""
-    found = await desk.client.stream(ask.stream).info()
-    watch = desk.sampler.survey.streams.watches.get(ask.stream)
+    found = await context.client.stream(ask.stream).info()
+    watch = context.sampler.survey.streams.watches.get(ask.stream)
     return StreamView(
         found.name,
         found.created_ms,
@@ -183,7 +183,7 @@ async def info(desk: Desk, ask: OneStream) -> StreamView:
         found.groups,
         watch.published.series.last if watch else None,
         watch.published.series.tail(60) if watch else [],
-        desk.sampler.survey.lags.get(ask.stream, 0),
+        context.sampler.survey.lags.get(ask.stream, 0),
     )
 
 
@@ -197,45 +197,45 @@ def _partition(index: int, part: wire.PartitionInfo) -> PartitionView:
 
 
 @routes.get("/options")
-async def options(desk: Desk, ask: Nothing) -> list[Option]:
+async def options(context: ApiContext, ask: Nothing) -> list[Option]:
     """The options that streams have."""
-    return OPTIONS.shown(defaults(desk.place.settings))
+    return OPTIONS.shown(defaults(context.place.settings))
 
 
 # -- acting ---------------------------------------------------------------------------
 
 
 @routes.post("/create")
-async def create(desk: Desk, ask: MakeAsk) -> Done:
+async def create(context: ApiContext, ask: MakeAsk) -> Done:
     """Create a stream."""
     with OPTIONS.refusals():
-        await desk.client.stream(ask.stream).create(**OPTIONS.read(ask.options))
+        await context.client.stream(ask.stream).create(**OPTIONS.read(ask.options))
     return Done()
 
 
 @routes.post("/update")
-async def update(desk: Desk, ask: MakeAsk) -> Done:
+async def update(context: ApiContext, ask: MakeAsk) -> Done:
     """Change options while the stream runs."""
     with OPTIONS.refusals():
-        await desk.client.stream(ask.stream).update(**OPTIONS.read(ask.options))
+        await context.client.stream(ask.stream).update(**OPTIONS.read(ask.options))
     return Done()
 
 
 @routes.post("/compact")
-async def compact(desk: Desk, ask: OneStream) -> Done:
+async def compact(context: ApiContext, ask: OneStream) -> Done:
     """Keep only the newest record per key of a stream set to compact; the count is bytes freed."""
-    return Done(await desk.client.stream(ask.stream).compact())
+    return Done(await context.client.stream(ask.stream).compact())
 
 
 @routes.post("/retain")
-async def retain(desk: Desk, ask: OneStream) -> Done:
+async def retain(context: ApiContext, ask: OneStream) -> Done:
     """Apply the age and size limits now; the count is the bytes freed."""
-    return Done(await desk.client.stream(ask.stream).apply_retention())
+    return Done(await context.client.stream(ask.stream).apply_retention())
 
 
 @routes.post("/delete")
-async def delete(desk: Desk, ask: OneStream) -> Done:
+async def delete(context: ApiContext, ask: OneStream) -> Done:
     """Delete a stream with its records and groups."""
-    if not await desk.client.stream(ask.stream).delete():
+    if not await context.client.stream(ask.stream).delete():
         raise NotFound(f"there is no stream {ask.stream!r}")
     return Done()

@@ -9,8 +9,8 @@ import msgspec
 from nexo.admin.api.groups import ordered_groups
 from nexo.admin.api.pubsub import MOST_ROWS, OneTopic, SubscriptionRow
 from nexo.admin.api.records import RecordAsk
-from nexo.admin.desk import Desk
-from nexo.admin.routes import ApiRoutes
+from nexo.admin.context import ApiContext
+from nexo.admin.http.routes import ApiRoutes
 from nexo.model import Broker
 from nexo.patterns import SHARE, check_topic, matches
 from nexo.protocol import stream as wire
@@ -49,10 +49,10 @@ class TopicTrace(msgspec.Struct):
 
 
 @routes.get("/stream/trace")
-async def record_trace(desk: Desk, ask: RecordAsk) -> RecordTrace:
+async def record_trace(context: ApiContext, ask: RecordAsk) -> RecordTrace:
     """What each group of a stream has done with one record."""
     request = wire.GroupsAsk(stream=ask.stream, record=(ask.partition, ask.offset))
-    reply = await desk.link(Broker.STREAM).call(Op.S_GROUPS, wire.pack(request))
+    reply = await context.link(Broker.STREAM).call(Op.S_GROUPS, wire.pack(request))
     infos = wire.unpack(list[wire.GroupInfo], reply or b"")
     shared = [_shared(info.name, info.record) for info in infos if info.record is not None]
     ordered = [
@@ -61,7 +61,7 @@ async def record_trace(desk: Desk, ask: RecordAsk) -> RecordTrace:
             "finished" if ask.offset < view.partitions[ask.partition].floor else "unread",
             consumer=view.partitions[ask.partition].owner,
         )
-        for view in await ordered_groups(desk, ask.stream)
+        for view in await ordered_groups(context, ask.stream)
     ]  # fmt: skip
     return RecordTrace(shared + ordered)
 
@@ -72,10 +72,10 @@ def _shared(group: str, found: wire.RecordState) -> GroupTrace:
 
 
 @routes.get("/pubsub/trace")
-async def topic_trace(desk: Desk, ask: OneTopic) -> TopicTrace:
+async def topic_trace(context: ApiContext, ask: OneTopic) -> TopicTrace:
     """The subscriptions whose pattern matches a topic."""
     check_topic(ask.topic)
-    rows = await desk.client.pubsub.subscriptions(limit=MOST_ROWS)
+    rows = await context.client.pubsub.subscriptions(limit=MOST_ROWS)
     found = [row for row in rows if matches(_bare(row["pattern"]), ask.topic)]
     return TopicTrace([SubscriptionRow(**row) for row in found[:500]])
 

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from nexo.admin.accounts import Account, May
-from nexo.admin.desk import Desk, LoginSeen
-from nexo.admin.routes import ApiRoutes, Done, Nothing
+from nexo.admin.context import ApiContext, LoginSeen
+from nexo.admin.http.accounts import Account, May
+from nexo.admin.http.routes import ApiRoutes, Done, Nothing
 from nexo.errors import Forbidden, NotFound
 from nexo.model import Broker
 
@@ -48,39 +48,39 @@ class EndAsk(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @routes.get("/may")
-async def may(desk: Desk, ask: MayAsk) -> May:
+async def may(context: ApiContext, ask: MayAsk) -> May:
     """What the caller may do to a thing; the brokers decide again about every request."""
-    if desk.user is None:
+    if context.user is None:
         return May()
-    return desk.place.accounts.may(desk.user, Broker[ask.broker.upper()], ask.name)
+    return context.place.accounts.may(context.user, Broker[ask.broker.upper()], ask.name)
 
 
 @routes.get("/users")
-async def users(desk: Desk, ask: Nothing) -> UserPage:
+async def users(context: ApiContext, ask: Nothing) -> UserPage:
     """Users with their permissions, tokens and logins to the dashboard."""
-    logins = desk.logins.seen()
+    logins = context.logins.seen()
     rows = [
         UserRow(account, [login for login in logins if login.user == account.name])
-        for account in desk.place.accounts.every()
-        if account.name == desk.user or governs(desk)
+        for account in context.place.accounts.every()
+        if account.name == context.user or governs(context)
     ]
-    return UserPage(desk.place.settings.auth, desk.user, rows)
+    return UserPage(context.place.settings.auth, context.user, rows)
 
 
 @routes.post("/users/logout")
-async def end_logins(desk: Desk, ask: EndAsk) -> Done:
+async def end_logins(context: ApiContext, ask: EndAsk) -> Done:
     """End one's own logins to the dashboard, or with all permissions anybody's."""
-    if ask.user != desk.user and not governs(desk):
+    if ask.user != context.user and not governs(context):
         raise Forbidden("ending another user's logins takes the permission *:admin:*")
-    ended = await desk.logins.end(ask.user, ask.login)
+    ended = await context.logins.end(ask.user, ask.login)
     if not ended:
         raise NotFound(f"user {ask.user!r} has no such login")
     return Done(ended)
 
 
-def governs(desk: Desk) -> bool:
+def governs(context: ApiContext) -> bool:
     """Whether the caller may administer everything."""
-    if desk.user is None:
-        return not desk.place.settings.auth
-    mine = next((one for one in desk.place.accounts.every() if one.name == desk.user), None)
+    if context.user is None:
+        return not context.place.settings.auth
+    mine = next((one for one in context.place.accounts.every() if one.name == context.user), None)
     return mine is not None and any(grant in ("*:*:*", "*:admin:*") for grant in mine.grants)

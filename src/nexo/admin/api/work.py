@@ -8,9 +8,9 @@ import msgspec
 
 from nexo.admin.api.jobs import Id
 from nexo.admin.api.paging import Name, Seconds
-from nexo.admin.desk import Desk
+from nexo.admin.context import ApiContext
+from nexo.admin.http.routes import ApiRoutes, Done
 from nexo.admin.plain import Plain, plain
-from nexo.admin.routes import ApiRoutes, Done
 from nexo.admin.values import NewValue, python_value
 from nexo.blocks import parse_id, unpack_id
 from nexo.errors import InvalidInput, LeaseLost
@@ -109,9 +109,9 @@ class ExtendAsk(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @routes.post("/fetch", waits=True)
-async def fetch(desk: Desk, ask: FetchAsk) -> Fetched:
+async def fetch(context: ApiContext, ask: FetchAsk) -> Fetched:
     """Lease jobs, waiting for the first; ack each before the lease ends, or it runs again."""
-    queue = desk.client.queue(ask.queue)
+    queue = context.client.queue(ask.queue)
     found = await queue.pop(ask.limit, wait=ask.wait_s, lease=ask.lease_s or None)
     token = str(found.delivery.token)
     jobs = [
@@ -125,44 +125,44 @@ async def fetch(desk: Desk, ask: FetchAsk) -> Fetched:
 
 
 @routes.post("/ack")
-async def ack(desk: Desk, ask: AckAsk) -> Done:
+async def ack(context: ApiContext, ask: AckAsk) -> Done:
     """A job is done; the reply comes once that is safe on disk. 409 if the lease has ended."""
     result = None if ask.result is None else encode_value(python_value(ask.result))
-    return await _settle(desk, ask, ACK, result=result)
+    return await _settle(context, ask, ACK, result=result)
 
 
 @routes.post("/nack")
-async def nack(desk: Desk, ask: NackAsk) -> Done:
+async def nack(context: ApiContext, ask: NackAsk) -> Done:
     """A job failed: it is retried or dies. 409 if the lease has ended."""
     delay_ms = -1 if ask.delay_s is None else int(ask.delay_s * 1_000)
-    return await _settle(desk, ask, NACK if ask.retry else REJECT, ask.reason, delay_ms)
+    return await _settle(context, ask, NACK if ask.retry else REJECT, ask.reason, delay_ms)
 
 
 @routes.post("/release")
-async def release(desk: Desk, ask: HeldAsk) -> Done:
+async def release(context: ApiContext, ask: HeldAsk) -> Done:
     """Give a job back unworked, without counting an attempt."""
-    return await _settle(desk, ask, RELEASE)
+    return await _settle(context, ask, RELEASE)
 
 
 @routes.post("/extend")
-async def extend(desk: Desk, ask: ExtendAsk) -> Done:
+async def extend(context: ApiContext, ask: ExtendAsk) -> Done:
     """Let the lease of fetched jobs last longer. 409 if it has ended."""
     request = RenewLeases(ask.queue, [int(ask.lease)], int((ask.lease_s or 0) * 1_000))
-    reply = await desk.link(Broker.QUEUE).call(Op.Q_RENEW, encode(request))
+    reply = await context.link(Broker.QUEUE).call(Op.Q_RENEW, encode(request))
     if decode(reply or b"\x90", list[int]):
         raise LeaseLost("the lease has ended: the jobs may run again elsewhere")
     return Done()
 
 
 async def _settle(
-    desk: Desk, ask: AckAsk | NackAsk | HeldAsk, how: int, reason: str = "", delay_ms: int = -1,
-    result: bytes | None = None,
+    context: ApiContext, ask: AckAsk | NackAsk | HeldAsk, how: int, reason: str = "",
+    delay_ms: int = -1, result: bytes | None = None,
 ) -> Done:  # fmt: skip
     _, number = unpack_id(parse_id(ask.id))
     results = {} if result is None else {number: result}
     settled = Settled(_token(ask.lease), [number, number + 1], results)
     request = SettleJobs(ask.queue, how, [settled], reason, delay_ms)
-    reply = await desk.link(Broker.QUEUE).call(Op.Q_SETTLE, encode(request))
+    reply = await context.link(Broker.QUEUE).call(Op.Q_SETTLE, encode(request))
     if reply and decode(reply, list[Any]):
         raise LeaseLost("the lease has ended: the job may run again elsewhere")
     return Done()

@@ -203,7 +203,7 @@ def _line(pipeline: PipelineProgress) -> str:
 def maintain(grace_s: float, snapshots: int, **where: Any) -> None:
     """Merge small files, expire old snapshots, delete what nothing needs any more."""
     lake = open_lake(**where)
-    from nexo.lake import maintain as maintenance
+    from nexo.lake.maintenance import maintain as maintenance
     from nexo.lake.progress import now_ms, read_progress
 
     busy = [each.id for each in read_progress(lake.settings.folder) if each.alive(now_ms())]

@@ -8,7 +8,7 @@ import time
 from nexo.access import secrets
 from nexo.access.grants import Action, Extent
 from nexo.access.users import User, UsersFile
-from nexo.admin.accounts import Account, Credentials, May
+from nexo.admin.http.accounts import Account, Credentials, May
 from nexo.errors import ConfigError
 from nexo.model import Broker
 

@@ -21,9 +21,9 @@ import uvicorn
 from nexo import limits
 from nexo.access.internal import read_token
 from nexo.access.users import UsersFile
-from nexo.admin.accounts import Credentials, NoAccounts
 from nexo.admin.app import AdminApp
-from nexo.admin.desk import ServerAccess
+from nexo.admin.context import ServerAccess
+from nexo.admin.http.accounts import Credentials, NoAccounts
 from nexo.config import Settings, load
 from nexo.server import loops
 from nexo.server.processes import logs

@@ -9,11 +9,11 @@ from typing import Any
 
 from nexo.access.grants import Action, Extent
 from nexo.access.permit import ADMIN, ANY, READ, permit, visible_rows
+from nexo.brokers.stream.cleanup.retention import retain
 from nexo.brokers.stream.groups.records import SharedOptions
 from nexo.brokers.stream.groups.status import PartitionStatus, RecordStatus
 from nexo.brokers.stream.options import StreamOptions, defaults, options_from
 from nexo.brokers.stream.registry import OpenStream
-from nexo.brokers.stream.retention import retain
 from nexo.brokers.stream.survey import MAX_LIMIT, StreamsPage, survey
 from nexo.errors import AlreadyExists, NexoError, NotFound, OffsetOutOfRange
 from nexo.model import Broker, Persistence, check_name

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from nexo.brokers.stream.cleanup.retention import HotTier
 from nexo.brokers.stream.engine import StreamEngine
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.options import defaults
@@ -17,7 +18,6 @@ from nexo.brokers.stream.pressure import Pressure
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.records import BUILT_ON, Checked, JournalRecord, StreamSnapshot
 from nexo.brokers.stream.registry import OpenStream
-from nexo.brokers.stream.retention import HotTier
 from nexo.errors import DiskFull, NexoError, NotFound
 from nexo.model import Persistence, safer
 from nexo.services.connection import Done

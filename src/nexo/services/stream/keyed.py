@@ -7,8 +7,8 @@ from functools import partial
 from typing import NamedTuple
 
 from nexo.access.permit import ADMIN, READ, permit
-from nexo.brokers.stream import compaction
-from nexo.brokers.stream.compaction import compact, is_due
+from nexo.brokers.stream.cleanup import compaction
+from nexo.brokers.stream.cleanup.compaction import compact, is_due
 from nexo.brokers.stream.keys import KeyIndex, sound
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import InvalidOption, NexoError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nexo.batch import decode, entries
-from nexo.brokers.stream import compaction
+from nexo.brokers.stream.cleanup import compaction
 from nexo.errors import NotFound, ReadOnly
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions

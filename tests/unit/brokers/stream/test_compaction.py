@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nexo.batch import decode, entries
-from nexo.brokers.stream import compaction, engine
+from nexo.brokers.stream import engine
+from nexo.brokers.stream.cleanup import compaction
 from nexo.errors import InvalidOption
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from nexo.access.grants import Action
 from nexo.access.permit import ADMIN, READ, WRITE, permit
 from nexo.batch import encode_plain
+from nexo.brokers.stream.cleanup.retention import freeable
 from nexo.brokers.stream.groups.records import Range
 from nexo.brokers.stream.messages import Id, MessageLog
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.registry import OpenStream
-from nexo.brokers.stream.retention import freeable
 from nexo.errors import Conflict, NexoError
 from nexo.model import Broker
 from nexo.services.connection import Connection, Done

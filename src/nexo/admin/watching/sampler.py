@@ -8,10 +8,10 @@ import time
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
-from nexo.admin.alerts import Alert, gathered, of_broker, of_pipeline
-from nexo.admin.survey import BrokerSurvey
-from nexo.admin.topic_rates import TopicRates
-from nexo.admin.watch import BrokerWatch
+from nexo.admin.watching.alerts import Alert, gathered, of_broker, of_pipeline
+from nexo.admin.watching.survey import BrokerSurvey
+from nexo.admin.watching.topic_rates import TopicRates
+from nexo.admin.watching.watch import BrokerWatch
 from nexo.client._async.client import AsyncClient
 from nexo.config import Settings
 from nexo.errors import NexoError

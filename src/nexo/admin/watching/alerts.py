@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from nexo.admin.watch import MINUTE_S, BrokerWatch, GroupWatch, QueueWatch
+from nexo.admin.watching.watch import MINUTE_S, BrokerWatch, GroupWatch, QueueWatch
 from nexo.lake.progress import PipelineProgress
 from nexo.model import Broker
 

@@ -18,9 +18,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from nexo.admin.metrics import Metrics
-from nexo.admin.replies import problem
-from nexo.admin.routes import PREFIX
+from nexo.admin.http.replies import problem
+from nexo.admin.http.routes import PREFIX
+from nexo.admin.metrics.prometheus import Metrics
 
 SAFE = ("GET", "HEAD", "OPTIONS")
 _HEADERS = {

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from nexo import __version__
-from nexo.admin import sockets
 from nexo.admin.api.events import MessageEvent, RecordEvent
-from nexo.admin.routes import PREFIX
+from nexo.admin.http import sockets
+from nexo.admin.http.routes import PREFIX
 
 _REFS = "#/components/schemas/{name}"
 _REQUESTS = (sockets.SocketSubscribe, sockets.Unsubscribe, sockets.Follow, sockets.SocketPublish)

@@ -10,8 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from nexo.admin.metrics_named import SHOWN
-from nexo.admin.sampler import Sampler
+from nexo.admin.metrics.named import SHOWN
+from nexo.admin.watching.sampler import Sampler
 from nexo.lake.progress import StreamProgress, by_stream
 
 _Read = Callable[[StreamProgress, float], float | None]

@@ -1,6 +1,6 @@
 """The table of endpoints: one entry gives the route, its checks and its place in OpenAPI.
 
-An endpoint is ``async def name(desk, ask) -> reply``. The type of ``ask`` says what it takes:
+An endpoint is ``async def name(context, ask) -> reply``. The type of ``ask`` says what it takes:
 query parameters for GET, a JSON body for POST. GET only looks; POST acts. Names of things may
 hold ``/`` and are therefore never part of a path.
 """
@@ -13,11 +13,11 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
 
-from nexo.admin.desk import Desk
+from nexo.admin.context import ApiContext
 
 Method: TypeAlias = Literal["GET", "POST"]
-Run: TypeAlias = Callable[[Desk, Any], Awaitable[Any]]
-Follow: TypeAlias = Callable[[Desk, Any], AsyncIterator[Any]]
+Run: TypeAlias = Callable[[ApiContext, Any], Awaitable[Any]]
+Follow: TypeAlias = Callable[[ApiContext, Any], AsyncIterator[Any]]
 R = TypeVar("R", bound=Callable[..., Any])
 
 PREFIX = "/api/v1"

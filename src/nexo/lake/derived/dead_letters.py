@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nexo.lake import derive
 from nexo.lake.catalog import DEAD_LETTERS, SUFFIXES, Lake, StreamId
-from nexo.lake.derive import DeriveStep
+from nexo.lake.derived import derive
+from nexo.lake.derived.derive import DeriveStep
 from nexo.lake.files import DataFileFacts
 from nexo.lake.read import FileSpan, spans
 from nexo.lake.rows import ROWS

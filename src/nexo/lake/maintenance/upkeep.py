@@ -1,7 +1,7 @@
 """Maintenance in a process of its own, so that it never stalls the pipeline (SPEC I8).
 
-``python -m nexo.lake.upkeep``, with its settings as one JSON object on standard input, maintains
-every table of a lake over and over. It works at a low priority and for a part of the time only,
+``python -m nexo.lake.maintenance.upkeep``, with its settings as one JSON object on standard input,
+maintains every table of a lake again and again. It runs at low priority and part of the time only,
 and prints one JSON object per line: ``{"note": …}`` for people, ``{"maintained_ms": …}`` after
 each round. It ends when standard input does, that is with the process that started it.
 """
@@ -83,7 +83,7 @@ class Rounds:
             self.say({"note": f"maintenance will try again: {error.message}"})
 
     def _maintain(self, table: Table) -> None:
-        from nexo.lake.maintain import Care, maintain
+        from nexo.lake.maintenance.maintain import Care, maintain
 
         name = ".".join(table.name())
         try:
@@ -124,7 +124,7 @@ class Upkeep:
             self._stop.wait(_RESTART_S)
 
     def _run(self) -> None:
-        command = [sys.executable, "-m", "nexo.lake.upkeep"]
+        command = [sys.executable, "-m", "nexo.lake.maintenance.upkeep"]
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process:

@@ -15,9 +15,9 @@ from prometheus_client.core import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from nexo.admin.metrics_named import NamedReadings
-from nexo.admin.metrics_pipeline import PipelineReadings
-from nexo.admin.sampler import Sampler
+from nexo.admin.metrics.named import NamedReadings
+from nexo.admin.metrics.pipelines import PipelineReadings
+from nexo.admin.watching.sampler import Sampler
 from nexo.histogram import BOUNDS_S
 from nexo.model import Broker
 

@@ -12,8 +12,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
-from nexo.admin.desk import Desk
-from nexo.admin.routes import Endpoint, LiveEvent
+from nexo.admin.context import ApiContext
+from nexo.admin.http.routes import Endpoint, LiveEvent
 from nexo.errors import (
     Conflict,
     ConnectionLost,
@@ -94,12 +94,12 @@ def as_json(value: object, status: int = 200) -> Response:
     return Response(_encode(value), status, headers, media_type="application/json")
 
 
-async def answer(endpoint: Endpoint, desk: Desk, request: Request) -> Response:
+async def answer(endpoint: Endpoint, context: ApiContext, request: Request) -> Response:
     """Run an endpoint."""
     ask = await _asked(endpoint, request)
     if endpoint.live:
-        return _Events(desk, endpoint.run(desk, ask))  # type: ignore[arg-type]
-    work: Coroutine[Any, Any, Any] = endpoint.run(desk, ask)  # type: ignore[assignment]
+        return _Events(context, endpoint.run(context, ask))  # type: ignore[arg-type]
+    work: Coroutine[Any, Any, Any] = endpoint.run(context, ask)  # type: ignore[assignment]
     return as_json(await (_while_there(request, work) if endpoint.waits else work))
 
 
@@ -178,10 +178,10 @@ def _event(row: Any) -> bytes:
 class _Events(StreamingResponse):
     """Rows as server-sent events; an error is the last event, named ``problem``."""
 
-    def __init__(self, desk: Desk, rows: AsyncGenerator[Any]) -> None:
+    def __init__(self, context: ApiContext, rows: AsyncGenerator[Any]) -> None:
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         super().__init__(self._events(), 200, headers, "text/event-stream")
-        self._desk = desk
+        self._desk = context
         self._rows = rows
         self._coming: asyncio.Future[Any] | None = None
 

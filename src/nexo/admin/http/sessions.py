@@ -17,9 +17,9 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from nexo import limits
-from nexo.admin.accounts import Credentials
-from nexo.admin.desk import Desk, LoginSeen
-from nexo.admin.replies import TOKEN, as_json
+from nexo.admin.context import ApiContext, LoginSeen
+from nexo.admin.http.accounts import Credentials
+from nexo.admin.http.replies import TOKEN, as_json
 from nexo.client._async.client import AsyncClient
 from nexo.errors import (
     ConnectionLost,
@@ -114,8 +114,8 @@ class _Session:
 class Sessions:
     """Everyone who is logged in, by the hash of their secret."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: ApiContext) -> None:
+        self._desk = context
         self._open: dict[str, _Session] = {}
 
     @property
@@ -123,7 +123,7 @@ class Sessions:
         """Whether callers must log in."""
         return self._desk.place.settings.auth
 
-    async def desk(self, request: HTTPConnection, *, live: bool = False) -> Desk:
+    async def context(self, request: HTTPConnection, *, live: bool = False) -> ApiContext:
         """What the caller may use; `Unauthenticated` if they must log in first.
 
         ``live``: the browser can send no header, so a token may be a parameter.

@@ -20,8 +20,8 @@ from nexo.admin.api import events
 from nexo.admin.api.events import MessageEvent, RecordEvent
 from nexo.admin.api.paging import Name, Seconds
 from nexo.admin.api.pubsub import Topic
-from nexo.admin.desk import Desk
-from nexo.admin.routes import LiveEvent
+from nexo.admin.context import ApiContext
+from nexo.admin.http.routes import LiveEvent
 from nexo.admin.values import NewValue, python_value
 from nexo.client._async.client import AsyncClient
 from nexo.errors import Conflict, InvalidInput, NexoError, NotFound, Overloaded
@@ -96,9 +96,9 @@ _encode = msgspec.json.encode
 class Conversation:
     """One web socket, from its acceptance to its end."""
 
-    def __init__(self, socket: WebSocket, desk: Desk, client: AsyncClient) -> None:
+    def __init__(self, socket: WebSocket, context: ApiContext, client: AsyncClient) -> None:
         self._socket = socket
-        self._desk = desk
+        self._desk = context
         self._client = client
         self._followed: dict[tuple[str, str], asyncio.Task[None]] = {}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from nexo.admin.history import Rate, Series
-from nexo.admin.request_times import RequestTimes
+from nexo.admin.watching.history import Rate, Series
+from nexo.admin.watching.request_times import RequestTimes
 from nexo.client.queue_views import QueueInfo
 from nexo.model import Broker
 from nexo.protocol.survey import GroupSeen, StreamSeen

@@ -1,4 +1,4 @@
-"""What every endpoint works with."""
+"""What an endpoint is called with: the brokers as the caller may use them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import msgspec
 
 from nexo import limits
-from nexo.admin.accounts import NOBODY, Accounts, Credentials, NoAccounts
+from nexo.admin.http.accounts import NOBODY, Accounts, Credentials, NoAccounts
 from nexo.client._async.client import AsyncClient
 from nexo.config import Settings
 from nexo.errors import Forbidden, Overloaded
 from nexo.model import Broker
 
 if TYPE_CHECKING:
-    from nexo.admin.sampler import Sampler
+    from nexo.admin.watching.sampler import Sampler
     from nexo.client._async.link.link import Link
 
 
@@ -27,7 +27,7 @@ class ServerAccess:
     """The server this process belongs to."""
 
     settings: Settings
-    reach: Mapping[str, Any]
+    broker_addresses: Mapping[str, Any]
     """Where the brokers are, as fields of `nexo.client.address.Address`."""
     credentials: Credentials = NOBODY
     """Who this process is."""
@@ -37,7 +37,7 @@ class ServerAccess:
 
     def client(self, who: Credentials) -> AsyncClient:
         """A new client of the brokers; a request that cannot be sent fails at once."""
-        within: Any = {**self.reach, "caller": who.caller}  # not for users of the client
+        within: Any = {**self.broker_addresses, "caller": who.caller}  # not for users of the client
         return AsyncClient(
             "nexo://127.0.0.1",
             **within,
@@ -99,7 +99,7 @@ async def _unasked(broker: Broker) -> frozenset[str]:
 
 
 @dataclass(slots=True)
-class Desk:
+class ApiContext:
     """The brokers as one caller may use them, and what is known of them anyway."""
 
     place: ServerAccess

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import msgspec
 
 from nexo import __version__
-from nexo.admin.alerts import Alert
+from nexo.admin.watching.alerts import Alert
 
 log = logging.getLogger("nexo.admin")
 

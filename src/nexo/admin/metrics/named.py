@@ -10,13 +10,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from nexo.admin.sampler import Sampler
-from nexo.admin.survey import queue_rank
-from nexo.admin.watch import GroupWatch, QueueWatch, StreamWatch
+from nexo.admin.watching.sampler import Sampler
+from nexo.admin.watching.survey import queue_rank
+from nexo.admin.watching.watch import GroupWatch, QueueWatch, StreamWatch
 from nexo.model import Broker
 
 SHOWN = 1_000
-"""Of each kind; the sums in `nexo.admin.metrics` are over all."""
+"""Of each kind; the sums in `nexo.admin.metrics.prometheus` are over all."""
 
 _QUEUE_GAUGES = {
     "waiting": ("nexo_queue_waiting_jobs", "Jobs ready to run."),

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from nexo.admin import alerts
-from nexo.admin.alerts import Alert
-from nexo.admin.watch import GroupWatch, QueueWatch, StreamWatch
+from nexo.admin.watching import alerts
+from nexo.admin.watching.alerts import Alert
+from nexo.admin.watching.watch import GroupWatch, QueueWatch, StreamWatch
 from nexo.client._async.client import AsyncClient
 from nexo.client.queue_views import QueueInfo
 from nexo.model import Broker

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from nexo import __version__
-from nexo.admin import examples
-from nexo.admin.replies import HealthReply, Problem, Ready
-from nexo.admin.routes import PREFIX, Endpoint, Nothing
-from nexo.admin.sessions import COOKIE, Login, SessionView
+from nexo.admin.http import examples
+from nexo.admin.http.replies import HealthReply, Problem, Ready
+from nexo.admin.http.routes import PREFIX, Endpoint, Nothing
+from nexo.admin.http.sessions import COOKIE, Login, SessionView
 
 
 @dataclass(frozen=True, slots=True)

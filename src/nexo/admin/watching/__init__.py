@@ -1,0 +1,1 @@
+"""Samples the brokers every second: history, alerts, and the web hook that reports them."""

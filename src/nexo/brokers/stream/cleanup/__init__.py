@@ -1,0 +1,1 @@
+"""Removes old records: by age and size (retention), or by key (compaction)."""

@@ -1,0 +1,1 @@
+"""Merges small files, expires snapshots and deletes unused files, in a process of its own."""
