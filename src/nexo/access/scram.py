@@ -30,7 +30,7 @@ _FINAL = re.compile(r"(c=([^,]*),r=([^,]*)(?:,.*)?),p=([^,]*)")
 _MAX_CHARS = 4_096
 
 
-class Keys(NamedTuple):
+class ScramKeys(NamedTuple):
     """What the server knows of a password."""
 
     iterations: int
@@ -51,20 +51,20 @@ def make_keys(password: str) -> dict[str, str]:
     }
 
 
-def _keys(name: str, password: str, salt: bytes) -> Keys:
+def _keys(name: str, password: str, salt: bytes) -> ScramKeys:
     raw = password.encode("utf-8", "surrogatepass")
     salted = hashlib.pbkdf2_hmac(name, raw, salt, ITERATIONS)
     client = hmac.digest(salted, b"Client Key", name)
     stored = hashlib.new(name, client).digest()
-    return Keys(ITERATIONS, salt, stored, hmac.digest(salted, b"Server Key", name))
+    return ScramKeys(ITERATIONS, salt, stored, hmac.digest(salted, b"Server Key", name))
 
 
-def parse_keys(text: str) -> Keys:
+def parse_keys(text: str) -> ScramKeys:
     """Stored keys; `InvalidInput` if they cannot be ones."""
     try:
         iterations, *parts = text.split("$")
         salt, stored, server = (b64decode(part, validate=True) for part in parts)
-        return Keys(int(iterations), salt, stored, server)
+        return ScramKeys(int(iterations), salt, stored, server)
     except (ValueError, Base64Error):
         raise InvalidInput("stored SCRAM keys are malformed: set the password again") from None
 
@@ -90,7 +90,7 @@ class Exchange:
         self._binding = b64encode(found["binding"].encode()).decode()
         self._said = found["bare"]
         self._nonce = found["nonce"] + secrets.token_urlsafe(_NONCE_BYTES)
-        self._keys: Keys | None = None
+        self._keys: ScramKeys | None = None
 
     def challenge(self, kept: str | None, pepper: bytes) -> bytes:
         """The server's first message. An unknown user gets one too, always with the same salt."""

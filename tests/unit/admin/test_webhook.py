@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from nexo.admin.watching.alerts import Alert
-from nexo.admin.watching.webhook import Told, Webhook
+from nexo.admin.watching.webhook import ReportedAlerts, Webhook
 
 DEAD = Alert("warning", "dead-letters", "queue", "mail", "1 dead letter")
 DOWN = Alert("critical", "down", "store", "", "the broker does not answer")
@@ -58,7 +58,7 @@ async def test_a_hook_that_failed_is_told_what_is_true_by_then() -> None:
 
 
 def test_an_alert_that_is_now_one_of_many_is_not_over() -> None:
-    told = Told()
+    told = ReportedAlerts()
     told.tell([DEAD])
     many = Alert("warning", "dead-letters", "queue", "", "7 queues have dead letters", count=7)
     assert told.news([many]) == ([many], [])

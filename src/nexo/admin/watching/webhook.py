@@ -43,7 +43,7 @@ class Notice(msgspec.Struct):
     """Alerts that there are now."""
 
 
-class Told:
+class ReportedAlerts:
     """The alerts that the other side knows of; pure."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Webhook:
         self._server = server
         self._alerts = alerts
         self._send = send or _poster(url)
-        self._told = Told()
+        self._told = ReportedAlerts()
         self.failures = 0
         """Calls in a row that were not taken."""
 

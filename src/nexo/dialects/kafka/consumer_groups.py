@@ -14,7 +14,7 @@ from nexo.dialects.kafka.request import Request, group_of, stream_of
 from nexo.dialects.kafka.topic_ids import outline_of, topic_id
 from nexo.errors import NexoError, NotFound
 from nexo.names import text_of
-from nexo.services.stream.groups.consumers import JOIN, Beat, ConsumerView, Told
+from nexo.services.stream.groups.consumers import JOIN, Beat, HeartbeatReply, MemberView
 
 HEARTBEAT_MS = 1_000
 """How often members ask; they learn of partitions that others gave up no sooner."""
@@ -26,9 +26,9 @@ _STRATEGIES = {strategy: name for name, strategy in _ASSIGNORS.items()}
 def heartbeat(request: Request) -> None:
     """Join, stay or leave; the answer says what the member owns."""
 
-    def done(told: Told | GroupError | NexoError) -> None:
+    def done(told: HeartbeatReply | GroupError | NexoError) -> None:
         match told:
-            case Told():
+            case HeartbeatReply():
                 request.answer(_told(request, told))
             case GroupError():
                 request.answer({"error": group_error(told)})
@@ -89,7 +89,7 @@ def _owned(request: Request) -> set[TopicPartition] | None:
     return found
 
 
-def _told(request: Request, told: Told) -> Message:
+def _told(request: Request, told: HeartbeatReply) -> Message:
     assignment = None if told.owned is None else {"topics": _by_id(request, told.owned)}
     return {
         "member": told.member,
@@ -138,7 +138,7 @@ def _described(request: Request, group: str | None) -> Message:
     }
 
 
-def _member(request: Request, view: ConsumerView) -> dict[str, Any]:
+def _member(request: Request, view: MemberView) -> dict[str, Any]:
     known = view.consumer
     return {
         "member": known.id,

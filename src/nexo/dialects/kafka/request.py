@@ -19,7 +19,7 @@ T = TypeVar("T")
 _SIZE, _CORRELATION = Struct(">i"), Struct(">i")
 
 
-class Login:
+class LoginProgress:
     """How far the login of a connection has got."""
 
     __slots__ = ("exchange", "mechanism")
@@ -34,7 +34,7 @@ class KafkaClient(Connection, Protocol):
 
     shared: KafkaShared
     address: str
-    login: Login
+    login: LoginProgress
 
     @property
     def address_told(self) -> tuple[str, int]:

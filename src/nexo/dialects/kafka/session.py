@@ -14,7 +14,7 @@ from nexo.dialects.dialect import Origin
 from nexo.dialects.kafka.apis import APIS, UNKNOWN, Key
 from nexo.dialects.kafka.cluster import refuse_version
 from nexo.dialects.kafka.handlers import HANDLERS
-from nexo.dialects.kafka.request import Login, Request
+from nexo.dialects.kafka.request import LoginProgress, Request
 from nexo.dialects.kafka.speaker import KafkaShared
 from nexo.dialects.kafka.wire import I16, Input
 from nexo.dialects.session import BaseSession
@@ -35,7 +35,7 @@ class KafkaSession(BaseSession, asyncio.Protocol):
     def __init__(self, shared: KafkaShared, origin: Origin) -> None:
         super().__init__(shared.host, origin)
         self.shared = shared
-        self.login = Login()
+        self.login = LoginProgress()
         self._arrived = bytearray()
         self._frame_since_ms = 0
         """When the part of a request that is here began to arrive; 0 if there is none."""

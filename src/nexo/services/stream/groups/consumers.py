@@ -42,7 +42,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class HeartbeatReply:
     """The answer to a heartbeat; ``owned`` is None if nothing has changed."""
 
     member: str
@@ -71,7 +71,7 @@ class Consumer:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerView:
+class MemberView:
     """One member, and where its partitions are."""
 
     consumer: Consumer
@@ -101,7 +101,11 @@ class Consumers:
     # -- membership --------------------------------------------------------------------
 
     def heartbeat(
-        self, connection: Connection, group: str, beat: Beat, done: Done[Told | GroupError]
+        self,
+        connection: Connection,
+        group: str,
+        beat: Beat,
+        done: Done[HeartbeatReply | GroupError],
     ) -> None:
         """Join, stay or leave; answers what the member owns now."""
         found = self._core.engine.ordered.get(group)
@@ -123,7 +127,11 @@ class Consumers:
         return self._known.get((group, self._names.get((group, member), "")))
 
     def _join(
-        self, connection: Connection, group: str, beat: Beat, done: Done[Told | GroupError]
+        self,
+        connection: Connection,
+        group: str,
+        beat: Beat,
+        done: Done[HeartbeatReply | GroupError],
     ) -> None:
         new = Consumer(
             beat.member, beat.instance, beat.client_id, beat.client_host, beat.topics or ()
@@ -151,7 +159,7 @@ class Consumers:
         found: OrderedGroup,
         known: Consumer,
         beat: Beat,
-        done: Done[Told | GroupError],
+        done: Done[HeartbeatReply | GroupError],
     ) -> None:
         epoch = found.confirmed(known.name)
         has = {at for at, owner in found.owners.items() if owner == known.name}
@@ -172,7 +180,7 @@ class Consumers:
         found: OrderedGroup,
         known: Consumer,
         owned: Collection[TopicPartition] | None,
-        done: Done[Told | GroupError],
+        done: Done[HeartbeatReply | GroupError],
         *,
         joined: bool = False,
     ) -> None:
@@ -187,20 +195,20 @@ class Consumers:
         self._ordered.changed(group, found)
         news = None if now.owned == known.told else now.owned
         known.told = now.owned
-        told = Told(known.id, epoch, news)
+        told = HeartbeatReply(known.id, epoch, news)
         if before == (found.generation, epoch) and not joined:
             done(told)
         else:
             self._core.done_when_safe(Persistence.FILE_ASYNC, done, told)
 
     def _leave(
-        self, group: str, known: Consumer, beat: Beat, done: Done[Told | GroupError]
+        self, group: str, known: Consumer, beat: Beat, done: Done[HeartbeatReply | GroupError]
     ) -> None:
         if beat.epoch == LEAVE_FOR_A_WHILE and known.instance is not None:
             known.is_away = True
         else:
             self._ordered.let_go(group, known.name)
-        done(Told(beat.member, beat.epoch))
+        done(HeartbeatReply(beat.member, beat.epoch))
 
     # -- offsets -----------------------------------------------------------------------
 
@@ -229,7 +237,7 @@ class Consumers:
 
     # -- administration ----------------------------------------------------------------
 
-    def views(self, connection: Connection, group: str) -> tuple[OrderedGroup, list[ConsumerView]]:
+    def views(self, connection: Connection, group: str) -> tuple[OrderedGroup, list[MemberView]]:
         """A group and its members; `NotFound` if there is none."""
         found = self._core.engine.find_ordered(group)
         permit_ordered(connection, group, found)
@@ -239,7 +247,7 @@ class Consumers:
             now = found.assignment(name)
             owned = sorted([*now.owned, *now.revoked])
             target = sorted([*now.owned, *now.awaited])
-            views.append(ConsumerView(known, found.confirmed(name), owned, target))
+            views.append(MemberView(known, found.confirmed(name), owned, target))
         return found, views
 
 

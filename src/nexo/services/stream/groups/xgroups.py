@@ -47,7 +47,7 @@ class XPendingMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerView:
+class XConsumerView:
     """One consumer of a group."""
 
     name: str
@@ -64,7 +64,7 @@ class XGroupView:
     pending: int
     lag: int
     trimmed_unread: int
-    consumers: list[ConsumerView]
+    consumers: list[XConsumerView]
 
 
 class XGroups:
@@ -308,5 +308,5 @@ def _group_view(log: MessageLog, name: str, claims: Claims) -> XGroupView:
         sum(keeper.held for keeper in consumers),
         claims.unread([log.end]),
         claims.trimmed_unread,
-        [ConsumerView(keeper.name, keeper.held, keeper.seen_ms) for keeper in consumers],
+        [XConsumerView(keeper.name, keeper.held, keeper.seen_ms) for keeper in consumers],
     )
