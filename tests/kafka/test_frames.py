@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import nexo
 from nexo import limits
 from nexo.dialects.dialect import Claim
-from nexo.dialects.kafka.apis import APIS, UNKNOWN, Key
-from nexo.dialects.kafka.codec import Field, Message, Schema
 from nexo.dialects.kafka.dialect import KafkaDialect
-from nexo.dialects.kafka.wire import Input
+from nexo.dialects.kafka.format.apis import APIS, UNKNOWN, Key
+from nexo.dialects.kafka.format.codec import Field, Message, Schema
+from nexo.dialects.kafka.format.wire import Input
 from nexo.errors import ProtocolError
 from nexo.model import Broker
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from nexo.brokers.stream.options import StreamOptions, defaults
-from nexo.dialects.kafka.codec import Message
 from nexo.dialects.kafka.configs import broker_configs, changed_options, described, options_of
-from nexo.dialects.kafka.errors import Error, error_of
+from nexo.dialects.kafka.format.codec import Message
+from nexo.dialects.kafka.format.errors import Error, error_of
 from nexo.dialects.kafka.request import Gather, Request, by_topic, stream_of
 from nexo.dialects.kafka.speaker import NODE_ID
 from nexo.errors import InvalidInput, InvalidOption, NexoError

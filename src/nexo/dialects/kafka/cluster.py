@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from nexo.dialects.kafka.apis import APIS, Key
-from nexo.dialects.kafka.codec import Message
-from nexo.dialects.kafka.errors import Error, error_of
+from nexo.dialects.kafka.format.apis import APIS, Key
+from nexo.dialects.kafka.format.codec import Message
+from nexo.dialects.kafka.format.errors import Error, error_of
 from nexo.dialects.kafka.request import Gather, Request, stream_of
 from nexo.dialects.kafka.speaker import CLUSTER_ID, NODE_ID
 from nexo.dialects.kafka.topic_ids import NONE, outline_of, topic_id

@@ -1,4 +1,4 @@
-"""StoredOffset offsets: store, look up, delete; what Kafka's clients commit is the next offset."""
+"""Committed offsets: store, look up, delete; what Kafka's clients commit is the next offset."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import suppress
 from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.coordinator_model import GroupError
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit, StoredOffset
-from nexo.dialects.kafka.codec import Message, Schema
-from nexo.dialects.kafka.errors import Error, error_of, group_error, refusal
+from nexo.dialects.kafka.format.codec import Message, Schema
+from nexo.dialects.kafka.format.errors import Error, error_of, group_error, refusal
+from nexo.dialects.kafka.format.wire import Input
 from nexo.dialects.kafka.request import Request, by_topic, group_of, stream_of
-from nexo.dialects.kafka.wire import Input
 from nexo.errors import NexoError, NotFound, ProtocolError
 from nexo.names import text_of
 from nexo.services.stream.groups.classic import ClassicView

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from nexo.brokers.stream.options import StreamOptions
 from nexo.config import Settings
-from nexo.dialects.kafka.codec import Message
+from nexo.dialects.kafka.format.codec import Message
 from nexo.errors import InvalidOption
 
 DEFAULT, DYNAMIC_TOPIC, STATIC_BROKER = 5, 1, 4

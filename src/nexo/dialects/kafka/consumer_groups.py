@@ -8,13 +8,13 @@ from uuid import uuid4
 
 from nexo.brokers.stream.groups.assignment import Strategy, TopicPartition
 from nexo.brokers.stream.groups.coordinator_model import GroupError
-from nexo.dialects.kafka.codec import Message
-from nexo.dialects.kafka.errors import Error, group_error, refusal
+from nexo.dialects.kafka.format.codec import Message
+from nexo.dialects.kafka.format.errors import Error, group_error, refusal
 from nexo.dialects.kafka.request import Request, group_of, stream_of
 from nexo.dialects.kafka.topic_ids import outline_of, topic_id
 from nexo.errors import NexoError, NotFound
 from nexo.names import text_of
-from nexo.services.stream.groups.consumers import JOIN, Beat, HeartbeatReply, MemberView
+from nexo.services.stream.groups.consumers import JOIN, Beat, BeatReply, MemberView
 
 HEARTBEAT_MS = 1_000
 """How often members ask; they learn of partitions that others gave up no sooner."""
@@ -26,9 +26,9 @@ _STRATEGIES = {strategy: name for name, strategy in _ASSIGNORS.items()}
 def heartbeat(request: Request) -> None:
     """Join, stay or leave; the answer says what the member owns."""
 
-    def done(told: HeartbeatReply | GroupError | NexoError) -> None:
+    def done(told: BeatReply | GroupError | NexoError) -> None:
         match told:
-            case HeartbeatReply():
+            case BeatReply():
                 request.answer(_told(request, told))
             case GroupError():
                 request.answer({"error": group_error(told)})
@@ -89,7 +89,7 @@ def _owned(request: Request) -> set[TopicPartition] | None:
     return found
 
 
-def _told(request: Request, told: HeartbeatReply) -> Message:
+def _told(request: Request, told: BeatReply) -> Message:
     assignment = None if told.owned is None else {"topics": _by_id(request, told.owned)}
     return {
         "member": told.member,

@@ -6,9 +6,9 @@ from struct import Struct
 from typing import Any
 
 from nexo.batch.kafka_write import gap
-from nexo.dialects.kafka.errors import Error, error_of
+from nexo.dialects.kafka.format.errors import Error, error_of
+from nexo.dialects.kafka.format.wire import write_varint
 from nexo.dialects.kafka.request import Request, stream_of
-from nexo.dialects.kafka.wire import write_varint
 from nexo.errors import NexoError, NotFound
 from nexo.services.stream.reading import ReadFrom, RecordSlice
 

@@ -16,7 +16,7 @@ from nexo.dialects.kafka import (
     sasl,
     transactions,
 )
-from nexo.dialects.kafka.apis import APIS, Key
+from nexo.dialects.kafka.format.apis import APIS, Key
 from nexo.dialects.kafka.request import Request
 
 HANDLERS: dict[Key, Callable[[Request], None]] = {

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from nexo.batch import decode
-from nexo.dialects.kafka.codec import Message
-from nexo.dialects.kafka.errors import Error, error_of
+from nexo.dialects.kafka.format.codec import Message
+from nexo.dialects.kafka.format.errors import Error, error_of
 from nexo.dialects.kafka.request import Gather, Request, by_topic, stream_of
 from nexo.errors import NexoError
 from nexo.services.stream.admin import PartitionOffsets

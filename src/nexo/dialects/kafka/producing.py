@@ -9,8 +9,8 @@ from nexo.batch.compression import check_kafka_kind
 from nexo.batch.kafka import COMPRESSION, TRANSACTIONAL, KafkaHead, wrap
 from nexo.brokers.stream.publishing import Placed
 from nexo.dialects.kafka import transactional
-from nexo.dialects.kafka.codec import Message
-from nexo.dialects.kafka.errors import Error, error_of
+from nexo.dialects.kafka.format.codec import Message
+from nexo.dialects.kafka.format.errors import Error, error_of
 from nexo.dialects.kafka.request import Gather, Request, by_topic, stream_of
 from nexo.dialects.kafka.transactions import transaction_of
 from nexo.errors import InvalidOption, NexoError, NotFound

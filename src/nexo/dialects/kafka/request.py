@@ -7,8 +7,8 @@ from struct import Struct
 from typing import Any, Generic, Protocol, TypeVar
 
 from nexo.access.scram import Exchange
-from nexo.dialects.kafka.apis import Api, Key
-from nexo.dialects.kafka.codec import Message
+from nexo.dialects.kafka.format.apis import Api, Key
+from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.speaker import KafkaShared
 from nexo.model import Buffer
 from nexo.names import name_of

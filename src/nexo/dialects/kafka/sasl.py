@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from nexo.access.guard import Guard
 from nexo.access.scram import HASHES
-from nexo.dialects.kafka.errors import Error
+from nexo.dialects.kafka.format.errors import Error
 from nexo.dialects.kafka.request import Request
 from nexo.errors import InvalidInput, NexoError
 from nexo.protocol.hello import Hello

@@ -11,12 +11,12 @@ from typing import Any
 
 from nexo import limits
 from nexo.dialects.dialect import Origin
-from nexo.dialects.kafka.apis import APIS, UNKNOWN, Key
 from nexo.dialects.kafka.cluster import refuse_version
+from nexo.dialects.kafka.format.apis import APIS, UNKNOWN, Key
+from nexo.dialects.kafka.format.wire import I16, Input
 from nexo.dialects.kafka.handlers import HANDLERS
 from nexo.dialects.kafka.request import LoginProgress, Request
 from nexo.dialects.kafka.speaker import KafkaShared
-from nexo.dialects.kafka.wire import I16, Input
 from nexo.dialects.session import BaseSession
 from nexo.errors import NexoError, ProtocolError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from nexo.dialects.dialect import HostPort
-from nexo.dialects.kafka.encodings import Encodings
+from nexo.dialects.kafka.format.encodings import Encodings
 from nexo.dialects.kafka.transactional import KafkaTransactions
 from nexo.model import Broker
 from nexo.services.stream import StreamService

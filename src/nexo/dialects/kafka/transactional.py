@@ -12,8 +12,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from nexo.brokers.stream.producers import ProducerSession
-from nexo.dialects.kafka.codec import Message
-from nexo.dialects.kafka.errors import Error
+from nexo.dialects.kafka.format.codec import Message
+from nexo.dialects.kafka.format.errors import Error
 from nexo.names import name_of
 
 _OWNER = "kafka"

@@ -13,7 +13,7 @@ from typing import Any
 from nexo.brokers.stream.groups.ordered import STANDALONE
 from nexo.brokers.stream.producers import ProducerSession
 from nexo.dialects.kafka.commits import check_commit, sound_commits, with_error
-from nexo.dialects.kafka.errors import Error, error_of, group_error, refusal
+from nexo.dialects.kafka.format.errors import Error, error_of, group_error, refusal
 from nexo.dialects.kafka.request import Request, by_topic, group_of, stream_of
 from nexo.dialects.kafka.transactional import Transactional, TransactionRefused, producer_name
 from nexo.errors import NexoError, NotFound

@@ -42,7 +42,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatReply:
+class BeatReply:
     """The answer to a heartbeat; ``owned`` is None if nothing has changed."""
 
     member: str
@@ -51,7 +51,7 @@ class HeartbeatReply:
 
 
 @dataclass(slots=True)
-class Consumer:
+class AssignedMember:
     """A member as its clients know it."""
 
     id: str
@@ -74,7 +74,7 @@ class Consumer:
 class MemberView:
     """One member, and where its partitions are."""
 
-    consumer: Consumer
+    consumer: AssignedMember
     epoch: int
     owned: list[TopicPartition]
     target: list[TopicPartition]
@@ -87,7 +87,7 @@ class Consumers:
         self._core = core
         self._ordered = ordered
         self._classic = classic
-        self._known: dict[tuple[str, str], Consumer] = {}
+        self._known: dict[tuple[str, str], AssignedMember] = {}
         """By group and name in the ordered group."""
         self._names: dict[tuple[str, str], str] = {}
         """That name by group and member id."""
@@ -105,7 +105,7 @@ class Consumers:
         connection: Connection,
         group: str,
         beat: Beat,
-        done: Done[HeartbeatReply | GroupError],
+        done: Done[BeatReply | GroupError],
     ) -> None:
         """Join, stay or leave; answers what the member owns now."""
         found = self._core.engine.ordered.get(group)
@@ -123,7 +123,7 @@ class Consumers:
             else:
                 self._stay(group, found, known, beat, done)
 
-    def _of(self, group: str, member: str) -> Consumer | None:
+    def _of(self, group: str, member: str) -> AssignedMember | None:
         return self._known.get((group, self._names.get((group, member), "")))
 
     def _join(
@@ -131,9 +131,9 @@ class Consumers:
         connection: Connection,
         group: str,
         beat: Beat,
-        done: Done[HeartbeatReply | GroupError],
+        done: Done[BeatReply | GroupError],
     ) -> None:
-        new = Consumer(
+        new = AssignedMember(
             beat.member, beat.instance, beat.client_id, beat.client_host, beat.topics or ()
         )
         old = self._known.get((group, new.name))
@@ -157,9 +157,9 @@ class Consumers:
         self,
         group: str,
         found: OrderedGroup,
-        known: Consumer,
+        known: AssignedMember,
         beat: Beat,
-        done: Done[HeartbeatReply | GroupError],
+        done: Done[BeatReply | GroupError],
     ) -> None:
         epoch = found.confirmed(known.name)
         has = {at for at, owner in found.owners.items() if owner == known.name}
@@ -178,9 +178,9 @@ class Consumers:
         self,
         group: str,
         found: OrderedGroup,
-        known: Consumer,
+        known: AssignedMember,
         owned: Collection[TopicPartition] | None,
-        done: Done[HeartbeatReply | GroupError],
+        done: Done[BeatReply | GroupError],
         *,
         joined: bool = False,
     ) -> None:
@@ -195,20 +195,20 @@ class Consumers:
         self._ordered.changed(group, found)
         news = None if now.owned == known.told else now.owned
         known.told = now.owned
-        told = HeartbeatReply(known.id, epoch, news)
+        told = BeatReply(known.id, epoch, news)
         if before == (found.generation, epoch) and not joined:
             done(told)
         else:
             self._core.done_when_safe(Persistence.FILE_ASYNC, done, told)
 
     def _leave(
-        self, group: str, known: Consumer, beat: Beat, done: Done[HeartbeatReply | GroupError]
+        self, group: str, known: AssignedMember, beat: Beat, done: Done[BeatReply | GroupError]
     ) -> None:
         if beat.epoch == LEAVE_FOR_A_WHILE and known.instance is not None:
             known.is_away = True
         else:
             self._ordered.let_go(group, known.name)
-        done(HeartbeatReply(beat.member, beat.epoch))
+        done(BeatReply(beat.member, beat.epoch))
 
     # -- offsets -----------------------------------------------------------------------
 
@@ -243,7 +243,9 @@ class Consumers:
         permit_ordered(connection, group, found)
         views = []
         for name in found.members:
-            known = self._known.get((group, name)) or Consumer(name, None, "", "", found.topics)
+            known = self._known.get((group, name)) or AssignedMember(
+                name, None, "", "", found.topics
+            )
             now = found.assignment(name)
             owned = sorted([*now.owned, *now.revoked])
             target = sorted([*now.owned, *now.awaited])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from nexo.dialects.kafka.codec import Schema
+from nexo.dialects.kafka.format.codec import Schema
 
 _NEVER = 999
 

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from nexo.dialects.kafka.wire import I16, I32, Input, write_length
+from nexo.dialects.kafka.format.wire import I16, I32, Input, write_length
 from nexo.errors import ProtocolError
 
 Message: TypeAlias = dict[str, Any]
