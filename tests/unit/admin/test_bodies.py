@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from nexo.admin.replies import body_of
+from nexo.admin.http.replies import body_of
 from nexo.errors import ConnectionLost, PayloadTooLarge
 
 LIMIT = 8

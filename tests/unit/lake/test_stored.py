@@ -6,11 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from nexo.lake.maintain import Care, maintain
 
 from nexo.errors import Corrupt
 from nexo.lake import typed
 from nexo.lake.catalog import DEAD_LETTERS, Lake, StreamId
+from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.read import live_files
 from nexo.lake.stored import StoredTable, find
 
