@@ -201,6 +201,17 @@ def test_a_subscription_comes_back_after_it_was_locked_out(
         assert news.get(WAIT_S).value == "hello"
 
 
+def test_a_subscription_to_a_queue_ends_when_its_login_is_no_longer_valid(guarded: Server) -> None:
+    with nexo.connect(url_for(guarded, "root")) as client:
+        client.queue("jobs").create()
+        subscription = client.queue("jobs").subscribe(lambda _: None, wait=0.2)
+        guarded.stop()
+        users_of(guarded).remove("root")
+        guarded.start()
+        with pytest.raises(Unauthenticated):
+            subscription.wait(30.0)
+
+
 async def comes_back(client: nexo.AsyncClient) -> None:
     deadline_s = time.monotonic() + WAIT_S
     while True:

@@ -29,6 +29,7 @@ class Table:
     def refuse_all(self) -> None:
         """Reject every request from now on."""
         self.handlers[:] = [_stopping] * 256
+        self.handlers[Op.HELLO] = _stopping_at_hello
         self.answers[:] = [None] * 256
 
 
@@ -43,6 +44,11 @@ def _login_first(peer: Peer, request_id: int, payload: memoryview) -> None:
 
 def _stopping(peer: Peer, request_id: int, payload: memoryview) -> None:
     raise ShuttingDown("the server is stopping; reconnect in a moment")
+
+
+def _stopping_at_hello(peer: Peer, request_id: int, payload: memoryview) -> None:
+    peer.said_hello = True  # it reads coded errors, and must tell this one from a final one
+    _stopping(peer, request_id, payload)
 
 
 class Flushable(Protocol):
