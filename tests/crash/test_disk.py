@@ -105,6 +105,11 @@ def test_below_the_reserve_writers_are_refused_and_the_rest_goes_on(small_disk: 
             filler.unlink()
             for write in WRITES.values():
                 until_it_works(write, client)
+        said = process.log_file.read_text()
+        for broker in ("queue", "stream", "pubsub"):
+            folder = process.data_dir / broker
+            assert said.count(f"{folder}: refusing writes: only ") == 1
+            assert said.count(f"{folder}: there is space again") == 1
         process.kill()
         process.start()
         with nexo.connect(process.url) as client:

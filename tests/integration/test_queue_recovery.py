@@ -13,6 +13,7 @@ import nexo
 from nexo.services.queue import open_queue, values
 from nexo.testing import Server
 from tests.integration.classic import Classic
+from tests.timing import wait_until
 
 KIB = 1024
 
@@ -58,6 +59,8 @@ def test_everything_survives_a_restart(nexo_server: Server, crash: bool) -> None
         jobs["retried"].nack("one")
         jobs["unique"].reject("bad")
         queue.pause()
+    with nexo.Client(nexo_server.url) as client:
+        wait_until(lambda: client.queue("q").info().working == 0)
     restart(nexo_server, crash=crash)
     with nexo.Client(nexo_server.url) as client:
         queue = client.queue("q")
@@ -222,3 +225,25 @@ def test_a_queue_with_a_damaged_log_serves_the_rest_and_says_so(nexo_server: Ser
     restart(nexo_server, crash=False)
     with nexo.Client(nexo_server.url) as client:
         assert client.queue("bad").pop(5).values() == ["second", "third"]
+
+
+@pytest.mark.parametrize("crash", [True, False])
+@pytest.mark.parametrize("how", ["purge", "ack", "all but one"])
+def test_disk_space_comes_back_when_a_queue_is_drained(
+    small: Server, how: str, crash: bool
+) -> None:  # SPEC I7: space returns though nothing is pushed
+    with nexo.Client(small.url) as client:
+        queue = client.queue("q").create()
+        queue.push_many([bytes(4 * KIB)] * 100)
+        assert log_bytes(small, "q") > 400 * KIB
+        if how == "purge":
+            assert queue.purge() == 100
+        else:
+            jobs = queue.pop(100)
+            for job in jobs[: 99 if how == "all but one" else 100]:
+                job.ack()
+        left = 1 if how == "all but one" else 0
+        assert log_bytes(small, "q") < 64 * KIB
+        queue.push("last")
+        restart(small, crash=crash)
+        assert [len(job.value) for job in queue.pop(10, wait=5)] == [4 * KIB] * left + [4]

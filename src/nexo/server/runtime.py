@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nexo.config import Settings
-from nexo.errors import NexoError
+from nexo.errors import DiskFull, NexoError
 from nexo.model import Broker, Clock, Persistence
 from nexo.services.durability import Committer
 from nexo.services.replicating import Replicating
@@ -117,7 +117,15 @@ class HostRuntime:
         self.flusher.check()
         if self._replicating is not None and (error := self._replicating.refusal()) is not None:
             raise error
-        self._guard.check(self.clock.now_ms())
+        was_full = self._guard.full
+        try:
+            self._guard.check(self.clock.now_ms())
+        except DiskFull as error:
+            if not was_full:
+                log.warning("%s: refusing writes: %s", self.folder, error)
+            raise
+        if was_full:
+            log.warning("%s: there is space again, writes are accepted", self.folder)
 
     def progress(self) -> None:
         """See `Runtime.progress`."""

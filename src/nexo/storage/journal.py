@@ -164,6 +164,11 @@ class Journal:
             needed = older if keep_from is None else min(older, keep_from)
             self.log.drop_before(max(self.log.start_offset, needed))
 
+    def begin_segment(self) -> None:
+        """Write on in a new segment, so that the next checkpoint can drop all before it."""
+        self.log.roll()
+        self._append((), 0, Flags.CONTROL)  # that checkpoint needs an offset of its own
+
     def finish(self) -> None:
         """Sync and close, after writing a sync mark if one is due (durable with the next sync)."""
         if self._unsettled:

@@ -75,6 +75,9 @@ class Batches:
     def __iter__(self) -> Iterator[JobBatchRange]:
         return iter(self._by_base.values())
 
+    def __len__(self) -> int:
+        return len(self._by_base)
+
     def add(self, batch: JobBatchRange) -> None:
         """Add a batch whose numbers are above all others."""
         last = self._by_base.get(self._bases[-1]) if self._bases else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
 from typing import TypeVar
@@ -101,14 +102,16 @@ class QueueCore:
             self.room.wake_every((queue, job))
         if queue.engine.outbox and not queue.is_refused:
             self.turn.touch(queue)
-        if queue.checkpoint_due:
-            self._checkpoint(queue, now_ms)
+        if queue.is_sparse:
+            self._save(queue, queue.shrink, now_ms)
+        elif queue.checkpoint_due:
+            self._save(queue, queue.checkpoint, now_ms)
         self.plan_wake(queue, now_ms)
 
-    def _checkpoint(self, queue: OpenQueue, now_ms: int) -> None:
-        """Write a snapshot. It only saves time: if it fails, the log still has everything."""
+    def _save(self, queue: OpenQueue, write: Callable[[int], None], now_ms: int) -> None:
+        """Write a snapshot. It only saves time and space: if it fails, the log has everything."""
         try:
-            queue.checkpoint(now_ms)
+            write(now_ms)
         except (NexoError, OSError):
             log.exception("queue %s: no snapshot could be written", queue.name)
             queue.postpone_checkpoint()

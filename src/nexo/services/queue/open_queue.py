@@ -37,6 +37,8 @@ TAIL_BYTES = 32 * 1024 * 1024
 """A snapshot is taken after this many bytes, or after twice its size if that is more."""
 CLOSE_BYTES = 1024 * 1024
 """A tail this short is read in milliseconds, so stopping the server writes no snapshot."""
+FEW_BATCHES = 64
+"""A queue with at most so many batches is looked through to find that its jobs are few."""
 MOVE_JOBS = 10_000
 """Jobs copied forward at once, at most."""
 
@@ -52,6 +54,9 @@ class OpenQueue:
         self._budget = budget
         self._tail_bytes = 0
         self._snapshot_bytes = 0
+        self._shrink_at = TAIL_BYTES
+        self._finished = 0
+        """Jobs that had finished when the log was last shrunk."""
         self.losses: list[Loss] = []
         """What the journal lost."""
         self.engine: QueueEngine
@@ -182,6 +187,28 @@ class OpenQueue:
     def postpone_checkpoint(self) -> None:
         """Wait until as much again was written."""
         self._tail_bytes = 0
+        self._shrink_at = self._journal.size_bytes + TAIL_BYTES
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether a large log is mostly of finished jobs: little is written when a queue is
+        drained or purged, so that no snapshot would be due for long.
+        """
+        if self._journal.size_bytes < self._shrink_at:
+            return False
+        batches = self.engine.ledger.batches
+        if len(batches) > FEW_BATCHES:
+            return False
+        finished = self.engine.ledger.totals["finished"] - self._finished
+        return finished > 8 * sum(batch.kept for batch in batches)
+
+    def shrink(self, now_ms: int) -> None:
+        """Drop what finished jobs have left, of which one checkpoint would keep a segment."""
+        self.checkpoint(now_ms)
+        self._journal.begin_segment()
+        self.checkpoint(now_ms)
+        self._finished = self.engine.ledger.totals["finished"]
+        self._shrink_at = max(TAIL_BYTES, 2 * self._journal.size_bytes)
 
     def checkpoint(self, now_ms: int) -> None:
         """Save the state, and drop the front of the log."""
