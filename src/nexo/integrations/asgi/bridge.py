@@ -40,12 +40,13 @@ async def bridge(
 
     ``data(message)`` is what is sent, JSON of the value by default; bytes are sent as a binary
     frame. ``on_receive`` is awaited with whatever the browser sends. ``options`` are those of
-    ``pubsub.subscribe``. The WebSocket is accepted if it was not yet.
+    ``pubsub.subscribe``. The WebSocket is accepted if it was not yet, once the subscription is
+    there: whoever sees it open misses nothing.
     """
-    if websocket.application_state is WebSocketState.CONNECTING:
-        await websocket.accept()
     write = data or _json
     async with await client.pubsub.subscribe(pattern, **options) as subscription:
+        if websocket.application_state is WebSocketState.CONNECTING:
+            await websocket.accept()
         await _first_of(
             _send_all(websocket, subscription, write),
             _receive_all(websocket, on_receive),
