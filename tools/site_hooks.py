@@ -2,8 +2,9 @@
 
 A page that mkdocs.yml does not list stands at the end of its folder's section.
 
-In the repository a page may link to any file beside it. On the site, the changelog is a page,
-and every other file outside of ``docs/`` is shown where the sources are.
+In the repository a page may link to any file beside it. On the site, the changelog and the
+README's part on speed are pages, and every other file outside of ``docs/`` that a page links to is below ``files/``, so that the
+site needs nothing from elsewhere. A line ``<!-- file: ops/nexo.service -->`` shows a file.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 CHANGELOG = "changelog.md"
+SPEED = "speed.md"
+FILES = "files"
+_SHOWN = re.compile(r"^<!-- file: (\S+) -->$", re.MULTILINE)
 _LINK = re.compile(r"(\]\()([^)#\s:]+)(#[^)\s]*)?(\))")
 
 _SECOND = re.compile(r"\(#([a-z-]+)-(\d)\)")
@@ -58,32 +62,66 @@ def listed(entry: object) -> list[str]:
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Add the changelog as a page."""
+    """Add the pages and files outside of ``docs/`` that pages link to."""
     from mkdocs.structure.files import File  # noqa: PLC0415 - tests need only `resolved`
 
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](")
-    files.append(File.generated(config, CHANGELOG, content=text))
+    pages = {CHANGELOG: _top("CHANGELOG.md"), SPEED: speed(_top("README.md"))}
+    for name, text in pages.items():
+        files.append(File.generated(config, name, content=text))
+    for path in linked(Path(config.docs_dir)):
+        source = str(ROOT / path)
+        files.append(File.generated(config, f"{FILES}/{path}", abs_src_path=source))
     return files
 
 
+def _top(name: str) -> str:
+    """A page beside ``docs/``, as it would be written inside."""
+    return (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
+
+
+def speed(readme: str) -> str:
+    """The README's part on speed."""
+    _, _, after = readme.partition("\n## Speed\n")
+    return "# Speed\n" + after.partition("\n## ")[0]
+
+
+def linked(docs: Path) -> list[str]:
+    """The files outside of ``docs/``, but those that are pages, that its pages link to."""
+    found = set()
+    for page in docs.rglob("*.md"):
+        folder = posixpath.join("docs", page.relative_to(docs).parent.as_posix())
+        for _, target, _, _ in _LINK.findall(page.read_text(encoding="utf-8")):
+            found.add(posixpath.normpath(posixpath.join(folder, target)))
+    outside = {path for path in found if not path.startswith("docs/")}
+    return sorted(outside - {"CHANGELOG.md", "README.md"})
+
+
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links out of ``docs/`` somewhere."""
+    """Lead links out of ``docs/`` to the site's copies, and show files."""
     source = page.file.src_uri
     markdown = _SECOND.sub(r"(#\1_\2)", markdown)
-    return _LINK.sub(lambda link: _moved(link, source, config.extra["sources"]), markdown)
+    markdown = _LINK.sub(lambda link: _moved(link, source), markdown)
+    return _SHOWN.sub(lambda found: shown(found[1]), markdown)
 
 
-def _moved(link: re.Match[str], source: str, repository: str) -> str:
+def shown(path: str) -> str:
+    """A file of the repository as a block of code."""
+    language = {".yaml": "yaml", ".service": "ini"}.get(posixpath.splitext(path)[1], "text")
+    content = (ROOT / path).read_text(encoding="utf-8").rstrip()
+    return f'```{language} title="{path}"\n{content}\n```'
+
+
+def _moved(link: re.Match[str], source: str) -> str:
     before, target, anchor, after = link[1], link[2], link[3] or "", link[4]
-    return f"{before}{resolved(source, target, repository)}{anchor}{after}"
+    return f"{before}{resolved(source, target)}{anchor}{after}"
 
 
-def resolved(source: str, target: str, repository: str) -> str:
+def resolved(source: str, target: str) -> str:
     """Where a link of the page ``source``, below ``docs/``, leads on the site."""
     folder = posixpath.dirname(source)
     path = posixpath.normpath(posixpath.join("docs", folder, target))
-    if path == "CHANGELOG.md":
-        return posixpath.relpath(CHANGELOG, folder or ".")
+    if path in {"CHANGELOG.md", "README.md"}:
+        return posixpath.relpath(CHANGELOG if path[0] == "C" else SPEED, folder or ".")
     if path.startswith("docs/"):
         return target
-    return f"{repository}/blob/main/{path}"
+    return posixpath.relpath(f"{FILES}/{path}", folder or ".")

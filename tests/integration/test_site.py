@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 import yaml
@@ -16,6 +17,7 @@ from tools.site_hooks import complete, listed, resolved
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+COMPOSE = ROOT / "ops" / "compose.yaml"
 NAV = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
 needs_mkdocs = pytest.mark.skipif(
     find_spec("mkdocs") is None and os.environ.get("CI") != "true", reason="needs mkdocs"
@@ -23,7 +25,8 @@ needs_mkdocs = pytest.mark.skipif(
 
 
 def test_the_navigation_lists_pages_that_exist_each_once() -> None:
-    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} | {"changelog.md"}
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    pages |= {"changelog.md", "speed.md"}
     named = listed(NAV)
     assert len(named) == len(set(named))
     assert set(named) <= pages
@@ -47,13 +50,14 @@ def test_a_page_that_is_not_listed_stands_at_the_end_of_its_section(tmp_path: Pa
     ("page", "link", "leads_to"),
     [
         ("howto/deploy.md", "../guide/queue.md", "../guide/queue.md"),
-        ("howto/deploy.md", "../../ops/Dockerfile", "https://x/blob/main/ops/Dockerfile"),
+        ("howto/deploy.md", "../../ops/Dockerfile", "../files/ops/Dockerfile"),
         ("howto/upgrade.md", "../../CHANGELOG.md", "../changelog.md"),
         ("index.md", "../CHANGELOG.md", "changelog.md"),
+        ("design/performance.md", "../../README.md", "../speed.md"),
     ],
 )
-def test_links_out_of_the_docs_lead_to_the_sources(page: str, link: str, leads_to: str) -> None:
-    assert resolved(page, link, "https://x") == leads_to
+def test_links_out_of_the_docs_lead_to_copies_on_the_site(page: str, link: str, leads_to: str) -> None:
+    assert resolved(page, link) == leads_to
 
 
 @needs_mkdocs
@@ -68,7 +72,24 @@ def test_the_site_builds_without_warnings_and_fetches_nothing(tmp_path: Path) ->
     home = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert re.findall(r'<(?:script|img)[^>]+src="(https?:[^"]+)', home) == []
     assert re.findall(r'<link[^>]+rel="stylesheet"[^>]+href="(https?:[^"]+)', home) == []
+    assert "ExecStart" in (tmp_path / "howto" / "systemd" / "index.html").read_text()
+    assert (tmp_path / "files" / "ops" / "compose.yaml").read_bytes() == COMPOSE.read_bytes()
+    assert dead_links(tmp_path) == []
     brokers = (tmp_path / "api" / "brokers" / "index.html").read_text(encoding="utf-8")
     for method in ("queue.queue.Queue.push", "stream.stream.Stream.publish"):
         assert f'id="nexo.client._sync.{method}"' in brokers
     assert "guarantees" in (tmp_path / "search" / "search_index.json").read_text(encoding="utf-8")
+
+
+def dead_links(site: Path) -> list[str]:
+    """Links and images of all pages that lead to no file of the site, or out of our hands."""
+    dead = []
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        for target in re.findall(r'(?:href|src)="([^"#?]+)', text):
+            if target.startswith(("http:", "https:", "data:", "mailto:")):
+                continue
+            path = site / target.lstrip("/") if target[0] == "/" else page.parent / unquote(target)
+            if not (path / "index.html" if path.is_dir() else path).exists():
+                dead.append(f"{page.relative_to(site)}: {target}")
+    return dead
