@@ -57,6 +57,8 @@ class Duplex(NotPicklable):
         self._failure: NexoError | None = None
         self._closed = False
         self._was_up = False
+        self._is_first_try = True
+        """Whether the thread has yet to learn if it can connect."""
         self._ended = "the client is closed"
         tell_when_forked(self)
 
@@ -204,14 +206,15 @@ class Duplex(NotPicklable):
             raise ClientClosed(self._ended)
         if is_final(self._failure, was_up=self._was_up):
             raise self._failure
-        if fail_fast and (self._failure is not None or self._was_up):
+        is_down = self._was_up and not self._is_first_try
+        if fail_fast and (self._failure is not None or is_down):
             raise self._failure or ConnectionLost(f"not connected to {self.address}")
 
     # -- the reader thread
 
     def _start(self) -> None:
         if self._thread is None and not self._closed:
-            self._failure = None
+            self._failure, self._is_first_try = None, True
             self._thread = threading.Thread(
                 target=_run, args=(ref(self),), name=f"nexo-{self.broker.label}", daemon=True
             )
@@ -219,7 +222,7 @@ class Duplex(NotPicklable):
 
     def _try_again(self, error: NexoError) -> bool:
         with self._change:
-            self._failure = error
+            self._failure, self._is_first_try = error, False
             self._change.notify_all()
             if is_final(error, was_up=self._was_up):
                 self._thread = None
@@ -234,7 +237,7 @@ class Duplex(NotPicklable):
     def _announce(self, wire: Wire) -> None:
         with self._change:
             self._wire, self._failure, self.welcome = wire, None, wire.welcome
-            again, self._was_up = self._was_up, True
+            again, self._was_up, self._is_first_try = self._was_up, True, False
             if self._closed:
                 wire.interrupt()
             self._change.notify_all()
