@@ -3,8 +3,9 @@
 A page that mkdocs.yml does not list stands at the end of its folder's section.
 
 In the repository a page may link to any file beside it. On the site, the changelog and the
-README's part on speed are pages, and every other file outside of ``docs/`` that a page links to is below ``files/``, so that the
-site needs nothing from elsewhere. A line ``<!-- file: ops/nexo.service -->`` shows a file.
+README's part on speed are pages, and every other file outside of ``docs/`` that a page links to
+is below ``files/``, so that the site needs nothing from elsewhere. A line
+``<!-- file: ops/nexo.service -->`` shows a file.
 """
 
 from __future__ import annotations

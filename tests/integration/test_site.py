@@ -56,7 +56,9 @@ def test_a_page_that_is_not_listed_stands_at_the_end_of_its_section(tmp_path: Pa
         ("design/performance.md", "../../README.md", "../speed.md"),
     ],
 )
-def test_links_out_of_the_docs_lead_to_copies_on_the_site(page: str, link: str, leads_to: str) -> None:
+def test_links_out_of_the_docs_lead_to_copies_on_the_site(
+    page: str, link: str, leads_to: str
+) -> None:
     assert resolved(page, link) == leads_to
 
 

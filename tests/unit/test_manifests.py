@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import fields
 from importlib.util import find_spec
@@ -44,6 +46,16 @@ def test_kubernetes_accepts_the_manifests(name: str) -> None:
 
     for document in documents(name):
         kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    text = (ROOT / "ops" / "nexo.service").read_text(encoding="utf-8")
+    unit = tmp_path / "nexo.service"
+    unit.write_text(text.replace("/opt/nexo/bin/nexo serve", shutil.which("true") or ""))
+    command = ["systemd-analyze", "verify", str(unit)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_ports_probes_and_variables_are_the_server_s() -> None:
