@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from nexo.errors import Corrupt
-from nexo.replication.objects import AlreadyThere, ObjectStore, number_of
+from nexo.replication.objects import AlreadyThere, ObjectStore, StoreFailed, number_of
 from nexo.storage import sealed
 
 MAGIC = b"NEXOLSE\0"
@@ -86,13 +86,16 @@ def newest(store: ObjectStore) -> tuple[int, LeaderLease] | None:
 def create(store: ObjectStore, number: int, lease: LeaderLease) -> bool:
     """Create the lease of a number; False if another one has it.
 
-    A try whose reply was lost is found to be one's own.
+    A try whose reply was lost is found to be one's own. Raises `StoreFailed` if the store refused
+    it although nothing is there.
     """
     try:
         store.create(lease_key(number), sealed.pack(MAGIC, _encode(lease), number))
     except AlreadyThere:
         found = get(store, number)
-        return found is not None and found.term == lease.term
+        if found is None:
+            raise StoreFailed(f"lease {number} was refused, and there is none") from None
+        return found.term == lease.term
     return True
 
 

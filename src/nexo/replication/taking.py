@@ -56,10 +56,17 @@ class Taking:
         self._pause = pause
         self._replay: LogReplay | None = None
 
-    def take(self, mark: Mark | None) -> tuple[Shipper, bases.Manifest | None]:
-        """A shipper that leads, and the base that was made on the way, if any."""
+    def take(
+        self, mark: Mark | None, *, is_sure: bool = False
+    ) -> tuple[Shipper, bases.Manifest | None]:
+        """A shipper that leads, and the base that was made on the way, if any.
+
+        ``is_sure``: the folder was only made like the log since the mark was noted.
+        """
         while True:
             try:
+                if is_sure and mark is not None and self._replay is None:
+                    return self._follow_and_claim(mark), None
                 return self._try(mark)
             except StoreFailed as error:
                 log.warning("the object store does not answer, trying again: %s", error)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeAlias
 
-from nexo.errors import NexoError, ReadOnly, Unavailable
+from nexo.config import Settings
+from nexo.errors import InvalidOption, NexoError, ReadOnly, Unavailable
 from nexo.model import Persistence
 from nexo.storage.disk.flusher import Flusher
 
@@ -28,6 +29,14 @@ class Replicas(Protocol):
 
     def when_shipped(self, callback: Callback) -> None:
         """Call back once everything written so far is in the object store."""
+
+
+def check_offered(given: Mapping[str, Any], settings: Settings) -> None:
+    """Raise `InvalidOption` if options ask for a safety that this server cannot give."""
+    if given.get("persistence") == Persistence.REPLICATED and not settings.replicate:
+        raise InvalidOption(
+            "persistence = replicated: this server does not replicate; start it with --replicate"
+        )
 
 
 INLINE_MS = 0.8

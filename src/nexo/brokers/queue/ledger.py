@@ -161,6 +161,10 @@ class Ledger:
                 del mapping[job]
         self.dedup = {key: job for job, key in self.dedup_keys.items() if job not in self.dead}
         self.open_jobs = sum(batch.marks.count(OPEN) for batch in self.batches)
+        self.skip_ahead()
+
+    def skip_ahead(self) -> None:
+        """Use no number again that pushes which are lost may have used."""
         self.next_job += LOST_JOBS
 
     # -- one method per record ------------------------------------------------

@@ -22,7 +22,9 @@ from nexo.replication.objects import ObjectsBelow, ObjectStore, StoreFailed
 from nexo.replication.replay import LogReplay
 from nexo.replication.small_files import SmallFiles
 from nexo.replication.stores import open_store
+from nexo.server.processes import folder_format
 from nexo.server.processes.folder_lock import FolderLock, absent_paths
+from nexo.server.replica.marks import small_paths
 from nexo.storage.disk.files import OsFiles
 
 _ASIDE = ".restoring"
@@ -80,7 +82,8 @@ def _restore_replicated(
         _check_empty(folders)
         with _replacing(folders) as aside:
             objects = sum(_replay(store, broker, aside[broker], until_ms) for broker in Broker)
-        small = SmallFiles(store, {"users": settings.users_path}).restore()
+        small = SmallFiles(store, _small_paths(settings, until_ms)).restore()
+        folder_format.settle(settings)
     except StoreFailed as error:
         lock.undo()
         raise Unavailable(f"the object store does not answer: {error}") from None
@@ -92,6 +95,14 @@ def _restore_replicated(
         f"restored to {settings.data_dir} from {objects:,} objects of the log",
         data_dir=str(settings.data_dir), objects=objects, small_files=small,
     )  # fmt: skip
+
+
+def _small_paths(settings: Settings, until_ms: int | None) -> dict[str, Path]:
+    """Only the newest are kept; a catalog that is newer than the data would skip records."""
+    paths = small_paths(settings)
+    if until_ms is not None:
+        paths.pop("catalog", None)
+    return paths
 
 
 def _replay(store: ObjectStore, broker: Broker, folder: Path, until_ms: int | None) -> int:

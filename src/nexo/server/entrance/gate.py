@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from nexo import limits
 from nexo.dialects.dialect import Claim, Dialect
-from nexo.errors import ConfigError, NexoError, ProtocolError
+from nexo.errors import ConfigError, ProtocolError
 from nexo.model import Broker
 from nexo.server.dialects import DIALECTS
 from nexo.server.entrance.alpn import alpn_names
@@ -187,15 +187,6 @@ class Gate:
     def _forget(self, sock: socket.socket) -> None:
         self._let_go(sock)
         sock.close()
-
-
-def turn_away(arrival: Arrival, error: NexoError) -> None:
-    """Answer a connection's first request with ``error``; the caller closes it."""
-    dialect = next(one for one in DIALECTS if one.name == arrival.dialect)
-    with contextlib.suppress(OSError):
-        first = arrival.sock.recv(PEEK_BYTES)  # closing with unread data would send RST
-        arrival.sock.send(dialect.refusal(first, error))
-        arrival.sock.shutdown(socket.SHUT_WR)
 
 
 def tune(sock: socket.socket) -> None:

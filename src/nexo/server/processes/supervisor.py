@@ -3,131 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
 import socket
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 
 import msgspec
 
-from nexo import limits
 from nexo.access import internal
 from nexo.access.users import UsersFile
 from nexo.config import Settings
 from nexo.errors import ConfigError, NotLeader, Unavailable
 from nexo.model import Broker
-from nexo.server import loops, replica_start
+from nexo.server import loops
 from nexo.server.dialects import KAFKA
-from nexo.server.entrance import handover
-from nexo.server.entrance.gate import Arrival, Gate, Listener, listening_socket, turn_away
+from nexo.server.entrance.gate import Arrival, Gate, Listener, listening_socket
+from nexo.server.entrance.refusals import Refusals
 from nexo.server.entrance.tls import server_context
-from nexo.server.processes import descriptors, folder_format, logs, worker
+from nexo.server.processes import descriptors, folder_format, logs
 from nexo.server.processes.addresses import Addresses
 from nexo.server.processes.admin_process import AdminProcess
-from nexo.server.processes.child import Child
+from nexo.server.processes.broker_process import BrokerProcess
 from nexo.server.processes.folder_lock import FolderLock, make_folders
 from nexo.server.processes.health import Health, HealthServer, ServerState
 from nexo.server.processes.run_folder import RunFolder
 from nexo.server.processes.service_manager import notify
-from nexo.server.replica import Replica, View
+from nexo.server.replica.member import View
+from nexo.server.replica.roles import Replica
 
 log = logging.getLogger("nexo.supervisor")
 
 RETRY_S = 0.01
-
-
-class BrokerProcess:
-    """The process of one broker, and the channel that its connections are handed over on."""
-
-    def __init__(
-        self,
-        broker: Broker,
-        settings: Settings,
-        run: Path,
-        lock_fds: Sequence[int],
-        on_lost: Callable[[], None] = lambda: None,
-    ) -> None:
-        """``on_lost`` is called if the process has lost the lead; it is not restarted then."""
-        self.broker = broker
-        self._on_lost = on_lost
-        self._settings = settings
-        self._run = run
-        self._lock_fds = lock_fds
-        self._loop = asyncio.get_running_loop()
-        self._channel: socket.socket | None = None
-        self._theirs: socket.socket | None = None
-        self._waiting: deque[Arrival] = deque()
-        self._retrying = False
-        self._ready = asyncio.Event()
-        self.child = Child(broker.label, self._start, self._goes_on)
-
-    def _goes_on(self, code: int) -> bool:
-        if code == replica_start.LOST:
-            self._on_lost()
-        return code != replica_start.LOST
-
-    @property
-    def serves(self) -> bool:
-        """Whether the process has recovered its data and lives."""
-        return self._ready.is_set() and self.child.pid is not None
-
-    def _start(self) -> tuple[list[str], Sequence[int]]:
-        self._ready.clear()
-        self.close_channel()
-        self._channel, self._theirs = handover.pair()
-        self._loop.add_reader(self._channel.fileno(), self._on_ready, self._channel)
-        command = worker.command(self.broker, self._settings, self._theirs, self._run)
-        return command, (self._theirs.fileno(), *self._lock_fds)
-
-    def _on_ready(self, channel: socket.socket) -> None:
-        self._loop.remove_reader(channel.fileno())
-        if self._theirs is not None:
-            self._theirs.close()
-            self._theirs = None
-        with contextlib.suppress(OSError):
-            if channel.recv(len(worker.READY)):
-                self._ready.set()
-                if self.child.restarts:
-                    log.info("the %s process is back", self.broker.label)
-
-    async def stop(self, timeout_s: float) -> bool:
-        """End the process; False if it was killed or could not write everything."""
-        path = worker.progress_path(self._run, self.broker)
-        return await self.child.stop(timeout_s, lambda: _modified_ns(path))
-
-    async def ready(self) -> None:
-        """Wait until the process serves."""
-        await self._ready.wait()
-
-    def hand_over(self, arrival: Arrival) -> None:
-        """Give a connection to the process; while it restarts, the connection waits."""
-        if len(self._waiting) >= limits.WAITING_FOR_BROKER:
-            self._waiting.popleft().sock.close()
-        self._waiting.append(arrival)
-        if not self._retrying:
-            self._send_waiting()
-
-    def _send_waiting(self) -> None:
-        self._retrying = False
-        while self._waiting:
-            if self._channel is None or not handover.send(self._channel, self._waiting[0]):
-                self._retrying = True
-                self._loop.call_later(RETRY_S, self._send_waiting)
-                return
-            self._waiting.popleft()
-
-    def close_channel(self) -> None:
-        """Drop the channel to a process that has ended."""
-        for end in (self._channel, self._theirs):
-            if end is not None:
-                self._loop.remove_reader(end.fileno())
-                end.close()
-        self._channel = self._theirs = None
 
 
 class Supervisor:
@@ -149,6 +57,7 @@ class Supervisor:
         if settings.auth:
             internal.write_token(run)
         self._brokers: dict[Broker, BrokerProcess] = {}
+        self._leads = False
         tls = settings.tls_cert is not None
         listeners = [Listener(listener, tls=tls)]
         if kafka_listener is not None:
@@ -161,6 +70,7 @@ class Supervisor:
         self._admin: AdminProcess | None = None
         if http_listener is not None:
             self._admin = AdminProcess(settings, http_listener, run, self.addresses.http_url)
+        self._refusals = Refusals(settings)
         self._replica: Replica | None = None
         if settings.replicate:
             self._replica = Replica(settings, self.addresses.url, run, self, self._show_replica)
@@ -168,23 +78,21 @@ class Supervisor:
         self._on_ready: Callable[[Addresses], None] = lambda _: None
 
     def _serving(self) -> dict[str, bool]:
-        if not self._brokers:
+        if not self._leads:
             return {broker.label: False for broker in Broker}
         return {broker.label: process.serves for broker, process in self._brokers.items()}
 
     def _hand_over(self, broker: Broker, arrival: Arrival) -> None:
-        if self._brokers:
+        if self._leads:
             self._brokers[broker].hand_over(arrival)
         else:
             self._turn_away(arrival)
 
     def _turn_away(self, arrival: Arrival) -> None:
-        """Say who leads, unless the connection speaks TLS, whose handshake is not done here."""
+        """Say who leads."""
         leader = self._replica.view.leader if self._replica is not None else ""
         says = f"{leader} leads" if leader else "no server leads yet"
-        if not arrival.tls:
-            turn_away(arrival, NotLeader(f"this server is a standby: {says}"))
-        arrival.sock.close()
+        self._refusals.refuse(arrival, NotLeader(f"this server is a standby: {says}"))
 
     def _show_replica(self, view: View) -> None:
         self._health.replica = asdict(view)
@@ -196,9 +104,8 @@ class Supervisor:
 
     # -- the brokers, while this server leads -------------------------------------------
 
-    async def start_brokers(self) -> None:
-        """Start every broker's process; `ServerState.SERVING` follows once all are ready."""
-        self._health.state = ServerState.STARTING
+    async def prepare_brokers(self) -> None:
+        """Start every broker's process, to wait until this server leads."""
         lost = self._replica.lose if self._replica is not None else (lambda: None)
         run, fds = self._run_folder.path, self._lock.fds
         self._brokers = {
@@ -206,12 +113,22 @@ class Supervisor:
         }
         for process in self._brokers.values():
             process.child.open()
+
+    async def start_brokers(self) -> None:
+        """Have every broker's process serve; `ServerState.SERVING` follows once all are ready."""
+        self._health.state = ServerState.STARTING
+        if not self._brokers:
+            await self.prepare_brokers()
+        self._leads = True
+        for process in self._brokers.values():
+            process.lead()
         self._announcing = asyncio.create_task(self._announce())
 
     async def stop_brokers(self, *, kill: bool) -> None:
         """End every broker's process, and raise `Unavailable` if one lost anything by that."""
         if self._announcing is not None:
             self._announcing.cancel()
+        self._leads = False
         brokers, self._brokers = self._brokers, {}
         timeout_s = 0.0 if kill else self._settings.stop_ms / 1000
         clean = await asyncio.gather(*(process.stop(timeout_s) for process in brokers.values()))
@@ -251,6 +168,8 @@ class Supervisor:
         for process in self._brokers.values():
             await process.ready()
         self._health.state = ServerState.SERVING
+        if self._replica is not None:
+            self._replica.serves()
         self._present()
 
     def _present(self) -> None:
@@ -287,13 +206,6 @@ def _ended(task: asyncio.Task[None], stop: asyncio.Future[str]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("replication has failed", exc_info=error)
         _ask_to_stop(stop, "replication has failed")
-
-
-def _modified_ns(path: Path) -> int | None:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return None
 
 
 def _port(listener: socket.socket | None) -> int | None:

@@ -21,13 +21,16 @@ from nexo.config import Settings
 from nexo.dialects.dialect import Origin
 from nexo.dialects.nexo.dialect import NexoDialect
 from nexo.model import Broker
+from nexo.replication.stores import open_store
 from nexo.replication.taking import Superseded
-from nexo.server import loops, replica_start
+from nexo.server import loops
 from nexo.server.entrance import handover
 from nexo.server.entrance.gate import Arrival
 from nexo.server.entrance.tls import server_context
 from nexo.server.host import Host
 from nexo.server.processes import descriptors, logs
+from nexo.server.replica import start as replica_start
+from nexo.server.replica.marks import Marks
 from nexo.server.services import factory
 from nexo.services.replicating import Replicating
 from nexo.storage.disk.files import OsFiles
@@ -36,6 +39,8 @@ from nexo.storage.ports import Files
 log = logging.getLogger("nexo.replica")
 
 READY = b"ready"
+LEAD = b"lead"
+"""Tells a waiting process that this server leads."""
 
 
 def command(broker: Broker, settings: Settings, channel: socket.socket, run: Path) -> list[str]:
@@ -61,7 +66,11 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    replicating = await _take_lead(broker, settings, run, stop) if settings.replicate else None
+    replicating = None
+    if settings.replicate:
+        if not await _told_to_lead(settings, channel, stop):
+            return 0
+        replicating = await _take_lead(broker, settings, run, stop)
     files: Callable[[], Files] = partial(OsFiles, settings.max_open_files)
     if replicating is not None:
         recording = replicating.files
@@ -91,10 +100,23 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     dashboard.close()
     clean = await host.close(progress_path(run, broker).touch)
     if replicating is not None and replicating.mark is not None:
-        replica_start.Marks(settings).put(broker, replicating.mark)
+        Marks(settings).put(broker, replicating.mark)
     if replicating is not None and replicating.restart_wanted:
         return replica_start.AGAIN
     return 0 if clean else 1
+
+
+async def _told_to_lead(settings: Settings, channel: socket.socket, stop: asyncio.Event) -> bool:
+    """Wait, with everything loaded, until this server leads; False if it ends before."""
+    open_store(settings.replicate)
+    told = asyncio.create_task(asyncio.get_running_loop().sock_recv(channel, len(LEAD)))
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait([told, stopped], return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if told.done():
+        return told.result() == LEAD
+    told.cancel()
+    return False
 
 
 async def _take_lead(

@@ -22,6 +22,7 @@ from nexo.model import Broker, check_name
 from nexo.options.described import check_range, differences
 from nexo.options.queue import options
 from nexo.services.connection import Connection, Done
+from nexo.services.durability import check_offered
 from nexo.services.queue.core import QueueCore
 from nexo.services.queue.open_queue import OpenQueue
 from nexo.services.queue.views import OpenJob, job_views, working_views
@@ -70,6 +71,7 @@ class QueueAdmin(QueueCore):
     ) -> None:  # fmt: skip
         """Create a queue unless it exists (SPEC D1)."""
         permit(connection.identity, Broker.QUEUE, ADMIN, name)
+        check_offered(given, self.runtime.settings)
         queue = self.registry.get(name)
         if queue is None:
             rules = options(given, self.defaults)
@@ -93,6 +95,7 @@ class QueueAdmin(QueueCore):
     ) -> None:
         """Change options; those not given stay."""
         queue = self._find(connection, ADMIN, name)
+        check_offered(given, self.runtime.settings)
         queue.engine.update(options(given, queue.engine.options), self.now_ms())
         self.confirm(queue, done, shown(queue))
 

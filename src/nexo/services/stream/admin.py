@@ -18,6 +18,7 @@ from nexo.brokers.stream.survey import MAX_LIMIT, StreamsPage, survey
 from nexo.errors import AlreadyExists, NexoError, NotFound, OffsetOutOfRange
 from nexo.model import Broker, Persistence, check_name
 from nexo.services.connection import Connection, Done
+from nexo.services.durability import check_offered
 from nexo.services.stream.bounds import check_limit, check_not_negative
 from nexo.services.stream.core import Core
 from nexo.services.stream.keyed import Keyed
@@ -103,6 +104,7 @@ class StreamAdmin:
         """Create a stream, or find it if it has these options; with ``fresh``, only create."""
         core = self._core
         permit(connection.identity, Broker.STREAM, ADMIN, name)
+        check_offered(options, core.runtime.settings)
         core.runtime.check_writable()
         is_new = name not in core.engine.streams
         if fresh and not is_new:
@@ -123,6 +125,7 @@ class StreamAdmin:
         """Raise what creating a new stream would raise; returns the options it would have."""
         permit(connection.identity, Broker.STREAM, ADMIN, name)
         check_name(name, "stream")
+        check_offered(options, self._core.runtime.settings)
         if name in self._core.engine.streams:
             raise AlreadyExists(f"stream {name!r} exists: delete it first or use another name")
         return options_from(options, defaults(self._core.runtime.settings))
@@ -154,6 +157,7 @@ class StreamAdmin:
     ) -> None:
         """Change options of a stream while it runs."""
         permit(connection.identity, Broker.STREAM, ADMIN, name)
+        check_offered(options, self._core.runtime.settings)
         stream = self._core.engine.update(name, options)
         description = self._describe(stream)
         mode = stream.options.persistence

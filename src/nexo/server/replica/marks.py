@@ -1,40 +1,38 @@
-"""How a broker's process takes the lead of its log, before it opens its files."""
+"""What a data folder and a run of the server remember of replication."""
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
 import msgspec
 
 from nexo.config import Settings
+from nexo.lake.settings import CATALOG
 from nexo.model import Broker
-from nexo.replication import frozen
-from nexo.replication.cells import Cells
 from nexo.replication.objects import ObjectsBelow, ObjectStore
 from nexo.replication.replay import Mark
-from nexo.replication.stores import open_store
-from nexo.replication.taking import Taking
-from nexo.server.clock import SteadyClock
-from nexo.services.replicating import Replicating, ShippingTerms
-from nexo.storage.disk.files import OsFiles, boot_id
-from nexo.storage.disk.recording import RecordingFiles
+from nexo.server.processes import folder_format
+from nexo.storage.disk.files import OsFiles
 from nexo.storage.sealed import write
 
 FOLDER = "replica"
-RETRY_S = 0.5
-LOST = 75
-"""Exit status of a broker's process that lost the lead."""
-AGAIN = 76
-"""Exit status of one that wants to be started again."""
 
 
 def broker_store(store: ObjectStore, broker: Broker) -> ObjectStore:
     """Where a broker's log is."""
     return ObjectsBelow(store, f"{broker.label}/")
+
+
+def small_paths(settings: Settings) -> dict[str, Path]:
+    """Files that are shipped whole: users, the lake's catalog, and the folder's format."""
+    paths = {
+        "users": settings.users_path,
+        "format": settings.data_dir.absolute() / folder_format.FILE,
+    }
+    if not settings.lake_catalog:
+        paths["catalog"] = settings.lake_folder / CATALOG
+    return paths
 
 
 def lease_path(run: Path) -> Path:
@@ -50,6 +48,26 @@ def shown_path(run: Path, broker: Broker) -> Path:
 def term_path(run: Path) -> Path:
     """Says which server leads in which term."""
     return run / "term.json"
+
+
+def hand_mark(run: Path, broker: Broker, mark: Mark) -> None:
+    """Tell a broker's process where its folder is, for one use and this run of the server only."""
+    _handed_path(run, broker).write_bytes(msgspec.json.encode(mark))
+
+
+def handed_mark(run: Path, broker: Broker) -> Mark | None:
+    """What `hand_mark` told, once."""
+    path = _handed_path(run, broker)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    path.unlink()
+    return msgspec.json.decode(data, type=Mark)
+
+
+def _handed_path(run: Path, broker: Broker) -> Path:
+    return run / f"{broker.label}.mark"
 
 
 class Marks:
@@ -101,27 +119,3 @@ class Marks:
 
     def _path(self, broker: Broker) -> Path:
         return self._folder / f"{broker.label}.mark"
-
-
-def take_lead(broker: Broker, settings: Settings, run: Path) -> Callable[[], Replicating]:
-    """Take the lead of a broker's log; raises `Superseded` if it is another's.
-
-    May wait for the store, so it is called in a thread. What it returns is called in the loop.
-    """
-    term = json.loads(term_path(run).read_text())
-    store = broker_store(open_store(settings.replicate), broker)
-    root, marks, files = settings.folder(broker), Marks(settings), OsFiles(settings.max_open_files)
-    files.make_folder(root)
-    frozen.forget(root)
-    clock = SteadyClock()
-    writer = f"{term['server']}/{term['term']}/{uuid4().hex[:12]}"
-    taking = Taking(store, files, root, writer, clock.now_ms, lambda: time.sleep(RETRY_S))
-    shipper, base = taking.take(marks.get(broker))
-    marks.remove(broker)
-    recording = RecordingFiles(files, root)
-    recording.lifetime = f"{boot_id()}/{term['lineage']}"
-    terms = ShippingTerms(
-        settings.replicate_ms, settings.replicate_wait_ms, settings.replicate_keep_ms
-    )
-    lease, shown = Cells(lease_path(run)), Cells(shown_path(run, broker))
-    return lambda: Replicating(recording, root, shipper, store, terms, clock, lease, shown, base)

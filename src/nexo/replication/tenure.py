@@ -1,0 +1,73 @@
+"""For how long a leader may acknowledge, and when a standby may take over; time is an argument.
+
+Both measure on their own clocks. The leader counts from before it asked for a renewal, a standby
+from when it saw the renewal, and waits a tenth longer: so the leader falls silent first.
+"""
+
+from __future__ import annotations
+
+from nexo.replication.cells import FOREVER
+from nexo.replication.lease import LeaderLease
+
+PATIENCE = 1.1
+"""Leases that a standby waits for a renewal."""
+RELEASED_PATIENCE = 3.0
+"""Leases that others wait for the standby to which the lead was given."""
+LOOKS_PER_LEASE = 8
+
+
+class Tenure:
+    """The leader's side."""
+
+    def __init__(self, lease_s: float, asked_s: float) -> None:
+        """``asked_s``: before the lease was asked for."""
+        self._lease_s = lease_s
+        self._number = -1
+        self._asked_s = asked_s
+        self.until_s = asked_s + lease_s
+        """Nothing may be acknowledged later."""
+
+    def asking(self, number: int, now_s: float) -> None:
+        """About to ask for a lease. Of several tries the first counts: it may have worked."""
+        if number != self._number:
+            self._number, self._asked_s = number, now_s
+
+    def renewed(self, *, alone: bool) -> None:
+        """The lease was renewed. Without a standby nobody takes over, so it does not end."""
+        self.until_s = FOREVER if alone else self._asked_s + self._lease_s
+
+
+class Watch:
+    """A standby's side: the newest lease that it saw, and when."""
+
+    def __init__(self, server: str, number: int, lease: LeaderLease, now_s: float) -> None:
+        self._server = server
+        self.saw(number, lease, now_s)
+
+    def saw(self, number: int, lease: LeaderLease, now_s: float) -> None:
+        """A newer lease."""
+        self.number, self.lease, self._seen_s = number, lease, now_s
+
+    def could_not_look(self, now_s: float) -> None:
+        """The store did not answer, so the lease may have been renewed: wait half of it more."""
+        self._seen_s = max(self._seen_s, now_s - self._lease_s / 2)
+
+    @property
+    def _lease_s(self) -> float:
+        return self.lease.lease_ms / 1000
+
+    def due_s(self) -> float:
+        """When the lead may be taken if nothing newer is seen."""
+        if not self.lease.released:
+            return self._seen_s + PATIENCE * self._lease_s
+        if self.lease.to in ("", self._server):
+            return self._seen_s
+        return self._seen_s + RELEASED_PATIENCE * self._lease_s
+
+    def pause_s(self, now_s: float) -> float:
+        """How long to wait before the next look."""
+        return max(0.01, min(self._lease_s / LOOKS_PER_LEASE, self.due_s() - now_s))
+
+    def overdue(self, now_s: float) -> bool:
+        """Whether the leader is probably gone: a renewal is expected three times in a lease."""
+        return now_s - self._seen_s > self._lease_s / 2

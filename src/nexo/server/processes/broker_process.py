@@ -1,0 +1,133 @@
+"""The process of one broker, as the supervisor runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from nexo import limits
+from nexo.config import Settings
+from nexo.model import Broker
+from nexo.server.entrance import handover
+from nexo.server.entrance.gate import Arrival
+from nexo.server.processes import worker
+from nexo.server.processes.child import Child
+from nexo.server.replica import start as replica_start
+
+log = logging.getLogger("nexo.supervisor")
+
+RETRY_S = 0.01
+
+
+class BrokerProcess:
+    """The process of one broker, and the channel that its connections are handed over on."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        settings: Settings,
+        run: Path,
+        lock_fds: Sequence[int],
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``on_lost`` is called if the process has lost the lead; it is not restarted then."""
+        self.broker = broker
+        self._on_lost = on_lost
+        self._settings = settings
+        self._run = run
+        self._lock_fds = lock_fds
+        self._loop = asyncio.get_running_loop()
+        self._channel: socket.socket | None = None
+        self._theirs: socket.socket | None = None
+        self._waiting: deque[Arrival] = deque()
+        self._retrying = False
+        self._leads = False
+        self._ready = asyncio.Event()
+        self.child = Child(broker.label, self._start, self._goes_on)
+
+    def _goes_on(self, code: int) -> bool:
+        if code == replica_start.LOST:
+            self._on_lost()
+        return code != replica_start.LOST
+
+    @property
+    def serves(self) -> bool:
+        """Whether the process has recovered its data and lives."""
+        return self._ready.is_set() and self.child.pid is not None
+
+    def _start(self) -> tuple[list[str], Sequence[int]]:
+        self._ready.clear()
+        self.close_channel()
+        self._channel, self._theirs = handover.pair()
+        self._loop.add_reader(self._channel.fileno(), self._on_ready, self._channel)
+        if self._leads:
+            self._tell_to_lead()
+        command = worker.command(self.broker, self._settings, self._theirs, self._run)
+        return command, (self._theirs.fileno(), *self._lock_fds)
+
+    def lead(self) -> None:
+        """Have a process that waits go on; one that replicates waits for it."""
+        self._leads = True
+        self._tell_to_lead()
+
+    def _tell_to_lead(self) -> None:
+        if self._channel is not None and self._settings.replicate:
+            with contextlib.suppress(OSError):  # it has just ended: the next one is told
+                self._channel.send(worker.LEAD)
+
+    def _on_ready(self, channel: socket.socket) -> None:
+        self._loop.remove_reader(channel.fileno())
+        if self._theirs is not None:
+            self._theirs.close()
+            self._theirs = None
+        with contextlib.suppress(OSError):
+            if channel.recv(len(worker.READY)):
+                self._ready.set()
+                if self.child.restarts:
+                    log.info("the %s process is back", self.broker.label)
+
+    async def stop(self, timeout_s: float) -> bool:
+        """End the process; False if it was killed or could not write everything."""
+        path = worker.progress_path(self._run, self.broker)
+        return await self.child.stop(timeout_s, lambda: _modified_ns(path))
+
+    async def ready(self) -> None:
+        """Wait until the process serves."""
+        await self._ready.wait()
+
+    def hand_over(self, arrival: Arrival) -> None:
+        """Give a connection to the process; while it restarts, the connection waits."""
+        if len(self._waiting) >= limits.WAITING_FOR_BROKER:
+            self._waiting.popleft().sock.close()
+        self._waiting.append(arrival)
+        if not self._retrying:
+            self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        self._retrying = False
+        while self._waiting:
+            if self._channel is None or not handover.send(self._channel, self._waiting[0]):
+                self._retrying = True
+                self._loop.call_later(RETRY_S, self._send_waiting)
+                return
+            self._waiting.popleft()
+
+    def close_channel(self) -> None:
+        """Drop the channel to a process that has ended."""
+        for end in (self._channel, self._theirs):
+            if end is not None:
+                self._loop.remove_reader(end.fileno())
+                end.close()
+        self._channel = self._theirs = None
+
+
+def _modified_ns(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None

@@ -1,0 +1,98 @@
+"""The brokers' folders of a standby, kept like the leader's."""
+
+from __future__ import annotations
+
+import logging
+
+from nexo.model import Broker
+from nexo.replication.replay import ASIDE, LogReplay
+from nexo.server.replica.marks import broker_store, hand_mark
+from nexo.server.replica.member import Member, now_ms
+from nexo.storage.disk.files import OsFiles
+
+log = logging.getLogger("nexo.replica")
+
+
+class Folders:
+    """Applies the logs. One thread at a time uses it."""
+
+    def __init__(self, member: Member) -> None:
+        self.heads: dict[str, int] = {}
+        """How far the leader is, as its lease says."""
+        self.loaded = self.ended = False
+        self.lag_ms = 0
+        self._settings = member.settings
+        self._marks = member.marks
+        self._run = member.run
+        self._files = OsFiles()
+        self._replays = {
+            broker: LogReplay(
+                broker_store(member.store, broker), self._files, self._settings.folder(broker)
+            )
+            for broker in Broker
+        }
+        self._begun: set[Broker] = set()
+
+    def step(self, *, to_end: bool = False) -> None:
+        """Apply what the leader has shipped since; with ``to_end`` also what its lease lacks."""
+        for broker, replay in self._replays.items():
+            if broker not in self._begun:
+                self._begin(broker, replay)
+            head = self.heads.get(broker.label, 0)
+            while replay.follower.number < head and not self.ended:
+                if not replay.step():
+                    replay.to_end(going_on=self._goes_on)
+                    break
+            if to_end:
+                replay.to_end(going_on=self._goes_on)
+        if not self.loaded and len(self._begun) == len(self._replays):
+            self._marks.end_lineage()
+            self.loaded = True
+        self.lag_ms = self._behind()
+
+    def _goes_on(self) -> bool:
+        return not self.ended
+
+    def _behind(self) -> int:
+        times = [
+            replay.follower.time_ms
+            for broker, replay in self._replays.items()
+            if replay.follower.number < self.heads.get(broker.label, 0)
+        ]
+        return max(0, now_ms() - min(times)) if times else 0
+
+    def _begin(self, broker: Broker, replay: LogReplay) -> None:
+        mark, led = self._marks.get(broker), self._marks.has_led
+        if mark is not None:
+            replay.resume(mark)
+            self._marks.remove(broker)
+        else:
+            replay.load()
+            aside = self._settings.folder(broker)
+            aside = aside.with_name(aside.name + ASIDE)
+            if not led:
+                self._files.remove(aside)
+            elif aside.exists():
+                log.warning("what this server had as a leader and did not ship is in %s", aside)
+        self._begun.add(broker)
+
+    @property
+    def applied(self) -> dict[str, int]:
+        """The next number of each log to apply."""
+        return {b.label: replay.follower.number for b, replay in self._replays.items()}
+
+    @property
+    def applied_bytes(self) -> int:
+        """Size of all log objects that were applied."""
+        return sum(replay.applied_bytes for replay in self._replays.values())
+
+    def hand_over(self) -> None:
+        """Tell the brokers' processes where their folders are; they apply the rest and sync."""
+        for broker, replay in self._replays.items():
+            hand_mark(self._run, broker, replay.mark)
+
+    def save(self) -> None:
+        """Note durably where the folders are."""
+        for broker in self._begun:
+            self._replays[broker].sync()
+            self._marks.put(broker, self._replays[broker].mark)

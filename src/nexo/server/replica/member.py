@@ -1,0 +1,136 @@
+"""One server of those that share an object store: who it is, and how it asks the store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import ParamSpec, Protocol, TypeVar
+from uuid import uuid4
+
+from nexo.config import Settings
+from nexo.model import Broker
+from nexo.replication.cells import Cells
+from nexo.replication.lease import LeaderLease
+from nexo.replication.objects import ObjectStore, StoreFailed
+from nexo.replication.small_files import SmallFiles
+from nexo.replication.stores import open_store
+from nexo.server.replica.marks import Marks, shown_path, small_paths
+
+P = ParamSpec("P")
+T = TypeVar("T")
+log = logging.getLogger("nexo.replica")
+
+RETRY_S = 0.5
+
+
+class Brokers(Protocol):
+    """The processes that serve while this server leads."""
+
+    async def prepare_brokers(self) -> None:
+        """Have processes waiting, so that a later start is quick."""
+
+    async def start_brokers(self) -> None:
+        """Start them; returns at once."""
+
+    async def stop_brokers(self, *, kill: bool) -> None:
+        """End them."""
+
+
+@dataclass
+class View:
+    """What is known of the replicas; shown by probes, commands and metrics."""
+
+    role: str = "starting"
+    leader: str = ""
+    term: str = ""
+    lag_ms: int = 0
+    lease_number: int = -1
+    last_put_ms: int = 0
+    standbys: list[str] = field(default_factory=list)
+    problem: str = ""
+    takeover_ms: int = 0
+    """How long the last takeover of this server took, from the lease to serving."""
+
+
+class Member:
+    """What both roles use."""
+
+    def __init__(
+        self, settings: Settings, address: str, run: Path, changed: Callable[[View], None]
+    ) -> None:
+        self.view = View()
+        self.settings = settings
+        self.address = settings.replicate_address or address
+        self.run = run
+        self.store: ObjectStore = open_store(settings.replicate)
+        self.marks = Marks(settings)
+        self.server = self.marks.server()
+        self.lease_s = settings.replicate_lease_ms / 1000
+        self.stopping = asyncio.Event()
+        self._changed = changed
+        self._pool = ThreadPoolExecutor(4, "replica")
+        self._shown = {broker: Cells(shown_path(run, broker)) for broker in Broker}
+
+    def new_lease(
+        self, term: str = "", heads: dict[str, int] | None = None, *, to: str | None = None
+    ) -> LeaderLease:
+        """A lease of this server; with ``to`` it is given up."""
+        return LeaderLease(
+            term or uuid4().hex[:12],
+            self.server,
+            self.address,
+            self.settings.replicate_lease_ms,
+            now_ms(),
+            self._heads() if heads is None else heads,
+            to is not None,
+            to or "",
+        )
+
+    def _heads(self) -> dict[str, int]:
+        return {broker.label: int(cells.first()) for broker, cells in self._shown.items()}
+
+    def shipping_lag_ms(self) -> int:
+        """For how long something has waited to be shipped by the brokers' processes."""
+        return int(max(cells.get()[1] for cells in self._shown.values()))
+
+    def small_files(self) -> SmallFiles:
+        """What is shipped whole."""
+        return SmallFiles(self.store, small_paths(self.settings))
+
+    async def in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do what may wait for the store."""
+        call = partial(work, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    async def until_done(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Try until the store answers, or raise `StoreFailed` once the server stops."""
+        while True:
+            try:
+                return await self.in_thread(work, *args, **kwargs)
+            except StoreFailed as error:
+                if self.stopping.is_set():
+                    raise
+                self.problem(f"the object store does not answer: {error}")
+                await asyncio.sleep(RETRY_S)
+
+    def problem(self, text: str) -> None:
+        """Show what is wrong, or with an empty text that nothing is."""
+        if text and not self.view.problem:
+            log.warning("%s", text)
+        self.view.problem = text
+        self.show()
+
+    def show(self) -> None:
+        """Tell what is known now."""
+        self._changed(self.view)
+
+
+def now_ms() -> int:
+    """The wall clock, for people."""
+    return int(time.time() * 1000)

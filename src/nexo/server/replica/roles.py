@@ -1,0 +1,119 @@
+"""Decides whether this server leads or is a standby, and what follows from it (SPEC N1).
+
+A leader renews its lease, and stops when it is asked to hand over or finds another's lease. A
+standby applies the logs to its own folders and takes over once the lease has not been renewed for
+its length, on its own clock. The lease only decides when: the brokers' processes claim the logs,
+whose numbers fence.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from nexo.config import Settings
+from nexo.replication import lease as leases
+from nexo.replication.cells import now_s
+from nexo.replication.lease import LeaderLease
+from nexo.replication.objects import StoreFailed
+from nexo.server.replica.folders import Folders
+from nexo.server.replica.leading import Leading
+from nexo.server.replica.member import Brokers, Member, View
+from nexo.server.replica.standing_by import StandingBy
+
+log = logging.getLogger("nexo.replica")
+
+
+class Replica:
+    """One server's part."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        address: str,
+        run: Path,
+        brokers: Brokers,
+        changed: Callable[[View], None],
+    ) -> None:
+        self._member = Member(settings, address, run, changed)
+        self._brokers = brokers
+        self._leading = Leading(self._member, brokers)
+
+    @property
+    def view(self) -> View:
+        """What is known of the replicas."""
+        return self._member.view
+
+    def lose(self) -> None:
+        """A broker's process found that another server leads its log."""
+        self._leading.lose()
+
+    def serves(self) -> None:
+        """The brokers' processes are ready."""
+        self._leading.serves()
+
+    async def run(self) -> None:
+        """Lead or follow until `stop`."""
+        try:
+            await self._run_roles()
+        except StoreFailed as error:  # only while stopping
+            log.warning("stopped without an answer of the object store: %s", error)
+
+    async def stop(self) -> None:
+        """Hand over if it leads; `run` ends."""
+        self._member.stopping.set()
+
+    async def _run_roles(self) -> None:
+        number, lease = await self._newest_lease()
+        while not self._member.stopping.is_set():
+            if lease is None or lease.server == self._member.server:
+                number, lease = await self._begin_to_lead(number)
+            else:
+                number, lease = await self._follow(number, lease)
+
+    async def _newest_lease(self) -> tuple[int, LeaderLease | None]:
+        found = await self._member.until_done(leases.newest, self._member.store)
+        return found or (-1, None)
+
+    async def _begin_to_lead(self, number: int) -> tuple[int, LeaderLease | None]:
+        """Lead if no other server was quicker; returns the newest lease known after that."""
+        mine, asked_s = self._member.new_lease(), now_s()
+        store = self._member.store
+        if await self._member.until_done(leases.create, store, number + 1, mine):
+            return await self._lead(number + 1, mine, asked_s)
+        return await self._newest_lease()
+
+    async def _follow(self, number: int, lease: LeaderLease) -> tuple[int, LeaderLease | None]:
+        standing_by = StandingBy(self._member, self._brokers, number, lease)
+        number, lease, asked_s = await standing_by.until_taken()
+        if self._member.stopping.is_set():
+            return number, lease
+        return await self._lead(number, lease, asked_s)
+
+    async def _lead(
+        self, number: int, mine: LeaderLease, asked_s: float
+    ) -> tuple[int, LeaderLease | None]:
+        number, handed_to = await self._leading.lead(number, mine, asked_s)
+        if handed_to is None:
+            return await self._after_loss()
+        last = await self._leading.release(number + 1, mine, handed_to)
+        if last is None:
+            return await self._newest_lease()
+        return number + 1, last if self._member.stopping.is_set() else _as_others(last)
+
+    async def _after_loss(self) -> tuple[int, LeaderLease | None]:
+        """The newest lease. If it is this server's, its folders were not the newest: load them."""
+        number, lease = await self._newest_lease()
+        if lease is not None and lease.server == self._member.server:
+            folders = Folders(self._member)
+            await self._member.until_done(folders.step, to_end=True)
+            await self._member.in_thread(folders.hand_over)
+        return number, lease
+
+
+def _as_others(lease: LeaderLease) -> LeaderLease:
+    """A lease that this server gave up, so that it does not take it as its own."""
+    return msgspec.structs.replace(lease, server="", released=True, to=lease.to or "another")

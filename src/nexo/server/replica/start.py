@@ -1,0 +1,59 @@
+"""How a broker's process takes the lead of its log, before it opens its files."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+from nexo.config import Settings
+from nexo.model import Broker
+from nexo.replication import frozen
+from nexo.replication.cells import Cells
+from nexo.replication.stores import open_store
+from nexo.replication.taking import Taking
+from nexo.server.clock import SteadyClock
+from nexo.server.replica.marks import (
+    Marks,
+    broker_store,
+    handed_mark,
+    lease_path,
+    shown_path,
+    term_path,
+)
+from nexo.services.replicating import Replicating, ShippingTerms
+from nexo.storage.disk.files import OsFiles, boot_id
+from nexo.storage.disk.recording import RecordingFiles
+
+RETRY_S = 0.5
+LOST = 75
+"""Exit status of a broker's process that lost the lead."""
+AGAIN = 76
+"""Exit status of one that wants to be started again."""
+
+
+def take_lead(broker: Broker, settings: Settings, run: Path) -> Callable[[], Replicating]:
+    """Take the lead of a broker's log; raises `Superseded` if it is another's.
+
+    May wait for the store, so it is called in a thread. What it returns is called in the loop.
+    """
+    term = json.loads(term_path(run).read_text())
+    store = broker_store(open_store(settings.replicate), broker)
+    root, marks, files = settings.folder(broker), Marks(settings), OsFiles(settings.max_open_files)
+    files.make_folder(root)
+    frozen.forget(root)
+    clock = SteadyClock()
+    writer = f"{term['server']}/{term['term']}/{uuid4().hex[:12]}"
+    taking = Taking(store, files, root, writer, clock.now_ms, lambda: time.sleep(RETRY_S))
+    handed = handed_mark(run, broker)
+    shipper, base = taking.take(handed or marks.get(broker), is_sure=handed is not None)
+    marks.remove(broker)
+    recording = RecordingFiles(files, root)
+    recording.lifetime = f"{boot_id()}/{term['lineage']}"
+    terms = ShippingTerms(
+        settings.replicate_ms, settings.replicate_wait_ms, settings.replicate_keep_ms
+    )
+    lease, shown = Cells(lease_path(run)), Cells(shown_path(run, broker))
+    return lambda: Replicating(recording, root, shipper, store, terms, clock, lease, shown, base)

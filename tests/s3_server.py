@@ -1,0 +1,100 @@
+"""S3's API on loopback, from `moto`, that can be told to misbehave.
+
+Puts are done one at a time, because moto looks for an object and puts it in two steps.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import pytest
+
+pytest.importorskip("moto.server", reason="pip install 'moto[s3]' flask-cors")
+
+from moto.moto_server.werkzeug_app import (
+    DomainDispatcherApplication,
+    MotoRequestHandler,
+    create_backend_app,
+)
+from werkzeug.serving import BaseWSGIServer, make_server
+
+Fault = Literal["refused", "hung", "503", "409", "412", "reply lost"]
+_STATUS = {"refused": "403 Forbidden", "503": "503 Slow Down", "409": "409 Conflict",
+           "412": "412 Precondition Failed", "hung": "500 Internal Server Error"}  # fmt: skip
+
+
+class S3Server:
+    """Buckets in memory. ``fault`` is what happens to every put for now."""
+
+    def __init__(self) -> None:
+        self.fault: Fault | None = None
+        self.faults = 0
+        """Puts that went wrong."""
+        self._app: Any = DomainDispatcherApplication(create_backend_app)
+        self.cut = False
+        """Whether the first of two ways to the store is cut."""
+        self._one_put = threading.Lock()
+        self._released = threading.Event()
+        self._released.set()
+        self._doors = [self._door(), self._door()]
+
+    def _door(self) -> BaseWSGIServer:
+        door = make_server("127.0.0.1", 0, self._serve, threaded=True, request_handler=_Quiet)
+        threading.Thread(target=door.serve_forever, daemon=True).start()
+        return door
+
+    def url(self, door: int = 0) -> str:
+        return f"http://127.0.0.1:{self._doors[door].port}"
+
+    def environment(self, door: int = 0) -> dict[str, str]:
+        """What clients of it need."""
+        keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+        return {"AWS_ENDPOINT_URL": self.url(door), "AWS_REGION": "us-east-1", **keys}
+
+    @contextmanager
+    def failing(self, fault: Fault) -> Iterator[None]:
+        """Every put goes wrong in this way meanwhile."""
+        self.fault = fault
+        self._released.clear()
+        try:
+            yield
+        finally:
+            self.fault = None
+            self._released.set()
+
+    def _serve(self, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+        if self.cut and int(environ["SERVER_PORT"]) == self._doors[0].port:
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            return []
+        if environ["REQUEST_METHOD"] != "PUT":
+            return list(self._app(environ, start))
+        fault = self.fault
+        if fault is None:
+            return self._put(environ, start)
+        self.faults += 1
+        if fault == "hung":
+            self._released.wait(60)
+        if fault == "reply lost":
+            self._put(environ, start)
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            return []
+        start(_STATUS[fault], [("content-type", "application/xml")])
+        return [b"<Error><Code>Injected</Code></Error>"]
+
+    def _put(self, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+        with self._one_put:
+            return list(self._app(environ, start))
+
+    def close(self) -> None:
+        self._released.set()
+        for door in self._doors:
+            door.shutdown()
+
+
+class _Quiet(MotoRequestHandler):
+    def log(self, type: str, message: str, *args: Any) -> None:  # noqa: A002 - as werkzeug calls it
+        pass
