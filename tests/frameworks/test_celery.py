@@ -105,7 +105,6 @@ def test_workers_answer_remote_control(app: Celery) -> None:
     app.control.rate_limit(f"{NAME}.boom", "100/m")
 
 
-@pytest.mark.xfail(strict=False, reason="a busy worker's last events sometimes do not arrive")
 def test_events_reach_whoever_watches(app: Celery) -> None:
     seen: list[dict[str, Any]] = []
     with app.connection_for_read() as first:
@@ -193,8 +192,12 @@ def _lines(folder: Path) -> Counter[str]:
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("SOAK"), reason="the soak kills workers and brokers")
+def _finished(url: str) -> int:
+    """Tasks whose acknowledgement the server has."""
+    with nexo.connect(url) as client:
+        return client.queue("celery").info().finished_total
+
+
 def test_prefork_workers_and_the_broker_are_killed(served: testing.Process, tmp_path: Path) -> None:
     """Nothing is lost, and what was done before the kills is not done again."""
     marks, log = tmp_path / "marks", tmp_path / "worker.log"
@@ -202,24 +205,24 @@ def test_prefork_workers_and_the_broker_are_killed(served: testing.Process, tmp_
     app = make_app(served.url)
     try:
         with worker(served.url, log, "-c", "2", "--pool", "prefork") as first:
-            before = [send(app, "mark", str(marks), f"before{n}") for n in range(6)]
+            before = [send(app, "mark", str(marks), f"before{n}") for n in range(3)]
             for result in before:
                 assert result.get(timeout=60) != first.pid
+            wait_until(lambda: _finished(served.url) == 3)
             long = send(app, "mark", str(marks), "long", 1.5)
-            wait_until((marks / "long").exists)
+            wait_until(lambda: _lines(marks)["begun"] == 4, 60)
             os.killpg(first.pid, signal.SIGKILL)
         with worker(served.url, log, "-c", "2", "--pool", "prefork") as second:
             long.get(timeout=60)
-            with nexo.connect(served.url) as client:
-                wait_until(lambda: client.queue("celery").info().finished_total == 7)
+            wait_until(lambda: _finished(served.url) == 4)
             served.kill()
             served.start()
-            after = [send(app, "mark", str(marks), f"after{n}") for n in range(6)]
-            wait_until(lambda: _lines(marks)["done"] == 13, 60)
-            assert all((marks / f"after{n}").exists() for n in range(len(after)))
+            for n in range(3):
+                send(app, "mark", str(marks), f"after{n}")
+            wait_until(lambda: _lines(marks)["done"] == 7, 60)
             second.terminate()
             assert second.wait(30) == 0
-        assert _lines(marks) == {"begun": 14, "done": 13}, log.read_text()[-2_000:]
+        assert _lines(marks) == {"begun": 8, "done": 7}, log.read_text()[-9_000:]
         with nexo.connect(served.url) as client:
             info = client.queue("celery").info()
             assert (info.waiting, info.working, info.scheduled, info.dead) == (0, 0, 0, 0)

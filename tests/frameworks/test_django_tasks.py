@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +23,7 @@ from django_tasks.signals import task_enqueued, task_finished, task_started
 import nexo
 from nexo.errors import InvalidOption
 from nexo.integrations.django.worker import TaskWorker
-from tests.frameworks.project import jobs
+from tests.frameworks.project import jobs, manage
 from tests.timing import wait_until
 
 
@@ -219,3 +223,44 @@ def test_without_results_nothing_is_kept_in_the_store(project: str, client: nexo
     backend.enqueue(jobs.add, (1, 1), {})
     assert not backend.supports_get_result
     assert list(client.store.keys()) == []
+
+
+NOTE = """
+import time
+from pathlib import Path
+from django_tasks import task
+
+@task
+def note(path):
+    with Path(path).open("a") as file:
+        file.write("VERSION\\n")
+    time.sleep(600)
+"""
+ENQUEUE = "import django, sys; django.setup(); import notes; notes.note.enqueue(sys.argv[1])"
+
+
+def test_a_worker_starts_again_when_code_changes(project: str, tmp_path: Path) -> None:
+    """At once, although a task runs: it runs again, with the new code."""
+    code, changed, out = tmp_path / "notes.py", tmp_path / "changed", tmp_path / "out"
+    code.write_text(NOTE.replace("VERSION", "one"))
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join(map(str, (root / "src", root, tmp_path)))
+    env = os.environ | {"TEST_NEXO_URL": project, "PYTHONPATH": path}
+
+    def noted(line: str) -> bool:
+        return out.exists() and line in out.read_text().splitlines()
+
+    def noted_by_new_code() -> bool:
+        os.utime(code)  # a change counts once the reloader has seen the file before it
+        return noted("two")
+
+    command = [sys.executable, manage.__file__, "nexo_worker", "--reload", "--queue=default"]
+    with subprocess.Popen(command, env=env) as worker:
+        try:
+            subprocess.run([sys.executable, "-c", ENQUEUE, out], check=True, env=env)
+            wait_until(lambda: noted("one"), 60)
+            changed.write_text(NOTE.replace("VERSION", "two"))
+            changed.replace(code)
+            wait_until(noted_by_new_code, 60)
+        finally:
+            worker.terminate()

@@ -256,12 +256,18 @@ class Channel(virtual.Channel):
         sent = messages.outgoing(message, exchange or "", routing_key or "")
         if not exchange:
             self._send(routing_key, sent)
-            return
+        elif sent.transient and self.typeof(exchange).type == "topic":  # an event
+            self.connection.events.add(lambda: self._route(exchange, routing_key or "", sent))
+        else:
+            self._route(exchange, routing_key or "", sent)
+
+    def _route(self, exchange: str, routing_key: str, sent: Outgoing) -> None:
+        """To all that an exchange has bound."""
         routed = self.connection.routes
-        queues = routed.queues(exchange, routing_key or "")
+        queues = routed.queues(exchange, routing_key)
         for queue in queues:
             self.connection.push(queue, sent)
-        heard = self._tell(routed.topic(exchange, routing_key or ""), sent)
+        heard = self._tell(routed.topic(exchange, routing_key), sent)
         if not heard and not queues and self.deadletter_queue:
             self.connection.create(self.deadletter_queue)
             self.connection.push(self.deadletter_queue, sent)
@@ -417,6 +423,7 @@ class Channel(virtual.Channel):
             if arrived.place is not None:
                 self._settle(arrived.place, RELEASE)
         self.basic_recover()
+        transport.events.flush()
         transport.settlements.flush()
         transport.close_channel(self)
 

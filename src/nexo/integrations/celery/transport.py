@@ -32,6 +32,7 @@ from nexo.errors import (
 )
 from nexo.integrations.celery.channel import Arrived, Channel, Mailbox
 from nexo.integrations.celery.messages import OutgoingMessage
+from nexo.integrations.celery.publisher import BackgroundPublisher
 from nexo.integrations.celery.routes import CeleryRoutes
 from nexo.integrations.holding import HeldLeases, Settlements
 from nexo.model import Broker
@@ -79,6 +80,7 @@ class Transport(virtual.Transport):
         self.routes = CeleryRoutes(self.nexo, self._prefix)
         self.leases = HeldLeases(link)
         self.settlements = Settlements(link, self.leases)
+        self.events = BackgroundPublisher()
         self.mailboxes: dict[str, Mailbox] = {}
         self.passing: set[str] = set()
         """Auto-deleted queues that have not been used yet."""
@@ -132,6 +134,7 @@ class Transport(virtual.Transport):
             with suppress(NexoError):
                 mailbox.close()
         self.mailboxes.clear()
+        self.events.close()
         self.settlements.close()
         self.leases.close()
         with suppress(NexoError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from argparse import ArgumentParser
@@ -62,7 +63,10 @@ class Command(BaseCommand):
             relays=not options["no_relay"],
         )
         worker.start()
+        if asked is None:  # a reload ends the process: a task that runs must not hold it up
+            atexit.register(worker.stop, 0)
         self.stdout.write(f"{worker.id} works on {', '.join(worker.queues)}")
+        self.stdout.flush()
         with suppress(KeyboardInterrupt):
             _wait(worker, asked)
         worker.stop(options["stop_timeout"])
