@@ -1,9 +1,10 @@
-"""Celery under failures, side by side: ``python -m benchmarks.celery_chaos [--seconds 60]``.
+"""Celery under failures, side by side: ``python -m benchmarks.celery_chaos [--seconds 120]``.
 
 The same app (prefork, acks late) runs on Redis, RabbitMQ and Nexo while workers are killed,
 connections are cut and the broker is restarted with SIGKILL; a part of the tasks has an ETA beyond
 the visibility timeout. Every task leaves a line when it begins and one when it is done, so that the
-table can say how many were lost, and how many ran again after they had been done.
+table can say how many were lost, how many were done twice (which at-least-once delivery allows if
+the acknowledgement was cut off), and how many ran again although they had been acknowledged.
 
 The broker stands behind a proxy, which cuts connections by closing them. RabbitMQ and Redis are
 set up to lose nothing: durable queues, persistent messages and confirms; ``appendfsync always``.
@@ -12,6 +13,7 @@ set up to lose nothing: durable queues, persistent messages and confirms; ``appe
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import random
 import signal
@@ -20,11 +22,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from celery import Celery
@@ -38,6 +40,12 @@ VISIBILITY_S = 5
 """Short for all of them, so that a short run meets it."""
 ETA_S = 12
 TASK_S = 0.2
+PAUSE_S = (6.0, 10.0)
+"""Between two faults."""
+FAULTS = ("worker", "connections", "broker")
+"""In turns."""
+CALM_S = 3.0
+"""A run with no fault so long before and after it has been acknowledged."""
 SILENT_S = 60
 _START_S = 60
 
@@ -123,11 +131,11 @@ def make_app(url: str) -> Celery:
 
 
 def mark(folder: str, name: str) -> None:
-    """The task: it says when it begins and when it is done."""
+    """The task: it says when it begins and when it is done, by the machine's one clock."""
     with (Path(folder) / name).open("a", buffering=1) as file:
-        file.write("begun\n")
+        file.write(f"begun {os.getpid()} {time.monotonic()}\n")
         time.sleep(TASK_S)
-        file.write("done\n")
+        file.write(f"done {os.getpid()} {time.monotonic()}\n")
 
 
 if "CHAOS_URL" in os.environ:
@@ -173,23 +181,53 @@ class Marks:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def lines(self, name: str) -> list[str]:
-        """What one task left."""
+    def runs(self, name: str) -> list[Run]:
+        """Every run of one task."""
+        found: list[Run] = []
         with suppress(FileNotFoundError):
-            return (self.folder / name).read_text().split()
-        return []
+            for line in (self.folder / name).read_text().splitlines():
+                what, pid, at_s = line.split()
+                if what == "begun":
+                    found.append(Run(int(pid), float(at_s)))
+                else:  # two may run at once, by different processes
+                    [run for run in found if run.pid == int(pid)][-1].done_s = float(at_s)
+        return found
 
     def done(self, names: list[str]) -> int:
         """How many tasks were done."""
-        return sum("done" in self.lines(name) for name in names)
+        return sum(any(run.done_s for run in self.runs(name)) for name in names)
 
-    def again(self, names: list[str]) -> int:
-        """How many began once more after they had been done."""
-        return sum("begun" in self.lines(name)[_after(self.lines(name)) :] for name in names)
+    def again(self, names: list[str], faults: list[float]) -> tuple[int, int]:
+        """How many tasks were done twice, and how many began again although acknowledged."""
+        runs = [self.runs(name) for name in names]
+        twice = sum(sum(bool(run.done_s) for run in each) > 1 for each in runs)
+        return twice, sum(_begun_again(each, faults) for each in runs)
+
+    def recovered_s(self, names: list[str], faults: list[float]) -> list[float]:
+        """After each fault, how long it took until a task began that was also done."""
+        began = sorted(run.begun_s for name in names for run in self.runs(name) if run.done_s)
+        nexts = (next((at_s for at_s in began if at_s > fault), None) for fault in faults)
+        return [at_s - fault for at_s, fault in zip(nexts, faults, strict=True) if at_s]
 
 
-def _after(lines: list[str]) -> int:
-    return lines.index("done") + 1 if "done" in lines else len(lines)
+@dataclass
+class Run:
+    """One run of a task; ``done_s`` is 0 if it was cut short."""
+
+    pid: int
+    begun_s: float
+    done_s: float = 0.0
+
+
+def _begun_again(runs: list[Run], faults: list[float]) -> bool:
+    """Whether a task began once more after a run that no fault can have kept from its ack."""
+    calm = [
+        run.done_s
+        for run in runs
+        if run.done_s
+        and not any(run.begun_s - CALM_S < fault < run.done_s + CALM_S for fault in faults)
+    ]
+    return any(run.begun_s > done_s for done_s in calm for run in runs)
 
 
 def run(make: Callable[[Path], Peer], seconds: float, seed: int) -> dict[str, Any]:
@@ -211,32 +249,36 @@ def run(make: Callable[[Path], Peer], seconds: float, seed: int) -> dict[str, An
             target=_produce, args=(make_app(url), base / "marks", sent, over)
         )
         producer.start()
-        events: Counter[str] = Counter()
+        faults: list[float] = []
         until_s = time.monotonic() + seconds
-        while time.monotonic() < until_s:
-            time.sleep(chance.uniform(2, 4))
-            what = chance.choice(["worker", "connections", "broker"])
-            events[what] += 1
-            if what == "worker":
-                _kill(workers)
-                _restart_worker(workers, url, base / "worker.log")
-            elif what == "connections":
-                proxy.cut()
-            else:
-                peer.kill()
-                peer.start()
-        ended_s = time.monotonic()
+        for number in itertools.count():
+            time.sleep(chance.uniform(*PAUSE_S))
+            if time.monotonic() > until_s:
+                break
+            faults.append(time.monotonic())
+            match FAULTS[number % len(FAULTS)]:
+                case "worker":
+                    _kill(workers)
+                    _restart_worker(workers, url, base / "worker.log")
+                case "connections":
+                    proxy.cut()
+                case "broker":
+                    peer.kill()
+                    peer.start()
         over.set()
         producer.join()
         marks = Marks(base / "marks")
-        recovered_s = _settle(marks, sent) - ended_s
+        _settle(marks, sent)
+        twice, again = marks.again(sent, faults)
+        recovered_s = marks.recovered_s(sent, faults)
         return {
             "broker": peer.name,
+            "faults": len(faults),
             "submitted": len(sent),
             "lost": len(sent) - marks.done(sent),
-            "run again when done": marks.again(sent),
-            "recovered s": round(recovered_s, 1),
-            "killed": dict(events),
+            "done twice": twice,
+            "run again though acknowledged": again,
+            "back after": f"{median(recovered_s):.1f} s, at most {max(recovered_s):.1f} s",
         }
 
 
@@ -254,21 +296,20 @@ def _produce(app: Celery, folder: Path, sent: list[str], over: threading.Event) 
         over.wait(0.15)
 
 
-def _settle(marks: Marks, sent: list[str]) -> float:
-    """Wait until all is done, or nothing has been for a minute; when the last one was."""
+def _settle(marks: Marks, sent: list[str]) -> None:
+    """Wait until all is done, or nothing has been for a minute."""
     last, last_s = marks.done(sent), time.monotonic()
     while last < len(sent) and time.monotonic() - last_s < SILENT_S:
         time.sleep(0.5)
         if (now := marks.done(sent)) > last:
             last, last_s = now, time.monotonic()
     time.sleep(VISIBILITY_S * 2)  # what would run again does so by now
-    return last_s
 
 
 def main() -> None:
     """Print a row for each broker."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--only", default=",".join(PEERS))
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
