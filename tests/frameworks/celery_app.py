@@ -29,6 +29,7 @@ def make_app(url: str, **settings: Any) -> Celery:
     app.task(add)
     app.task(total)
     app.task(mark)
+    app.task(hold)
     app.task(boom)
     app.task(refuse, acks_late=True)
     app.task(flaky, bind=True, max_retries=3)
@@ -60,6 +61,13 @@ def mark(folder: str, name: str, seconds: float = 0) -> int:
     with path.open("a") as file:
         file.write("done\n")
     return os.getpid()
+
+
+def hold(path: str, result: int) -> int:
+    """Run until a file is there."""
+    while not Path(path).exists():
+        time.sleep(0.01)
+    return result
 
 
 def boom() -> None:

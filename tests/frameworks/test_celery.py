@@ -166,6 +166,29 @@ def test_an_eta_beyond_the_lease_runs_once_and_on_time(app: Celery, tmp_path: Pa
 # -- processes that are killed
 
 
+def test_a_chord_survives_a_crash_of_the_server(served: testing.Process, tmp_path: Path) -> None:
+    """The store is empty after it, and with it the results of parts and their counter."""
+    app, gate = make_app(served.url), tmp_path / "gate"
+    try:
+        with start_worker(app, perform_ping_check=False, pool="threads", concurrency=3):
+            parts = [
+                sign(app, "add", 1, 1),
+                sign(app, "hold", str(gate), 3),
+                sign(app, "add", 2, 2),
+            ]
+            result = chord(parts)(sign(app, "total"))
+            with nexo.connect(served.url) as client:
+                wait_until(lambda: len(client.pubsub.retained("celery/chord/+/part/+")) == 2)
+            served.kill()
+            served.start()
+            gate.touch()
+            assert result.get(timeout=60) == 9
+            with nexo.connect(served.url) as client:
+                wait_until(lambda: client.pubsub.retained("celery/chord/#") == [])
+    finally:
+        close_app(app)
+
+
 @contextmanager
 def worker(url: str, log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """A prefork worker of its own process group."""

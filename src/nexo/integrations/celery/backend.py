@@ -1,7 +1,8 @@
 """Celery's results in the store: ``result_backend = "nexo://…"`` (SPEC M1).
 
 Each result is a key with ``result_expires`` as its life time. Whoever waits for one is told by a
-message to the topic of the same name, and does not poll.
+message to the topic of the same name, and does not poll. What chords need is on disk too, see
+`chords`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from kombu.utils.url import maybe_sanitize_url
 
 from nexo.client._sync.client import Client
 from nexo.errors import ConnectionLost, RequestTimeout, Unavailable
+from nexo.integrations.celery.chords import Chords
 
 _CHECK_S = 5.0
 """How often a waiter looks by itself: messages are lost with connections, results are not."""
@@ -46,6 +48,8 @@ class CeleryResultBackend(KeyValueStoreBackend):
         super().__init__(app=app, url=url, **kwargs)
         self.url = url
         self.expires = self.prepare_expires(expires, type=int)
+        self._verdict: int | None = None
+        """What `incr` says to Celery's code for chords: this object belongs to one thread."""
 
     def as_uri(self, include_password: bool = False) -> str:
         """Where results are, for people."""
@@ -59,6 +63,11 @@ class CeleryResultBackend(KeyValueStoreBackend):
         options = {name: given[name] for name in _OPTIONS if name in given}
         url = self.url if self.url and urlsplit(self.url).hostname else None
         return _client(url, tuple(options.items()))
+
+    @cached_property
+    def _chords(self) -> Chords:
+        given = self.app.conf.get("result_backend_transport_options") or {}
+        return Chords(self.nexo, given.get("global_keyprefix") or "", self.expires)
 
     def exception_safe_to_retry(self, exc: Exception) -> bool:
         """With ``result_backend_always_retry``."""
@@ -93,12 +102,57 @@ class CeleryResultBackend(KeyValueStoreBackend):
 
     def incr(self, key: bytes | str) -> int:
         """Add one to a counter."""
+        if self._verdict is not None:
+            return self._verdict
         return int(self.nexo.store.incr(bytes_to_str(key)))
 
     def expire(self, key: bytes | str, value: Any) -> None:
         """Give a key a life time."""
         if value:
             self.nexo.store.expire(bytes_to_str(key), value)
+
+    # -- chords
+
+    def _apply_chord_incr(self, header_result_args: Any, body: Any, **kwargs: Any) -> None:
+        super()._apply_chord_incr(header_result_args, body, **kwargs)
+        self._chords.begin(bytes_to_str(self.get_key_for_chord(header_result_args[0])))
+
+    def _save_group(self, group_id: str, result: Any) -> Any:
+        self._chords.keep_group(group_id, self.encode({"result": result.as_tuple()}))
+        return super()._save_group(group_id, result)
+
+    def _restore_group(self, group_id: str) -> Any:
+        found = super()._restore_group(group_id)
+        if found is None and (kept := self._chords.group(group_id)) is not None:
+            self.set(self.get_key_for_group(group_id), kept)
+            found = super()._restore_group(group_id)
+        return found
+
+    def _delete_group(self, group_id: str) -> None:
+        super()._delete_group(group_id)
+        self._chords.forget(group_id)
+
+    def on_chord_part_return(self, request: Any, state: str, result: Any, **kwargs: Any) -> None:
+        """Call the body of a chord if this was the last of its parts."""
+        group = request.group
+        if not group or self._chords.is_called(key := bytes_to_str(self.get_key_for_chord(group))):
+            return
+        self._keep_part(request, state, result)
+        deps = self.app.GroupResult.restore(group, backend=self)
+        size = 0 if deps is None else request.chord.get("chord_size") or len(deps)
+        last = bool(size) and self._chords.may_call(key, group, request.id, size)
+        self._verdict = size if last else -1
+        try:
+            super().on_chord_part_return(request, state, result, **kwargs)
+        finally:
+            self._verdict = None
+        if last:
+            self._chords.called(key)
+
+    def _keep_part(self, request: Any, state: str, result: Any) -> None:
+        encoded = self.encode_result(result, state)
+        meta = self._get_result_meta(encoded, state, None, request) | {"task_id": request.id}
+        self._chords.keep_part(request.group, request.id, self.encode(meta))
 
     # -- waiting
 
@@ -161,7 +215,9 @@ class CeleryResultBackend(KeyValueStoreBackend):
     def _ready(self, task_ids: Iterable[str], ready: Any) -> Iterator[tuple[str, Any]]:
         names = list(task_ids)
         values = self.mget([self.get_key_for_task(name) for name in names])
-        for name, value in zip(names, values, strict=True):
+        for name, found in zip(names, values, strict=True):
+            in_chord = self._verdict is not None
+            value = self._chords.part(name) if found is None and in_chord else found
             meta = None if value is None else self.decode_result(value)
             if meta is not None and meta["status"] in ready:
                 self._cache[name] = meta
