@@ -10,15 +10,18 @@ import nexo.integrations.celery  # noqa: F401 - as an installed package this is 
 
 
 def make_app(url: str) -> Celery:
-    """An app with acks late, which keeps no results."""
-    app = Celery("benchmarks.celery_app", broker=url)
+    """An app with acks late, which keeps the results of one of its tasks."""
+    results = "rpc://" if url.startswith("amqp") else url
+    if url.startswith("nexo"):
+        results = f"nexo.integrations.celery.backend:NexoBackend+{url}"
+    app = Celery("benchmarks.celery_app", broker=url, backend=results)
     app.conf.update(
         task_acks_late=True,
-        task_ignore_result=True,
         broker_connection_retry_on_startup=True,
         broker_transport_options={"confirm_publish": True} if url.startswith("amqp") else {},
     )
-    app.task(tick)
+    app.task(tick, ignore_result=True)
+    app.task(double)
     return app
 
 
@@ -29,6 +32,11 @@ def tick(path: str) -> None:
         os.write(file, b".")
     finally:
         os.close(file)
+
+
+def double(number: int) -> int:
+    """A result."""
+    return 2 * number
 
 
 if "BENCH_CELERY_URL" in os.environ:

@@ -25,8 +25,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from celery import Celery
@@ -207,7 +207,7 @@ class Marks:
         """After each fault, how long it took until a task began that was also done."""
         began = sorted(run.begun_s for name in names for run in self.runs(name) if run.done_s)
         nexts = (next((at_s for at_s in began if at_s > fault), None) for fault in faults)
-        return [at_s - fault for at_s, fault in zip(nexts, faults, strict=True) if at_s]
+        return [at_s - fault if at_s else inf for at_s, fault in zip(nexts, faults, strict=True)]
 
 
 @dataclass
@@ -278,7 +278,11 @@ def run(make: Callable[[Path], Peer], seconds: float, seed: int) -> dict[str, An
             "lost": len(sent) - marks.done(sent),
             "done twice": twice,
             "run again though acknowledged": again,
-            "back after": f"{median(recovered_s):.1f} s, at most {max(recovered_s):.1f} s",
+        } | {
+            f"back after {what} s": " ".join(
+                f"{each:.1f}" for each in recovered_s[n :: len(FAULTS)]
+            )
+            for n, what in enumerate(FAULTS)
         }
 
 
