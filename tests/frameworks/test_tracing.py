@@ -21,6 +21,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import nexo
+from nexo import topics
 from nexo.client import telemetry
 from nexo.integrations.asgi import Nexo
 from nexo.integrations.opentelemetry import NexoInstrumentor, handling
@@ -132,6 +133,45 @@ def test_sync_handlers_and_push_many_are_traced(url: str, spans: InMemorySpanExp
     assert [span.status.is_ok for span in processed] == [False, True, True, True]
     attempts = [(span.attributes or {})["nexo.job.attempt"] for span in processed]
     assert sorted(map(str, attempts)) == ["1", "1", "1", "2"]
+
+
+def test_transactions_topics_and_batches_are_traced(url: str, spans: InMemorySpanExporter) -> None:
+    with nexo.connect(url) as client:
+        client.stream("paid").create()
+        with client.transaction() as tx:
+            tx.publish("paid", 1, headers={"mine": 1})
+        with (
+            topics.Producer(server=client) as producer,
+            topics.Topic("sent", server=client) as sent,
+        ):
+            sent.create()
+            producer.send("sent", 1)
+            sent.produce(2)
+            sent.produce_batch([{"value": 3}, {"value": 4}])
+        client.pubsub.publish_many("news", [5, 6])
+        paid, sent_ones = _read(client, "paid"), _read(client, "sent")
+    assert paid[0]["mine"] == 1
+    published = {
+        name: [_id(span) for span in spans.get_finished_spans() if span.name == f"publish {name}"]
+        for name in ("paid", "sent", "news")
+    }
+    assert [_cause(headers) for headers in paid] == published["paid"]
+    first, second, both = published["sent"]
+    assert sorted(map(_cause, sent_ones)) == sorted([first, second, both, both])
+    assert len(published["news"]) == 1
+
+
+def _read(client: nexo.Client, stream: str) -> list[dict[str, Any]]:
+    return [record.headers for record in client.stream(stream).read()]
+
+
+def _cause(headers: dict[str, Any]) -> str:
+    return str(headers["traceparent"]).split("-")[2]
+
+
+def _id(span: ReadableSpan) -> str:
+    assert span.context is not None
+    return f"{span.context.span_id:016x}"
 
 
 def test_requests_and_replies_are_one_trace(url: str, spans: InMemorySpanExporter) -> None:

@@ -20,7 +20,7 @@ from nexo.client._async.queue.traced import TracedQueue
 from nexo.client._async.store.store import Store
 from nexo.client._async.stream.publisher import RecordPublisher
 from nexo.client._async.stream.stream import Stream
-from nexo.client._async.stream.traced import TracedStream
+from nexo.client._async.stream.traced import TracedStream, TracedTransaction
 from nexo.client._async.stream.transaction import Transaction
 from nexo.client.address import Address, ConnectOptions, parse_url
 from nexo.client.checks import Duration
@@ -148,7 +148,8 @@ class AsyncClient:
 
         A transaction open for ``timeout`` is rolled back.
         """
-        return Transaction(self._links[Broker.STREAM], timeout)
+        make = TracedTransaction if telemetry.in_use() else Transaction
+        return make(self._links[Broker.STREAM], timeout)
 
     async def ping(self, broker: Broker = Broker.STORE) -> float:
         """Seconds that a round trip to ``broker`` takes."""

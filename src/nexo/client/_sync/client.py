@@ -21,7 +21,7 @@ from nexo.client._sync.queue.traced import TracedQueue
 from nexo.client._sync.store.store import Store
 from nexo.client._sync.stream.publisher import RecordPublisher
 from nexo.client._sync.stream.stream import Stream
-from nexo.client._sync.stream.traced import TracedStream
+from nexo.client._sync.stream.traced import TracedStream, TracedTransaction
 from nexo.client._sync.stream.transaction import Transaction
 from nexo.client.address import Address, ConnectOptions, parse_url
 from nexo.client.checks import Duration
@@ -149,7 +149,8 @@ class Client:
 
         A transaction open for ``timeout`` is rolled back.
         """
-        return Transaction(self._links[Broker.STREAM], timeout)
+        make = TracedTransaction if telemetry.in_use() else Transaction
+        return make(self._links[Broker.STREAM], timeout)
 
     def ping(self, broker: Broker = Broker.STORE) -> float:
         """Seconds that a round trip to ``broker`` takes."""

@@ -25,12 +25,13 @@ from kombu.utils.url import maybe_sanitize_url
 
 from nexo.client._sync.client import Client
 from nexo.errors import ConnectionLost, RequestTimeout, Unavailable
-from nexo.integrations.celery.chords import Chords
+from nexo.integrations.celery.chords import Chords, insist
 
 _CHECK_S = 5.0
 """How often a waiter looks by itself: messages are lost with connections, results are not."""
 _FIRST_PAUSE_S = 0.005
 _KEYS_AT_ONCE = 1_000
+_PASSING = (ConnectionLost, RequestTimeout, Unavailable)
 _OPTIONS = ("ca_file", "cert_file", "connect_timeout_s", "ping_s", "timeout_s", "token", "verify")
 
 
@@ -71,34 +72,35 @@ class CeleryResultBackend(KeyValueStoreBackend):
 
     def exception_safe_to_retry(self, exc: Exception) -> bool:
         """With ``result_backend_always_retry``."""
-        return isinstance(exc, ConnectionLost | RequestTimeout | Unavailable)
+        return isinstance(exc, _PASSING)
 
     # -- keys
 
     def get(self, key: bytes | str) -> Any:
         """A value, or None."""
-        return self.nexo.store.get(bytes_to_str(key))
+        return insist(self.nexo.store.get, bytes_to_str(key))
 
     def mget(self, keys: Iterable[bytes | str]) -> list[Any]:
         """Values in the order of their keys, None where there is none."""
         names = [bytes_to_str(key) for key in keys]
         found: list[Any] = []
         for start in range(0, len(names), _KEYS_AT_ONCE):
-            found += self.nexo.store.mget(names[start : start + _KEYS_AT_ONCE])
+            found += insist(self.nexo.store.mget, names[start : start + _KEYS_AT_ONCE])
         return found
 
     def set(self, key: bytes | str, value: Any) -> None:
         """Set a value, for as long as results are kept."""
-        self.nexo.store.set(bytes_to_str(key), value, ttl=self.expires or None)
+        insist(self.nexo.store.set, bytes_to_str(key), value, ttl=self.expires or None)
 
     def _set_with_state(self, key: bytes | str, value: Any, state: str) -> None:
         self.set(key, value)
         if state in states.READY_STATES:
-            self.nexo.pubsub.publish(_topic(key), b"")
+            with suppress(*_PASSING):  # who waits looks by itself, a little later
+                self.nexo.pubsub.publish(_topic(key), b"")
 
     def delete(self, key: bytes | str) -> None:
         """Forget a value."""
-        self.nexo.store.delete(bytes_to_str(key))
+        insist(self.nexo.store.delete, bytes_to_str(key))
 
     def incr(self, key: bytes | str) -> int:
         """Add one to a counter."""
@@ -109,7 +111,7 @@ class CeleryResultBackend(KeyValueStoreBackend):
     def expire(self, key: bytes | str, value: Any) -> None:
         """Give a key a life time."""
         if value:
-            self.nexo.store.expire(bytes_to_str(key), value)
+            insist(self.nexo.store.expire, bytes_to_str(key), value)
 
     # -- chords
 
@@ -169,7 +171,7 @@ class CeleryResultBackend(KeyValueStoreBackend):
         deadline_s = None if timeout is None else time.monotonic() + timeout
         pause_s = min(interval, _CHECK_S) if on_interval else _CHECK_S
         topic = _topic(self.get_key_for_task(task_id))
-        with self.nexo.pubsub.subscribe(topic, retained=False) as told:
+        with insist(self.nexo.pubsub.subscribe, topic, retained=False) as told:
             while (meta := self.get_task_meta(task_id))["status"] not in states.READY_STATES:
                 if on_interval:
                     on_interval()

@@ -261,7 +261,7 @@ class Channel(virtual.Channel):
         else:
             self._route(exchange, routing_key or "", sent)
 
-    def _route(self, exchange: str, routing_key: str, sent: Outgoing) -> None:
+    def _route(self, exchange: str, routing_key: str, sent: OutgoingMessage) -> None:
         """To all that an exchange has bound."""
         routed = self.connection.routes
         queues = routed.queues(exchange, routing_key)

@@ -12,17 +12,37 @@ when it is worth while to look.
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from nexo.client._sync.client import Client
-from nexo.errors import RequestTimeout
+from nexo.errors import ConnectionLost, RequestTimeout, Unavailable
+
+T = TypeVar("T")
 
 _READ_S = 10.0
+_INSIST_S = 60.0
+_PAUSE_S = 0.1
 MAX_PARTS = 5_000
 """A chord with more parts is counted by the store alone, and lost with it."""
+_START = 1_000_000
+"""Where counters start: one that is below was lost with the store, and says nothing."""
 CALLED = "called"
 """What the lock of a chord holds whose body has been called."""
+
+
+def insist(call: Callable[..., T], *args: Any, **options: Any) -> T:
+    """Do what may be done twice, again if the connection is lost: a result must not be."""
+    until_s = time.monotonic() + _INSIST_S
+    while True:
+        try:
+            return call(*args, **options)
+        except (ConnectionLost, Unavailable):
+            if time.monotonic() > until_s:
+                raise
+        time.sleep(_PAUSE_S)
 
 
 class Chords:
@@ -54,17 +74,17 @@ class Chords:
     def forget(self, group: str) -> None:
         """Keep nothing of a chord any more."""
         pattern = f"{self._root}/{quote(group, safe='')}/#"
-        while rows := self._client.pubsub.retained(pattern, limit=1_000):
+        while rows := insist(self._client.pubsub.retained, pattern, limit=1_000):
             for row in rows:
-                self._client.pubsub.publish(row["topic"], b"", retain=True)
+                insist(self._client.pubsub.publish, row["topic"], b"", retain=True)
 
     def _keep(self, topic: str, value: Any) -> None:
-        self._client.pubsub.publish(topic, value, retain=True, ttl=self._expires_s)
+        insist(self._client.pubsub.publish, topic, value, retain=True, ttl=self._expires_s)
 
     def _read(self, pattern: str) -> Any:
-        if not self._client.pubsub.retained(pattern, limit=1):
+        if not insist(self._client.pubsub.retained, pattern, limit=1):
             return None
-        with self._client.pubsub.subscribe(pattern) as found:
+        with insist(self._client.pubsub.subscribe, pattern) as found:
             try:
                 return found.get(_READ_S).value
             except RequestTimeout:  # it has expired meanwhile
@@ -74,7 +94,7 @@ class Chords:
 
     def is_called(self, key: str) -> bool:
         """Whether the body has been called."""
-        return bool(self._client.store.get(_lock(key)) == CALLED)
+        return bool(insist(self._client.store.get, _lock(key)) == CALLED)
 
     def may_call(self, key: str, group: str, task: str, size: int) -> bool:
         """Whether all parts are done and this one is to call the body.
@@ -83,26 +103,26 @@ class Chords:
         """
         lock, store = _lock(key), self._client.store
         if size > MAX_PARTS:
-            return store.incr(key) == size
-        if store.exists(key) and store.incr(key) < size:
+            return insist(store.incr, key) == _START + size
+        if _START <= insist(store.incr, key) < _START + size:
             return False
         if self._parts(group, size) < size:
             return False
-        if store.set(lock, task, if_absent=True, ttl=self._expires_s):
+        if insist(store.set, lock, task, if_absent=True, ttl=self._expires_s):
             return True
-        return bool(store.get(lock) == task)
+        return bool(insist(store.get, lock) == task)
 
     def called(self, key: str) -> None:
         """Let parts that run again know."""
-        self._client.store.set(_lock(key), CALLED, ttl=self._expires_s)
+        insist(self._client.store.set, _lock(key), CALLED, ttl=self._expires_s)
 
     def begin(self, key: str) -> None:
-        """Start to count; a counter that is missing later was lost with the store."""
-        self._client.store.set(key, 0, ttl=self._expires_s)
+        """Start to count."""
+        insist(self._client.store.set, key, _START, ttl=self._expires_s)
 
     def _parts(self, group: str, size: int) -> int:
         pattern = f"{self._root}/{quote(group, safe='')}/part/+"
-        return len(self._client.pubsub.retained(pattern, limit=size))
+        return len(insist(self._client.pubsub.retained, pattern, limit=size))
 
 
 def _lock(key: str) -> str:

@@ -16,6 +16,7 @@ from nexo.errors import AlreadyExists, NotFound
 from nexo.protocol.values import check_type
 from nexo.topics._async.connecting import backend_for
 from nexo.topics._async.ports import Sender
+from nexo.topics._async.producer.traced import traced
 from nexo.topics.model import (
     ProducerRecord,
     RecordMetadata,
@@ -87,7 +88,8 @@ class AsyncTopic(Generic[T]):
                 await self.create()
             if self._sender is None:
                 options = SenderOptions(linger_ms=0)
-                self._sender = self._backend.sender(options, partitioner_named("murmur2"))
+                sender = self._backend.sender(options, partitioner_named("murmur2"))
+                self._sender = traced(sender)
             return self._sender
 
     # -- writing

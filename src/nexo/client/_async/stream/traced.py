@@ -1,4 +1,4 @@
-"""A stream whose records carry the trace they belong to."""
+"""Streams and transactions whose records carry the trace they belong to."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from nexo.client._async import runtime
 from nexo.client._async.stream.consumer import StreamRecord
 from nexo.client._async.stream.stream import Stream
 from nexo.client._async.stream.subscription import StreamSubscription
+from nexo.client._async.stream.transaction import Transaction
 from nexo.client.checks import function
 from nexo.client.stream_records import Headers, Key, Published
 
@@ -58,3 +59,15 @@ class TracedStream(Stream[T]):
                 await runtime.invoke(handler, record)
 
         return await super().subscribe(group, traced, **options)
+
+
+class TracedTransaction(Transaction):
+    """``client.transaction()`` in an application that uses OpenTelemetry."""
+
+    async def publish(
+        self, stream: str, value: object, *, key: Key = None, headers: Headers = None
+    ) -> Published:
+        """See `Transaction.publish`; each is a span."""
+        with telemetry.publishing(stream) as carried:
+            joined = telemetry.joined(carried, headers)
+            return await super().publish(stream, value, key=key, headers=joined)

@@ -1,5 +1,5 @@
 # Generated from _async/stream/traced.py by tools/unasync.py; edit that file instead.
-"""A stream whose records carry the trace they belong to."""
+"""Streams and transactions whose records carry the trace they belong to."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from nexo.client._sync import runtime
 from nexo.client._sync.stream.consumer import StreamRecord
 from nexo.client._sync.stream.stream import Stream
 from nexo.client._sync.stream.subscription import StreamSubscription
+from nexo.client._sync.stream.transaction import Transaction
 from nexo.client.checks import function
 from nexo.client.stream_records import Headers, Key, Published
 
@@ -59,3 +60,15 @@ class TracedStream(Stream[T]):
                 runtime.invoke(handler, record)
 
         return super().subscribe(group, traced, **options)
+
+
+class TracedTransaction(Transaction):
+    """``client.transaction()`` in an application that uses OpenTelemetry."""
+
+    def publish(
+        self, stream: str, value: object, *, key: Key = None, headers: Headers = None
+    ) -> Published:
+        """See `Transaction.publish`; each is a span."""
+        with telemetry.publishing(stream) as carried:
+            joined = telemetry.joined(carried, headers)
+            return super().publish(stream, value, key=key, headers=joined)

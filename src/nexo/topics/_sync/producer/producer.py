@@ -11,6 +11,7 @@ from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key
 from nexo.topics._sync.connecting import backend_for
 from nexo.topics._sync.producer.delivery import Delivery
+from nexo.topics._sync.producer.traced import traced
 from nexo.topics.model import ProducerRecord, SenderOptions
 from nexo.topics.partitioning import Partitioner, partitioner_named
 from nexo.topics.settings import at_least_one, not_negative, option_ms
@@ -47,7 +48,7 @@ class Producer:
         )
         partition = partitioner_named(partitioner)
         self._backend = backend_for(server)
-        self._sender = self._backend.sender(options, partition)
+        self._sender = traced(self._backend.sender(options, partition))
 
     def send(
         self,
