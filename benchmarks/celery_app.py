@@ -13,7 +13,7 @@ def make_app(url: str) -> Celery:
     """An app with acks late, which keeps the results of one of its tasks."""
     results = "rpc://" if url.startswith("amqp") else url
     if url.startswith("nexo"):
-        results = f"nexo.integrations.celery.backend:NexoBackend+{url}"
+        results = f"nexo.integrations.celery.backend:CeleryResultBackend+{url}"
     app = Celery("benchmarks.celery_app", broker=url, backend=results)
     app.conf.update(
         task_acks_late=True,
