@@ -130,6 +130,25 @@ class OrderedAsk(AsMap, frozen=True):
     stream: str | None = None
 
 
+class KafkaMember(AsMap, frozen=True):
+    """A Kafka client in a group."""
+
+    id: str
+    client_id: str
+    host: str
+    instance: str | None = None
+    """Of a static member."""
+
+
+class KafkaGroup(AsMap, frozen=True):
+    """What a group has whose members are Kafka clients."""
+
+    state: str
+    """``Stable``, ``PreparingRebalance``, ``CompletingRebalance`` or ``Reconciling``."""
+    assignor: str
+    members: list[KafkaMember]
+
+
 class OrderedInfo(AsMap, frozen=True):
     """An ordered group."""
 
@@ -145,3 +164,4 @@ class OrderedInfo(AsMap, frozen=True):
     lag: int
     lags: dict[str, int] = {}
     """By topic, for every topic that it reads or has read."""
+    kafka: KafkaGroup | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, TypeAlias
@@ -17,6 +17,8 @@ MAX_LIMIT = 1_000
 OPENS = 5
 """Logs that one page may open to find their ends; then the page ends."""
 
+Members: TypeAlias = Callable[[str], Mapping[str, int]]
+"""How many members that the engine does not know a group has, by stream."""
 GroupKind: TypeAlias = Literal["shared", "ordered", "xstreams"]
 
 
@@ -62,8 +64,9 @@ class StreamsPage:
 class _Page:
     """What one page may still do, and what it found."""
 
-    def __init__(self, engine: StreamEngine, limit: int) -> None:
+    def __init__(self, engine: StreamEngine, limit: int, members: Members) -> None:
         self._engine = engine
+        self._members = members
         self._left = limit
         self._opens = OPENS
         self.streams: list[StreamSize] = []
@@ -87,7 +90,8 @@ class _Page:
             if not self._room(weight, topics):
                 return
             with contextlib.suppress(NexoError):
-                self.groups += [_ordered(name, group, stream) for stream in topics]
+                others = self._members(name)
+                self.groups += [_ordered(name, group, stream, others) for stream in topics]
 
     def _room(self, weight: int, read: Iterable[OpenStream]) -> bool:
         """Whether the page has room for this too; the first item always fits, so rounds end."""
@@ -118,10 +122,12 @@ def _position(group: OrderedGroup, stream: OpenStream, index: int) -> int:
     return kept.offset + 1 if kept else 0
 
 
-def survey(engine: StreamEngine, position: int, limit: int) -> StreamsPage:
+def survey(
+    engine: StreamEngine, position: int, limit: int, members: Members = lambda _group: {}
+) -> StreamsPage:
     """The page at ``position``: streams in the order they were made, then ordered groups."""
     streams, ordered = len(engine.streams), len(engine.ordered)
-    page = _Page(engine, limit)
+    page = _Page(engine, limit, members)
     page.fill(
         islice(engine.streams, position, None),
         islice(engine.ordered.items(), max(0, position - streams), None),
@@ -162,11 +168,14 @@ def _group(stream: OpenStream, name: str, ends: list[int], published: int) -> Gr
     )  # fmt: skip
 
 
-def _ordered(name: str, group: OrderedGroup, stream: OpenStream) -> GroupPosition:
+def _ordered(
+    name: str, group: OrderedGroup, stream: OpenStream, others: Mapping[str, int]
+) -> GroupPosition:
     finished = sum(
         max(_position(group, stream, index), part.start_offset)
         for index, part in enumerate(stream.partitions())
     )
     owners = {owner for (topic, _), owner in group.owners.items() if topic == stream.name}
     lag = ordered_lag(group, stream)
-    return GroupPosition(stream.name, name, "ordered", lag, 0, 0, len(owners), finished)
+    consumers = len(owners) or others.get(stream.name, 0)
+    return GroupPosition(stream.name, name, "ordered", lag, 0, 0, consumers, finished)

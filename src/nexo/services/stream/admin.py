@@ -14,7 +14,7 @@ from nexo.brokers.stream.groups.records import SharedOptions
 from nexo.brokers.stream.groups.status import PartitionStatus, RecordStatus
 from nexo.brokers.stream.options import StreamOptions, defaults, options_from
 from nexo.brokers.stream.registry import OpenStream
-from nexo.brokers.stream.survey import MAX_LIMIT, StreamsPage, survey
+from nexo.brokers.stream.survey import MAX_LIMIT, Members, StreamsPage, survey
 from nexo.errors import AlreadyExists, NexoError, NotFound, OffsetOutOfRange
 from nexo.model import Broker, Persistence, check_name
 from nexo.services.connection import Connection, Done
@@ -89,6 +89,8 @@ class StreamAdmin:
         self._keyed = keyed
         self.on_deleted: Callable[[], None] = lambda: None
         """Called when a stream was deleted."""
+        self.members: Members = lambda _group: {}
+        """Who reads as a group beside the members that the engine knows."""
 
     # -- streams -------------------------------------------------------------------------
 
@@ -223,7 +225,7 @@ class StreamAdmin:
         permit(connection.identity, Broker.STREAM, actions, "", Extent.PREFIX)
         check_limit(limit)
         check_not_negative(position, "position")
-        return survey(self._core.engine, position, min(limit, MAX_LIMIT))
+        return survey(self._core.engine, position, min(limit, MAX_LIMIT), self.members)
 
     def tiered(
         self,

@@ -17,6 +17,7 @@ from nexo.services.stream.granting import SyncReportingRuntime
 from nexo.services.stream.groups.classic import Classic
 from nexo.services.stream.groups.consumers import Consumers
 from nexo.services.stream.groups.ordered import Ordered
+from nexo.services.stream.groups.overview import GroupOverview
 from nexo.services.stream.groups.parked import ParkedService
 from nexo.services.stream.groups.shared import Groups
 from nexo.services.stream.groups.xgroups import XGroups
@@ -48,6 +49,8 @@ class StreamService:
         self.classic = Classic(self.core, self.ordered)
         self.ordered.is_taken = self.classic.has_members
         self.consumers = Consumers(self.core, self.ordered, self.classic)
+        self.overview = GroupOverview(self.core, self.ordered, self.classic, self.consumers)
+        self.admin.members = self.overview.readers
         self.parked = ParkedService(self.core, self.groups.leasing)
         self.publishing = Publishing(self.core)
         conditions = Conditions(self.core, self.keyed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import structs
 
 from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit, StoredOffset
@@ -11,14 +12,16 @@ from nexo.dialects.nexo.replies import reply_ok, reply_packed
 from nexo.protocol import stream_ordered as wire
 from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
-from nexo.services.stream.groups.ordered import MemberAssignment, Ordered, OrderedView
+from nexo.services.stream.groups.ordered import MemberAssignment, Ordered
+from nexo.services.stream.groups.overview import GroupOverview, GroupView
 
 
 class OrderedRequests:
     """Handlers of the S_ORDERED_ commands, heartbeats and commits."""
 
-    def __init__(self, ordered: Ordered) -> None:
+    def __init__(self, ordered: Ordered, overview: GroupOverview) -> None:
         self._ordered = ordered
+        self._overview = overview
         self.handlers: dict[int, Handler] = {
             Op.S_ORDERED_JOIN: self.join,
             Op.S_ORDERED_LEAVE: self.leave,
@@ -78,7 +81,7 @@ class OrderedRequests:
 
     def groups(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         ask = unpack(wire.OrderedAsk, payload)
-        views = self._ordered.groups(peer, ask.group, ask.stream)
+        views = self._overview.groups(peer, ask.group, ask.stream)
         peer.data(request_id, pack([_info(view) for view in views]))
 
     def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
@@ -98,9 +101,10 @@ def _assigned(found: MemberAssignment) -> wire.Assigned:
     )
 
 
-def _info(view: OrderedView) -> wire.OrderedInfo:
-    group = view.group
-    return wire.OrderedInfo(
+def _info(found: GroupView) -> wire.OrderedInfo:
+    view = found.ordered
+    group, kafka = view.group, found.kafka
+    info = wire.OrderedInfo(
         name=view.name,
         generation=group.generation,
         leader=group.leader,
@@ -112,6 +116,18 @@ def _info(view: OrderedView) -> wire.OrderedInfo:
         lag=sum(view.lags.values()),
         lags=view.lags,
     )
+    if kafka is None:
+        return info
+    return structs.replace(
+        info, generation=kafka.generation, leader=kafka.leader, stable=kafka.state == "Stable",
+        members=[member.id for member in kafka.members],
+        kafka=wire.KafkaGroup(
+            state=kafka.state, assignor=kafka.assignor, members=[
+                wire.KafkaMember(id=m.id, client_id=m.client_id, host=m.host, instance=m.instance)
+                for m in kafka.members
+            ],
+        ),
+    )  # fmt: skip
 
 
 def _stored(rows: list[tuple[TopicPartition, StoredOffset]]) -> list[wire.CommittedAt]:

@@ -7,7 +7,7 @@ may be used by Kafka clients now and by `nexo.topics` later, but not by both at 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nexo.access.grants import Extent
@@ -61,6 +61,15 @@ class Classic:
         """Whether Kafka clients are members of this group."""
         found = self._groups.get(group)
         return found is not None and bool(found.members)
+
+    def group(self, name: str) -> Coordinator | None:
+        """A group that has Kafka clients as members."""
+        found = self._groups.get(name)
+        return found if found is not None and found.members else None
+
+    def live(self) -> Iterator[tuple[str, Coordinator]]:
+        """The groups that have Kafka clients as members."""
+        return ((name, found) for name, found in self._groups.items() if found.members)
 
     # -- membership --------------------------------------------------------------------
 
