@@ -48,6 +48,7 @@ class Session(Connection, Protocol):
     """The client's IP address, ``local`` for a unix socket."""
     opened_ms: int
     origin: Origin
+    dialect: str
 
     @property
     def introduced(self) -> bool:

@@ -30,6 +30,9 @@ class BaseSession(ABC):
         "id", "identity", "name", "opened_ms", "origin",
     )  # fmt: skip
 
+    dialect = "other"
+    """The name of the protocol."""
+
     def __init__(self, host: HostPort, origin: Origin) -> None:
         self._host = host
         self._transport: asyncio.Transport
@@ -154,9 +157,10 @@ class BaseSession(ABC):
         return self._transport.get_write_buffer_size() + queued[0]
 
     def status(self) -> dict[str, Any]:
-        """What the dashboard shows of the connection."""
+        """What the dashboard shows of the connection; a dialect adds what it counts."""
         return {
             "id": self.id,
+            "dialect": self.dialect,
             "name": self.name,
             "address": self.address,
             "user": self.identity.user.name if self.identity else None,
@@ -164,4 +168,10 @@ class BaseSession(ABC):
             "unsent_bytes": self._transport.get_write_buffer_size(),
             "slow": self.congested,
             "internal": self.origin is Origin.LINK,
+            "heard_ms": self.opened_ms,
+            "requests": 0,
+            "bytes_in": 0,
+            "bytes_out": 0,
+            "in_flight": 0,
+            "hello": False,
         }

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -168,6 +169,7 @@ class Host:
         """A service's status with what the host knows."""
         return self.services[broker].status() | {
             "connections": len(self.sessions),
+            "dialects": Counter(session.dialect for session in self.sessions),
             "limits": self._limits(),
             "disk": self._runtimes[broker].disk_status(),
             "process": process_status(),

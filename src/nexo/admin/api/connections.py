@@ -35,6 +35,8 @@ class ConnectionRow(msgspec.Struct):
     name: str
     address: str
     user: str | None
+    dialect: str
+    """The protocol: ``nexo`` or ``kafka``."""
     opened_ms: int
     heard_ms: int
     in_flight: int

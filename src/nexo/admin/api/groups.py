@@ -39,6 +39,27 @@ class GroupPartition(msgspec.Struct):
     """Of ordered groups: the member that reads the partition."""
 
 
+class KafkaMember(msgspec.Struct):
+    """A Kafka client in a group."""
+
+    id: str
+    client_id: str
+    host: str
+    instance: str | None
+    """Of a static member."""
+    partitions: list[int]
+    """Of this stream."""
+
+
+class KafkaGroup(msgspec.Struct):
+    """What a group has whose members are Kafka clients."""
+
+    state: str
+    """``Stable``, ``PreparingRebalance``, ``CompletingRebalance`` or ``Reconciling``."""
+    assignor: str
+    members: list[KafkaMember]
+
+
 class GroupView(msgspec.Struct):
     """A group of a stream."""
 
@@ -54,6 +75,8 @@ class GroupView(msgspec.Struct):
     lags: list[float | None]
     """The lag in each second of the last minute."""
     partitions: list[GroupPartition]
+    kafka: KafkaGroup | None = None
+    """Of ordered groups whose members are Kafka clients."""
 
 
 class GroupAsk(msgspec.Struct, forbid_unknown_fields=True):
@@ -171,7 +194,21 @@ def _ordered_view(
         info.name, "ordered", info.generation, info.options, info.members,
         info.lags.get(stream, 0), 0, 0,
         watch.finished.series.last if watch else None, watch.lag.tail(60) if watch else [], lanes,
+        _kafka(info, stream),
     )  # fmt: skip
+
+
+def _kafka(info: ordered.OrderedInfo, stream: str) -> KafkaGroup | None:
+    if info.kafka is None:
+        return None
+    members = [
+        KafkaMember(
+            each.id, each.client_id, each.host, each.instance,
+            [index for topic, index, who in info.owners if topic == stream and who == each.id],
+        )
+        for each in info.kafka.members
+    ]  # fmt: skip
+    return KafkaGroup(info.kafka.state, info.kafka.assignor, members)
 
 
 @routes.get("/parked")

@@ -111,6 +111,17 @@ class Readings(Collector):
                 family.add_metric([watch.broker.label], value)
         return family
 
+    def _dialects(self) -> Metric:
+        family = GaugeMetricFamily(
+            "nexo_dialect_connections", "Open connections by protocol.",
+            labels=["broker", "dialect"],
+        )  # fmt: skip
+        for watch in self._sampler.brokers.values():
+            for dialect, count in (watch.status.get("dialects") or {}).items():
+                if watch.up:
+                    family.add_metric([watch.broker.label, dialect], count)
+        return family
+
     def _totals(self) -> Iterator[Metric]:
         for watch in self._sampler.brokers.values():
             for key, (name, text) in _COUNTERS[watch.broker].items():
@@ -125,6 +136,7 @@ class Readings(Collector):
             return lambda watch: _at(watch.status if watch.up else {}, path)
 
         yield self._gauge("nexo_connections", "Open connections.", status("connections"))
+        yield self._dialects()
         yield self._gauge(
             "nexo_resident_memory_bytes", "Memory of the process.", status("process", "rss_bytes")
         )

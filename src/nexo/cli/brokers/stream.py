@@ -184,6 +184,7 @@ for part in (
     stream_publish.command,
     tail.command,
     stream_groups.groups,
+    stream_groups.members,
     stream_groups.delete_group,
     stream_groups.parked,
     lag.command,

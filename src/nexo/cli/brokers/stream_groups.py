@@ -1,4 +1,4 @@
-"""``nexo stream groups`` and ``nexo stream parked``: groups, and what they set aside."""
+"""``nexo stream groups``, ``members`` and ``parked``: groups, who reads, what they set aside."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from nexo.cli.brokers.lag import ordered_groups
 from nexo.cli.brokers.tail import as_row
 from nexo.cli.options import client, terms
 from nexo.errors import NotFound
+from nexo.names import name_of, text_of
 from nexo.protocol.survey import shared_kind
 
 if TYPE_CHECKING:
+    from nexo import Client
     from nexo.client._sync.stream.groups import Parked, ParkedRecord
     from nexo.protocol.stream import GroupInfo
-    from nexo.protocol.stream_ordered import OrderedInfo
+    from nexo.protocol.stream_ordered import KafkaMember, OrderedInfo
 
 _GROUP = ("name", "kind", "consumers", "lag", "in_flight", "to_redeliver", "parked", "generation")
+_MEMBER = ("member", "client_id", "host", "instance", "partitions", "lag")
 _PLACE = re.compile(r"\d+:\d+", re.ASCII)
 _PARKED = ("partition", "offset", "key", "value", "attempt", "reason", "parked_ms")
 
@@ -56,11 +59,58 @@ def _ordered(group: OrderedInfo) -> dict[str, object]:
     if terms().as_json:
         return {"kind": "ordered", **msgspec.to_builtins(group)}
     return {
-        "name": group.name,
-        "kind": "ordered",
+        "name": text_of(group.name),
+        "kind": "kafka" if group.kafka else "ordered",
         "consumers": len(group.members),
         "lag": group.lag,
         "generation": group.generation,
+    }
+
+
+@click.command("members")
+@click.argument("stream")
+@click.argument("group")
+def members(stream: str, group: str) -> None:
+    """The members of an ordered GROUP that reads STREAM, and what each is assigned of it.
+
+    Kafka clients are shown with their client id and address.
+    """
+    with client() as nexo:
+        info = _found(nexo, stream, group)
+        parts = nexo.stream(stream).info().partitions
+    done = {row.partition: row.offset + 1 for row in info.offsets if row.topic == stream}
+    clients = {each.id: each for each in info.kafka.members} if info.kafka else {}
+    rows = []
+    for name in info.members:
+        owned = [index for topic, index, who in info.owners if (topic, who) == (stream, name)]
+        lag = sum(
+            max(0, parts[index].stable_offset - max(done.get(index, 0), parts[index].start_offset))
+            for index in owned
+        )
+        rows.append(_member(name, clients.get(name), owned, lag))
+    if info.kafka and not terms().as_json:
+        output.note(f"{info.kafka.state}, assignor {info.kafka.assignor or 'none'}")
+    output.rows(rows, _MEMBER, f"{group} has no members")
+
+
+def _found(nexo: Client, stream: str, group: str) -> OrderedInfo:
+    """By its name, or by the text that a Kafka client gave."""
+    try:
+        return ordered_groups(nexo, stream, group)[0]
+    except NotFound:
+        return ordered_groups(nexo, stream, name_of(group))[0]
+
+
+def _member(
+    name: str, client_: KafkaMember | None, owned: list[int], lag: int
+) -> dict[str, object]:
+    return {
+        "member": name,
+        "client_id": client_.client_id if client_ else None,
+        "host": client_.host if client_ else None,
+        "instance": client_.instance if client_ else None,
+        "partitions": owned if terms().as_json else ", ".join(map(str, owned)),
+        "lag": lag,
     }
 
 

@@ -32,6 +32,8 @@ _ROOM = 64 * 1024
 class KafkaSession(BaseSession, asyncio.Protocol):
     """Implements `nexo.dialects.dialect.Session`."""
 
+    dialect = "kafka"
+
     def __init__(self, shared: KafkaShared, origin: Origin) -> None:
         super().__init__(shared.host, origin)
         self.shared = shared
@@ -43,6 +45,8 @@ class KafkaSession(BaseSession, asyncio.Protocol):
         self._count = 0
         self._held = False
         """Too many requests wait: no more are taken."""
+        self._heard_ms = self.opened_ms
+        self._bytes_in = self._bytes_out = 0
 
     @property
     def introduced(self) -> bool:
@@ -65,6 +69,8 @@ class KafkaSession(BaseSession, asyncio.Protocol):
         """Take what has arrived."""
         if self._closing:
             return
+        self._heard_ms = self._host.clock.now_ms()
+        self._bytes_in += len(data)
         self._arrived += data
         self._cut()
 
@@ -141,6 +147,7 @@ class KafkaSession(BaseSession, asyncio.Protocol):
         while self._waiting and self._waiting[0].parts is not None:
             parts += self._waiting.popleft().parts or ()
         if parts:
+            self._bytes_out += sum(map(len, parts))
             self._transport.writelines(parts)
         if self._held and len(self._waiting) < limits.KAFKA_IN_FLIGHT:
             self._held = False
@@ -153,6 +160,16 @@ class KafkaSession(BaseSession, asyncio.Protocol):
         if not self.congested:
             self._transport.resume_reading()
         self._cut()
+
+    def status(self) -> dict[str, Any]:
+        """What the dashboard shows of the connection."""
+        return super().status() | {
+            "heard_ms": self._heard_ms,
+            "requests": self._count,
+            "bytes_in": self._bytes_in,
+            "bytes_out": self._bytes_out,
+            "in_flight": len(self._waiting),
+        }
 
     # -- ends --------------------------------------------------------------------------
 

@@ -52,6 +52,7 @@ class NexoSession(BaseSession, asyncio.BufferedProtocol):
     read its replies, no more of its requests are read.
     """
 
+    dialect = "nexo"
     __slots__ = (
         "_busy_poll", "_checked", "_holds", "_in_flight", "_inbox", "_links", "_max_in_flight",
         "_meter", "_out", "_pinged", "_replying", "_shared", "_table", "_touched", "said_hello",

@@ -3,6 +3,16 @@
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
+/** A name as its Kafka client wrote it: what our names cannot hold is escaped, and marked at the end (`nexo/names.py`). */
+export function unescaped(name) {
+  if (!name.endsWith(":x")) return name;
+  try {
+    return decodeURIComponent(name.slice(0, -2).replaceAll("%", "%25").replaceAll(/:([0-9a-f]{2})/g, "%$1"));
+  } catch {
+    return name;
+  }
+}
+
 export const DASH = "–";
 
 export function count(value) {

@@ -109,7 +109,6 @@ class GroupOverview:
                 lags[name] = ordered_lag(view.group, streams.get(name))
         return GroupView(replace(view, owners=owners, lags=lags), _kafka(live))
 
-
     def _assigned_here(self, view: OrderedView) -> KafkaGroup | None:
         """Of Kafka clients whose partitions the broker assigns: they are members like others."""
         group = view.group
@@ -121,9 +120,7 @@ class GroupOverview:
         if not members:
             return None
         state = "Stable" if group.stable else "Reconciling"
-        return KafkaGroup(
-            state, group.options.strategy, group.generation, group.leader, members
-        )
+        return KafkaGroup(state, group.options.strategy, group.generation, group.leader, members)
 
 
 def _concerns(view: OrderedView) -> bool:

@@ -9,6 +9,13 @@ import { badge, empty, head, number, pager, panel, search, segments, table } fro
 const LIMIT = 100;
 const BROKERS = [["", "All"], ["store", "Store"], ["pubsub", "Pub/Sub"], ["queue", "Queue"], ["stream", "Stream"]];
 
+const protocol = (row) => (row.dialect === "kafka" ? badge("Kafka", "good") : row.hello ? badge("Nexo", "good") : badge("classic"));
+
+function protocolTip(row) {
+  if (row.dialect === "kafka") return "Kafka's protocol";
+  return row.hello ? "The protocol with all of Nexo's additions" : "The first protocol, as the TypeScript client speaks it";
+}
+
 export async function connections({ given, memory, redraw }) {
   memory.offset ??= 0;
   const broker = given.broker ?? "";
@@ -26,8 +33,7 @@ export async function connections({ given, memory, redraw }) {
     number("Sent", (row) => row.bytes_out, { format: bytes, class: "hide-s" }),
     number("In flight", (row) => row.in_flight, { class: "hide-s" }),
     number("Unsent", (row) => row.unsent_bytes, { format: bytes, alarm: (row) => row.slow }),
-    { title: "Protocol", class: "hide-s", cell: (row) => (row.hello ? badge("Nexo", "good") : badge("classic")),
-      tip: (row) => (row.hello ? "The protocol with all of Nexo's additions" : "The first protocol, as the TypeScript client speaks it") },
+    { title: "Protocol", class: "hide-s", cell: protocol, tip: protocolTip },
   ], page.connections, { key: (row) => `${row.broker}/${row.id}` }) : empty("Nobody like this is connected");
   return [
     head("Connections", { sub: plural(page.total, "connection"), actions: [segments("Broker", BROKERS, broker, (chosen) => { memory.offset = 0; refine({ broker: chosen }); })] }),

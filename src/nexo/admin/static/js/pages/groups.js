@@ -4,7 +4,7 @@ import { get, post } from "../api.js";
 import { sparkline } from "../charts.js";
 import { confirm, form } from "../dialogs.js";
 import { h } from "../dom.js";
-import { ago, count, duration, moment, rate } from "../format.js";
+import { ago, count, duration, moment, rate, unescaped } from "../format.js";
 import { permissions } from "../permissions.js";
 import { href } from "../router.js";
 import { inspect } from "./records.js";
@@ -20,8 +20,8 @@ export async function groups({ given, memory, redraw, name }) {
 
 function list(rows, stream, chosen, lack) {
   return panel("Groups", table("Groups", [
-    { title: "Group", class: "name", cell: (group) => h("a", { href: href("stream", { name: stream, tab: "groups", group: group.name }) }, group.name), tip: (group) => group.name },
-    { title: "Kind", class: "hide-s", cell: (group) => badge(group.mode) },
+    { title: "Group", class: "name", cell: (group) => h("a", { href: href("stream", { name: stream, tab: "groups", group: group.name }) }, unescaped(group.name)), tip: (group) => group.name },
+    { title: "Kind", class: "hide-s", cell: (group) => badge(group.kafka ? "Kafka" : group.mode) },
     { title: "Lag, last minute", class: "hide-s", cell: (group) => sparkline(group.lags, "stream") },
     number("Lag", (group) => group.lag),
     number("Out/s", (group) => group.finished_per_s, { format: rate, class: "hide-s" }),
@@ -37,8 +37,8 @@ function list(rows, stream, chosen, lack) {
 
 async function detail(group, stream, memory, redraw, lack) {
   return [
-    panel(`Group ${group.name}, by partition`, [
-      h("div.body", facts([["Generation", count(group.generation)], ["Consumers", group.consumers.join(", ") || "none"],
+    panel(`Group ${unescaped(group.name)}, by partition`, [
+      h("div.body", facts([["Generation", count(group.generation)], ...(group.kafka ? [["State", group.kafka.state], ["Assignor", group.kafka.assignor || "none"]] : [["Consumers", group.consumers.join(", ") || "none"]]),
         ...Object.entries(group.options).filter(([, set]) => set !== null).map(option)])),
       table("By partition", [
         number("Partition", (lane) => lane.partition, { format: String }), number("Finished below", (lane) => lane.floor),
@@ -47,8 +47,20 @@ async function detail(group, stream, memory, redraw, lack) {
         ...(group.mode === "ordered" ? [{ title: "Owner", cell: (lane) => lane.owner ?? "–" }] : []),
       ], group.partitions, { key: (lane) => lane.partition }),
     ]),
+    group.kafka ? members(group) : null,
     group.parked ? await parked(group, stream, memory, redraw, lack) : null,
   ];
+}
+
+function members(group) {
+  const lag = (member) => group.partitions.filter((lane) => lane.owner === member.id).reduce((sum, lane) => sum + lane.lag, 0);
+  return panel("Kafka clients", table("Kafka clients", [
+    { title: "Client id", class: "name", cell: (member) => member.client_id || "–", tip: (member) => member.id },
+    { title: "Host", class: "mono", cell: (member) => member.host },
+    { title: "Instance", class: "hide-s", cell: (member) => member.instance ?? "–" },
+    { title: "Partitions", cell: (member) => member.partitions.join(", ") || "none" },
+    number("Lag", lag),
+  ], group.kafka.members, { key: (member) => member.id }));
 }
 
 function option([key, set]) {
