@@ -235,7 +235,7 @@ class Consumers:
         found = self._core.engine.ordered.get(group)
         return set() if found is None else {name for name in found.topics if found.subscribes(name)}
 
-    def client(self, group: str, member: str) -> Consumer | None:
+    def client(self, group: str, member: str) -> AssignedMember | None:
         """The Kafka client that is this member of an ordered group."""
         return self._known.get((group, member))
 
