@@ -68,7 +68,7 @@ SUITES = {
     "connections, descriptors, names": ["tests/integration/test_limits.py"],
     "a subscriber that never reads": ["tests/integration/test_pubsub_crash.py"],
     "Spark killed, two pipelines": ["tests/spark/test_exactly_once.py"],
-    "Kafka clients, rebalances": ["tests/crash/test_kafka_storm.py"],
+    "Kafka clients, rebalances": ["tests/crash/test_kafka_storm.py", "tests/kafka/test_java.py"],
     "Debezium to Iceberg": ["tests/spark/test_debezium.py"],
 }  # fmt: skip
 """The long forms of tests; their runs are the tests passed."""

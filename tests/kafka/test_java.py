@@ -1,15 +1,23 @@
-"""Kafka's own Java client and Connect against the stream broker (SPEC L2)."""
+"""Kafka's own Java client and Connect against the stream broker (SPEC L2).
+
+``SOAK=1`` also runs the client with groups whose partitions the broker assigns.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from tests.kafka.jars import CLIENT, command, connect_worker
 from tests.kafka.ledger import shows
 from tests.timing import wait_until
 
+PROTOCOLS = ["classic", "consumer"] if os.environ.get("SOAK") else ["classic"]
+"""Of groups; the newer one (KIP-848) takes its time."""
 LINES = [f"line {number}" for number in range(1_000)]
 
 
@@ -18,10 +26,13 @@ LINES = [f"line {number}" for number in range(1_000)]
     "produce (idempotent, each compression, keys, headers, null), groups, transactions, time, "
     "administration",
 )
-def test_the_java_client_does_what_it_does_with_kafka(bootstrap: str, topic: str) -> None:
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_java_client_does_what_it_does_with_kafka(
+    bootstrap: str, topic: str, protocol: str
+) -> None:
     found = subprocess.run(
-        command(CLIENT, "JavaClient.java", bootstrap, topic),
-        capture_output=True, text=True, timeout=120, check=False,
+        command(CLIENT, "JavaClient.java", bootstrap, topic, protocol),
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert found.returncode == 0, found.stderr[-3000:]
     seen = json.loads(found.stdout.splitlines()[-1])
