@@ -39,9 +39,13 @@ class Batch:
     Building one from untrusted bytes is safe: `Corrupt` says what is malformed.
     """
 
+    is_kafka = False
+    """Whether it is still as a Kafka client sent it: no column was accessed yet."""
+
     def __init__(self, header: Header, body: Buffer, max_bytes: int = MAX_BODY_BYTES) -> None:
         self.header = header
         if header.flags & _KAFKA:
+            self.is_kafka = True
             self._kafka = body, max_bytes  # `__getattr__` converts it to columns on access
             return
         kind = header.flags & _COMPRESSION
@@ -52,14 +56,10 @@ class Batch:
         if name not in ("body", "layout") or "_kafka" not in self.__dict__:
             raise AttributeError(name)
         self.header, entry = native(self.header, *self._kafka)
+        self.is_kafka = False
         self.body = memoryview(entry)[SIZE:]
         self.layout = Layout(self.header, self.body)
         return self.__dict__[name]
-
-    @property
-    def is_kafka(self) -> bool:
-        """Whether it is still as a Kafka client sent it: no column was accessed yet."""
-        return bool(self.header.flags & _KAFKA)
 
     def __len__(self) -> int:
         return self.header.count

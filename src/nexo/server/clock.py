@@ -22,7 +22,7 @@ class SteadyClock:
     suspended, and the first setting of an unset clock, are skipped at once.
     """
 
-    __slots__ = ("_floor_ms", "_look_ns", "_slept_ns", "_zero_ns")
+    __slots__ = ("_floor_ms", "_look_ns", "_plain_until_ns", "_slept_ns", "_zero_ns")
 
     def __init__(self) -> None:
         now_ns = time.monotonic_ns()
@@ -30,20 +30,31 @@ class SteadyClock:
         self._slept_ns = _boot_ns() - now_ns
         self._look_ns = now_ns + _LOOK_NS
         self._floor_ms = 0
+        self._plain_until_ns = 0
+        """Until then the clock is neither corrected nor below what it showed before."""
 
     def now_ms(self) -> int:
         """Milliseconds since the Unix epoch."""
         now_ns = time.monotonic_ns()
-        if now_ns >= self._look_ns:
-            self._follow(now_ns)
-        now_ms = (self._zero_ns + now_ns) // 1_000_000
-        return now_ms if now_ms > self._floor_ms else self._floor_ms
+        if now_ns < self._plain_until_ns:
+            return (self._zero_ns + now_ns) // 1_000_000
+        return self._corrected_ms(now_ns)
 
     def ms_at(self, monotonic_ns: int) -> int:
         """What `now_ms` was at a time of the monotonic clock."""
         return (self._zero_ns + monotonic_ns) // 1_000_000
 
+    def _corrected_ms(self, now_ns: int) -> int:
+        if now_ns >= self._look_ns:
+            self._follow(now_ns)
+        now_ms = (self._zero_ns + now_ns) // 1_000_000
+        if now_ms < self._floor_ms:
+            return self._floor_ms
+        self._plain_until_ns = self._look_ns
+        return now_ms
+
     def _follow(self, now_ns: int) -> None:
+        self._plain_until_ns = 0
         passed_ns = now_ns - self._look_ns + _LOOK_NS
         self._look_ns = now_ns + _LOOK_NS
         self._floor_ms = max(self._floor_ms, (self._zero_ns + now_ns) // 1_000_000)

@@ -154,6 +154,10 @@ class Turn(Generic[J]):
         """Request one sync per mode; records that no caller
         waits for are synced with the next window.
         """
+        if len(waiting) == 1:
+            [(mode, safe)] = waiting
+            self._runtime.committed(mode, _tell([safe]))
+            return
         by_mode: dict[Persistence, list[Safe]] = {}
         for mode, safe in waiting:
             by_mode.setdefault(mode, []).append(safe)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from nexo.errors import InvalidInput
 from nexo.options.described import check_range
 from nexo.options.queue import MAX_DELAY_MS, MAX_PRIORITY
 
 
-@dataclass(frozen=True, slots=True)
-class NewJobs:
+class NewJobs(msgspec.Struct, frozen=True):
     """A push: jobs alike in everything but value, key and headers."""
 
     count: int
@@ -39,8 +39,7 @@ class NewJobs:
                 raise InvalidInput(f"{what} has {len(column)} items for {self.count} jobs")
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(msgspec.Struct, frozen=True):
     """The result of a push: numbers from ``base`` on,
     except where an older job replaces a new one.
     """
@@ -48,7 +47,7 @@ class Accepted:
     incarnation: int
     base: int
     count: int
-    instead: dict[int, int] = field(default_factory=dict)
+    instead: dict[int, int] = {}
 
 
 def resolve_dedup(

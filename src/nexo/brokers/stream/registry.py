@@ -36,7 +36,7 @@ class OpenStream:
     """One stream: its options, groups and partitions, which are opened on first use."""
 
     __slots__ = (
-        "_caches", "_hidden", "_open_log", "_partitions", "_recommitted", "_told", "_turn",
+        "_caches", "_hidden", "_open_log", "_opened", "_recommitted", "_told", "_turn",
         "checkpoints", "created_ms", "front", "groups", "id", "name", "options", "tiered",
     )  # fmt: skip
 
@@ -54,7 +54,7 @@ class OpenStream:
         self.front = 0
         """Of its messages (`nexo.xstreams`), all below were trimmed, even if the log has them."""
         self.groups: dict[str, SharedGroup] = {}
-        self._partitions: list[Partition | None] = [None] * count
+        self._opened: dict[int, Partition] = {}
         self._recommitted: dict[int, RangeSet] = {}
         self._hidden: dict[int, list[tuple[int, int]]] = {}
         self._open_log = open_log
@@ -87,9 +87,9 @@ class OpenStream:
 
     def check_count(self, count: int) -> None:
         """Raise `PartitionsChanged` if a sender chose a partition by another count (SPEC E2)."""
-        if count != len(self._partitions):
+        if count != self.options.partitions:
             raise PartitionsChanged(
-                f"stream {self.name!r} has {len(self._partitions)} partitions, not {count}: "
+                f"stream {self.name!r} has {self.options.partitions} partitions, not {count}: "
                 "it was created again; describe it and send again"
             )
 
@@ -99,19 +99,21 @@ class OpenStream:
         A power loss may remove ``file_async`` records that groups, the lake or others know. The log
         then continues after them, so that no offset is ever used twice (SPEC E2).
         """
-        if not 0 <= index < len(self._partitions):
+        found = self._opened.get(index)
+        return found if found is not None else self._open(index)
+
+    def _open(self, index: int) -> Partition:
+        if not 0 <= index < self.options.partitions:
             raise InvalidInput(
                 f"partition {index} does not exist: stream {self.name!r} has "
-                f"{len(self._partitions)}, from 0"
+                f"{self.options.partitions}, from 0"
             )
-        found = self._partitions[index]
-        if found is None:
-            log = self._open_log(self.folder, index, self.options.persistence)
-            synced = log.next_offset
-            jump(log, self._told(self, index))
-            limit = MAX_SOURCES if self.is_system else MAX_PRODUCERS
-            found = Partition(log, self._checkpoint(index), self._caches, synced, limit)
-            self._partitions[index] = found
+        log = self._open_log(self.folder, index, self.options.persistence)
+        synced = log.next_offset
+        jump(log, self._told(self, index))
+        limit = MAX_SOURCES if self.is_system else MAX_PRODUCERS
+        found = Partition(log, self._checkpoint(index), self._caches, synced, limit)
+        self._opened[index] = found
         return found
 
     def jump_ahead(self) -> Iterator[tuple[int, int, int]]:
@@ -119,7 +121,7 @@ class OpenStream:
 
         Yields partition, first and end of what holds no records. Not durable by itself.
         """
-        for index in range(len(self._partitions)):
+        for index in range(self.options.partitions):
             log = self._open_log(self.folder, index, self.options.persistence)
             end = max(log.next_offset, self._told(self, index))
             first, following = log.next_offset, end + ahead(end)
@@ -153,11 +155,11 @@ class OpenStream:
 
     def partitions(self) -> list[Partition]:
         """All partitions, opened."""
-        return [self.partition(index) for index in range(len(self._partitions))]
+        return [self.partition(index) for index in range(self.options.partitions)]
 
     def opened(self) -> Iterator[tuple[int, Partition]]:
         """The partitions in use since the start."""
-        return ((i, part) for i, part in enumerate(self._partitions) if part is not None)
+        return iter(sorted(self._opened.items()))
 
     def ends(self) -> list[int]:
         """Per partition: one past the last offset that readers see."""
@@ -181,7 +183,7 @@ class OpenStream:
 
     def next_partition(self) -> int:
         """Round robin, for records without a key."""
-        self._turn = (self._turn + 1) % len(self._partitions)
+        self._turn = (self._turn + 1) % self.options.partitions
         return self._turn
 
     def group(self, name: str) -> SharedGroup:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -32,8 +31,7 @@ DAMAGED = b"\x02null"
 # -- deliveries -------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LeasedJobs:
+class LeasedJobs(msgspec.Struct, frozen=True):
     """The jobs of one pop: cut from blocks, without touching single ones."""
 
     incarnation: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import IntEnum
+
+import msgspec
 
 from nexo.access.permit import ANY, READ, WRITE, permit
 from nexo.blocks import parse_id, unpack_id
@@ -35,8 +36,7 @@ class Outcome(IntEnum):
     RELEASE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class JobSettlement:
+class JobSettlement(msgspec.Struct, frozen=True):
     """How a worker settles jobs of one lease."""
 
     token: int
@@ -54,7 +54,7 @@ class QueueWork(QueueCore):
         queue = self.find_or_create(name)
         self.runtime.check_writable()
         if connection.identity is not None:
-            jobs = replace(jobs, owner=connection.identity.user.name)
+            jobs = msgspec.structs.replace(jobs, owner=connection.identity.user.name)
         taken = queue.push(jobs, self.now_ms())
         (self.confirm if jobs.replace else self.confirm_or_undo)(queue, done, taken)
 

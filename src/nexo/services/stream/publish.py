@@ -141,7 +141,7 @@ class Publishing:
     ) -> None:
         """Answer, and show the records to readers, once they are safe."""
         core = self._core
-        core.appended(sum([place.count for place in placed]))
+        core.appended(placed[0].count if len(placed) == 1 else sum(p.count for p in placed))
         core.granting.written(size_bytes)
 
         def safe(error: NexoError | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Generic, TypeVar, Unpack
 
 from nexo.batch import encode_plain
@@ -73,6 +74,9 @@ class Stream(Generic[T]):
         self.name = text(name, "a stream's name")
         self._link = link
         self._type = type_
+        self._encode: Callable[[object], tuple[int, bytes]] = (
+            content_of if type_ is None else partial(typed_content, type_)
+        )
         self._turn = 0
         shared = {} if publishers is None else publishers
         if len(shared) >= _MAX_PUBLISHERS:
@@ -167,9 +171,7 @@ class Stream(Generic[T]):
         Records of one key keep their order; ``partition`` overrides the key's. Need not be awaited:
         records of one loop turn are sent together as one batch.
         """
-        kind, content = (
-            content_of(value) if self._type is None else typed_content(self._type, value)
-        )
+        kind, content = self._encode(value)
         if key is None and headers is None and partition is None:
             return self._publisher.send(ROUTE, kind, content, None, b"")
         if partition is not None:
@@ -210,7 +212,7 @@ class Stream(Generic[T]):
         plain = uniform(values, self._type) if keys is None and headers is None else None
         if plain is not None and (step := self._step(plain[1])):
             return places(await self._publish_plain(*plain, step), None)
-        rows = [typed_content(self._type, value) for value in values]
+        rows = [self._encode(value) for value in values]
         check_sizes(self._link.welcome, (len(content) for _, content in rows))
         texts = [headers_bytes(each) for each in headers] if headers is not None else None
         if keys is None:

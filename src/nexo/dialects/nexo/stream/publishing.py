@@ -58,11 +58,13 @@ class PublishingRequests:
 
 def pack_places(placed: list[Placed]) -> bytes:
     """Where records went, as `PLACE` each."""
-    return b"".join([PLACE.pack(p.partition, p.offset, p.count) for p in placed])
+    if len(placed) == 1:
+        return _pack_place(placed[0])
+    return b"".join(map(_pack_place, placed))
 
 
 def _pack_place(placed: Placed) -> bytes:
-    return PLACE.pack(placed.partition, placed.offset, placed.count)
+    return PLACE.pack(*placed[:3])
 
 
 def _pack_published(result: PublishOutcome) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -41,8 +40,7 @@ _FLEETING = frozenset({"extend", "start"})
 """Verbs that only change leases. Leases are kept in memory, so no reply waits for the disk."""
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedConsumer:
+class JoinedConsumer(msgspec.Struct, frozen=True):
     """A consumer's identity in a group."""
 
     consumer: str
@@ -52,8 +50,7 @@ class JoinedConsumer:
     """The lowest unfinished offset of partition 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class TakenRecords:
+class TakenRecords(msgspec.Struct, frozen=True):
     """Leased ranges, and the batches that hold their records."""
 
     generation: int
@@ -63,8 +60,7 @@ class TakenRecords:
     """How many the stream has."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordSettlement:
+class RecordSettlement(msgspec.Struct, frozen=True):
     """How a consumer settles its leased records."""
 
     consumer: str
