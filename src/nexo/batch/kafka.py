@@ -29,19 +29,18 @@ from __future__ import annotations
 
 from itertools import accumulate
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from google_crc32c import value as crc32c
 
 from nexo.batch.compression import MAX_BODY_BYTES, unpack_kafka
 from nexo.batch.encode import ANONYMOUS, BatchProducer, Entry, encode
+from nexo.batch.kafka_read import Rows, read_records
 from nexo.errors import Corrupt, InvalidInput, NexoError
 from nexo.model import Buffer
 from nexo.storage.header import ALIGN, Flags, Header, parse, seal, stamp
 
-TYPE_HEADER = "nexo-type"
-"""Says the type of a value that is not bytes; written by `nexo.topics` on Kafka clusters."""
 HEAD = Struct(">qiibIhiqqqhii")
 HEAD_SIZE = HEAD.size
 MAGIC = 2
@@ -49,7 +48,6 @@ _LENGTH_BEFORE = 12
 _CRC_FROM = 21
 COMPRESSION, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 _NOT_KAFKA = ~int(Flags.KAFKA)
-_KINDS = {b"0": 0, b"1": 1, b"2": 2}
 _json = msgspec.json.encode
 
 
@@ -81,16 +79,6 @@ class KafkaHead(NamedTuple):
         if self.producer_id < 0:
             return ANONYMOUS
         return BatchProducer(self.producer_id, self.epoch, self.sequence)
-
-
-class Rows(NamedTuple):
-    """The records of a batch as parallel lists."""
-
-    values: list[bytes | None]
-    types: list[int]
-    stamps: list[int]
-    keys: list[bytes | None]
-    headers: list[bytes]
 
 
 def parse_kafka(data: Buffer) -> KafkaHead:
@@ -157,13 +145,11 @@ def native(header: Header, body: Buffer, max_bytes: int = MAX_BODY_BYTES) -> tup
     one bad producer must not stop the readers of a stream.
     """
     rows = _rows(header, body, max_bytes)
-    bounds = header.first_ms, header.last_ms
-    stamps = accumulate((min(max(ms, bounds[0]), bounds[1]) for ms in rows.stamps), max)
     keyed = rows.keys.count(None) < len(rows.keys)
     head, parts = encode(
         rows.values,
         rows.types,
-        list(stamps),
+        _ascending(rows.stamps, header.first_ms, header.last_ms),
         keys=rows.keys if keyed else None,
         headers=rows.headers,
         producer=BatchProducer(header.producer_id, header.epoch, header.sequence),
@@ -173,13 +159,20 @@ def native(header: Header, body: Buffer, max_bytes: int = MAX_BODY_BYTES) -> tup
     return parse(head), bytes(head) + b"".join(parts)
 
 
+def _ascending(stamps: list[int], first_ms: int, last_ms: int) -> list[int]:
+    """Times within the head's bounds that never go back; most are so already."""
+    if first_ms <= stamps[0] and stamps[-1] <= last_ms and sorted(stamps) == stamps:
+        return stamps
+    return list(accumulate((min(max(ms, first_ms), last_ms) for ms in stamps), max))
+
+
 def _rows(header: Header, body: Buffer, max_bytes: int) -> Rows:
     try:
         head = parse_kafka(body)
         packed = bytes(body[HEAD_SIZE : head.size])
         kind = head.attributes & COMPRESSION
         data = unpack_kafka(kind, packed, max_bytes) if kind else packed
-        return _read(head, data)
+        return read_records(data, head.count, head.first_ms)
     except (NexoError, IndexError, ValueError) as error:
         return _unreadable(header, error)
 
@@ -188,82 +181,4 @@ def _unreadable(header: Header, error: Exception) -> Rows:
     count = header.count
     reason = error.message if isinstance(error, NexoError) else "its records are malformed"
     note = _json({"nexo-error": f"a Kafka client sent a batch that cannot be read: {reason}"})
-    return Rows(
-        [b""] * count, [0] * count, [header.first_ms] * count, [None] * count, [note] * count
-    )
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A signed number of variable size, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number is too long")
-
-
-def _read(head: KafkaHead, data: bytes) -> Rows:
-    rows = Rows([], [], [], [], [])
-    add_value, add_key = rows.values.append, rows.keys.append
-    add_stamp, add_headers, add_type = rows.stamps.append, rows.headers.append, rows.types.append
-    at, varint, first_ms = 0, _varint, head.first_ms
-    for _ in range(head.count):
-        size, at = varint(data, at)
-        end = at + size
-        delta, at = varint(data, at + 1)
-        _, at = varint(data, at)
-        key, at = _bytes(data, at)
-        value, at = _bytes(data, at)
-        kind, text = 0, b""
-        if data[at]:
-            kind, text, at = _headers(data, at)
-        else:
-            at += 1
-        if at != end or size < 0:
-            raise ValueError("a record ends elsewhere than it says")
-        add_stamp(first_ms + delta)
-        add_key(key)
-        add_value(value)
-        add_headers(text)
-        add_type(kind)
-    if at != len(data):
-        raise ValueError("there are bytes behind the last record")
-    return rows
-
-
-def _bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
-    size = data[at]
-    if size < 0x80:
-        size = (size >> 1) ^ -(size & 1)
-        at += 1
-    else:
-        size, at = _varint(data, at)
-    if size < 0:
-        return None, at
-    end = at + size
-    if end > len(data):
-        raise ValueError("a field runs past the end")
-    return data[at:end], end
-
-
-def _headers(data: bytes, at: int) -> tuple[int, bytes, int]:
-    """The value's type, the headers as JSON text, and where they end."""
-    count, at = _varint(data, at)
-    if not 0 <= count <= len(data):
-        raise ValueError("there cannot be so many headers")
-    found: dict[str, Any] = {}
-    kind = 0
-    for _ in range(count):
-        name, at = _bytes(data, at)
-        raw, at = _bytes(data, at)
-        text = (name or b"").decode(errors="replace")
-        if text == TYPE_HEADER and raw in _KINDS:
-            kind = _KINDS[raw]
-        else:
-            found[text] = None if raw is None else raw.decode(errors="replace")
-    return kind, _json(found) if found else b"", at
+    return Rows([b""] * count, 0, [header.first_ms] * count, [None] * count, [note] * count)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from google_crc32c import value as crc32c
@@ -14,6 +15,10 @@ from nexo.batch.view import Batch
 _headers_of = msgspec.json.Decoder(dict[str, Any]).decode
 _json = msgspec.json.encode
 _NOTHING = b"\x01"
+
+Row: TypeAlias = tuple[int, int, bytes | None, bytes | None, bytes]
+"""Time, distance from the base offset, key, value, headers as JSON text."""
+
 _ABORT_MARKER = (b"\x00\x00\x00\x00", b"\x00\x00\x00\x00\x00\x00")
 """Key and value of the control record that ends a transaction that was rolled back."""
 
@@ -42,33 +47,38 @@ def to_kafka(batch: Batch) -> bytes:
     first_ms = header.first_ms
     keys = batch.keys() if batch.layout.keys is not None else repeat(None)
     headers = batch.headers() if batch.layout.headers is not None else repeat(b"")
-    records = bytearray()
-    for stamp_ms, delta, key, value, text in zip(
-        batch.timestamps(), batch.deltas, keys, batch.values(), headers, strict=False
-    ):
-        records += _record(stamp_ms - first_ms, delta, key, value, text)
+    rows = zip(batch.timestamps(), batch.deltas, keys, batch.values(), headers, strict=False)
+    records = _records(rows, first_ms)
     return _sealed(
-        header.base_offset, header.span, header.count, first_ms, header.last_ms, 0, bytes(records)
+        header.base_offset, header.span, header.count, first_ms, header.last_ms, 0, records
     )
+
+
+def _records(rows: Iterable[Row], first_ms: int) -> bytes:
+    """Records one after another; runs once per record, so most numbers are looked up in place."""
+    parts: list[bytes] = []
+    add, small = parts.append, _SMALL
+    for stamp_ms, delta, key, value, text in rows:
+        ms = stamp_ms - first_ms
+        content = b"".join((
+            b"\x00",
+            small[ms] if 0 <= ms < _PLENTY else _varint(ms),
+            small[delta] if delta < _PLENTY else _varint(delta),
+            _NOTHING if key is None else _number(len(key)) + key,
+            _NOTHING if value is None else _number(len(value)) + value,
+            _headers(text) if text else b"\x00",
+        ))  # fmt: skip
+        size = len(content)
+        add(small[size] if size < _PLENTY else _varint(size))
+        add(content)
+    return b"".join(parts)
 
 
 def gap(base_offset: int, span: int) -> bytes:
     """A marker for offsets that hold no records, so that readers skip them."""
     key, value = _ABORT_MARKER
-    record = _record(0, span - 1, key, value, b"")
-    return _sealed(base_offset, span, 1, 0, 0, TRANSACTIONAL | CONTROL, record)
-
-
-def _record(
-    delta_ms: int, delta: int, key: bytes | None, value: bytes | None, text: bytes
-) -> bytes:
-    content = b"".join((
-        b"\x00", _number(delta_ms), _number(delta),
-        _NOTHING if key is None else _number(len(key)) + key,
-        _NOTHING if value is None else _number(len(value)) + value,
-        _headers(text) if text else b"\x00",
-    ))  # fmt: skip
-    return _number(len(content)) + content
+    records = _records([(0, span - 1, key, value, b"")], 0)
+    return _sealed(base_offset, span, 1, 0, 0, TRANSACTIONAL | CONTROL, records)
 
 
 def _headers(text: bytes) -> bytes:
