@@ -45,6 +45,14 @@ from nexo.storage.log import SegmentedLog
 from nexo.storage.sealed import unpack as unpack_sealed
 from nexo.storage.snapshot import MAGIC, Snapshot, Snapshots
 from tests.property.fuzz_http import Http, http_seeds
+from tests.property.fuzz_kafka import (
+    Kafka,
+    KafkaBatches,
+    KafkaBytes,
+    kafka_batch,
+    kafka_seeds,
+    kafka_stream_seeds,
+)
 from tests.property.fuzz_services import (
     Connection,
     Publishing,
@@ -304,6 +312,10 @@ def _services() -> dict[str, Target]:
         "published batch": Target(Publishing(), batches),
         "connection": Target(Connection(auth=False), connection_seeds()),
         "login": Target(Connection(auth=True), connection_seeds()),
+        "kafka": Target(Kafka(), kafka_seeds()),
+        "kafka login": Target(Kafka(auth=True), kafka_seeds()),
+        "kafka bytes": Target(KafkaBytes(), kafka_stream_seeds()),
+        "kafka batch": Target(KafkaBatches(), [kafka_batch()]),
         "http": Target(Http(auth=False), http_seeds()),
         "http login": Target(Http(auth=True), http_seeds()),
     }
@@ -322,6 +334,7 @@ ENTRANCES = {
     "queue requests": ["queue requests", "job block"],
     "stream requests": ["stream requests"],
     "batches": ["published batch", "hostile batch", "batch", "batches"],
+    "Kafka": ["kafka", "kafka login", "kafka bytes", "kafka batch"],
     "HTTP": ["http", "http login"],
     "log and segment files": ["journal", "log segment", "log index"],
     "snapshots and records": [
