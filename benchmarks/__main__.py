@@ -30,6 +30,7 @@ GROUPS = (
     "sql",
     "service",
     "frameworks",
+    "kafka",
 )
 
 
