@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 import nexo
 from tests.kafka.ledger import shows
@@ -108,6 +109,50 @@ def test_offsets_by_time_and_bounds(bootstrap: str, topic: str) -> None:
     assert late[0].offset == -1
     assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10) == (0, 4)
     consumer.close()
+
+
+def test_times_are_those_of_the_records(bootstrap: str, topic: str) -> None:
+    """Also where times go back; the greatest has the offset of the first record that has it."""
+    times = [1_000, 5_000, 3_000, 5_000, 4_000]
+    produced(bootstrap, topic, [{"value": b"v", "timestamp": time_ms} for time_ms in times])
+    at = TopicPartition(topic, 0)
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+
+    def found(spec: OffsetSpec) -> tuple[int, int]:
+        (future,) = admin.list_offsets({at: spec}).values()
+        result = future.result(20)
+        return result.offset, result.timestamp
+
+    assert found(OffsetSpec.for_timestamp(900)) == (0, 1_000)
+    assert found(OffsetSpec.for_timestamp(1_001)) == (1, 5_000)
+    assert found(OffsetSpec.for_timestamp(5_001)) == (-1, -1)
+    assert found(OffsetSpec.max_timestamp()) == (1, 5_000)
+    assert found(OffsetSpec.earliest())[0] == 0
+    assert found(OffsetSpec.latest())[0] == 5
+
+
+@pytest.mark.parametrize(("reset", "seen"), [("earliest", [b"2"]), ("latest", []), ("error", None)])
+def test_a_reader_of_dropped_records_goes_where_it_is_told(
+    bootstrap: str, url: str, reset: str, seen: list[bytes] | None
+) -> None:
+    topic = f"dropped-{reset}"
+    produced(bootstrap, topic, [{"value": b"%d" % number} for number in range(3)])
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    (dropped,) = admin.delete_records([TopicPartition(topic, 0, 2)]).values()
+    assert dropped.result(20).low_watermark == 2
+    options = {"auto.offset.reset": reset, "enable.partition.eof": True}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **UNGROUPED, **options})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[bytes] = []
+    while (message := consumer.poll(20)) is not None and message.error() is None:
+        found.append(message.value() or b"")
+    consumer.close()
+    assert message is not None
+    code = message.error().code()
+    if seen is None:
+        assert code == KafkaError._AUTO_OFFSET_RESET
+    else:
+        assert (code, found) == (KafkaError._PARTITION_EOF, seen)
 
 
 def test_without_acknowledgement_messages_are_stored_too(bootstrap: str, topic: str) -> None:

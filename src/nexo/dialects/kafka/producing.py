@@ -17,14 +17,18 @@ from nexo.errors import InvalidOption, NexoError, NotFound
 
 
 def produce(request: Request) -> None:
-    """Store one batch for each partition; each is answered by itself."""
-    acks = request["acks"]
+    """Store one batch for each partition; each is answered by itself.
+
+    A client that wants no answer learns of an error by the end of its connection.
+    """
 
     def finish(rows: list[tuple[str, Message]]) -> None:
-        if acks == 0:
-            request.answer_nothing()
-        else:
+        if request["acks"] != 0:
             request.answer({"topics": by_topic(rows)})
+            return
+        request.answer_nothing()
+        if any(row.get("error") for _, row in rows):
+            request.session.finish()
 
     gather: Gather[tuple[str, Message]] = Gather(finish)
     for topic in request["topics"] or ():
@@ -43,7 +47,7 @@ def _produce_one(
         if isinstance(found, NexoError):
             done((topic, _refused(index, error_of(found), found.message)))
         else:
-            done((topic, {"index": index, "base_offset": found[0].offset, "log_start": 0}))
+            done((topic, {"index": index, "base_offset": found[0].offset, "log_start": start}))
 
     try:
         if request["acks"] not in (-1, 0, 1):
@@ -51,6 +55,7 @@ def _produce_one(
             return
         name = stream_of(topic)
         head, entry = _entry(request, name, index, part["records"])
+        start = request.session.shared.streams.admin.start_offset(request.session, name, index)
         _store(request, name, index, head, entry, stored)
     except BatchRefused as refused:
         done((topic, _refused(index, refused.error, str(refused))))

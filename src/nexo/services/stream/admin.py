@@ -181,6 +181,12 @@ class StreamAdmin:
         stream = self._core.engine.streams.get(name)
         return _outline(stream)
 
+    def start_offset(self, connection: Connection, name: str, partition: int) -> int:
+        """The first offset of a partition that can be read."""
+        permit(connection.identity, Broker.STREAM, ANY, name)
+        stream = self._core.engine.streams.get(name)
+        return self._core.replay.first_offset(stream, partition)
+
     def outline_numbered(self, connection: Connection, number: int, created_ms: int) -> Outline:
         """Show the stream with a number; `NotFound` if there is none."""
         stream = self._core.engine.streams.numbered(number)

@@ -1,0 +1,110 @@
+"""A Kafka client's session without a network, on a disk and a clock of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from itertools import count
+from typing import Any, cast
+
+from nexo.dialects.dialect import HostPort, Origin
+from nexo.dialects.kafka.apis import APIS, Key
+from nexo.dialects.kafka.codec import Message
+from nexo.dialects.kafka.dialect import KafkaDialect
+from nexo.dialects.kafka.session import KafkaSession
+from nexo.dialects.kafka.wire import Input
+from nexo.model import Broker
+from tests.unit.brokers.stream.desk import Desk
+
+_ids = count(1_000_000)
+
+
+class _Host:
+    """As much of a host as a session asks for."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.settings = desk.runtime.settings
+        self.clock = desk.runtime.clock
+        self.services = {Broker.STREAM: desk.service}
+        self.guard = None
+
+    def next_id(self) -> int:
+        return next(_ids)
+
+    def opened(self, session: object) -> None: ...
+
+    def closed(self, session: object) -> None: ...
+
+
+class _Transport:
+    """Keeps what was said."""
+
+    def __init__(self) -> None:
+        self.said = bytearray()
+        self.is_closed = False
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return "127.0.0.1", 9
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def writelines(self, parts: list[bytes]) -> None:
+        self.said += b"".join(parts)
+
+
+class Line:
+    """A connection: requests as messages of the schemas, answers alike."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        host = cast("HostPort", _Host(desk))
+        speaker = KafkaDialect().start(host)
+        self._session: KafkaSession = speaker.session(Origin.CLIENT)
+        self._transport = _Transport()
+        self._session.connection_made(cast("asyncio.Transport", self._transport))
+        self._asked: list[tuple[Key, int]] = []
+
+    def is_closed(self) -> bool:
+        """Whether the server ended the connection."""
+        return self._transport.is_closed
+
+    def send(self, key: Key, version: int, message: Message) -> None:
+        """Send a request; `answers` has what came back."""
+        api = APIS[key]
+        out = bytearray(struct.pack(">hhih", key, version, len(self._asked), -1))
+        if api.is_flexible(version):
+            out.append(0)
+        api.request.write(out, message, version)
+        self._asked.append((key, version))
+        self._session.data_received(struct.pack(">i", len(out)) + out)
+        self._desk.runtime.end_turn()
+
+    def answers(self) -> dict[int, Message]:
+        """All answers so far, by the number of their request."""
+        found: dict[int, Message] = {}
+        rest = memoryview(bytes(self._transport.said))
+        while rest:
+            size, number = struct.unpack_from(">ii", rest)
+            key, version = self._asked[number]
+            start = 9 if APIS[key].is_flexible(version) and key is not Key.API_VERSIONS else 8
+            found[number] = APIS[key].response.read(Input(rest[start : 4 + size]), version)
+            rest = rest[4 + size :]
+        return found
+
+    def ask(self, key: Key, version: int, message: Message) -> Message:
+        """Send a request that is answered at once."""
+        self.send(key, version, message)
+        return self.answers()[len(self._asked) - 1]
+
+    def produce(self, topic: str, batch: bytes, acks: int) -> None:
+        """Send a batch to partition 0."""
+        partitions: list[dict[str, Any]] = [{"index": 0, "records": batch}]
+        topics = [{"name": topic, "partitions": partitions}]
+        message = {"transactional_id": None, "acks": acks, "timeout_ms": 1_000, "topics": topics}
+        self.send(Key.PRODUCE, 8, message)
