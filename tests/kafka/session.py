@@ -8,11 +8,11 @@ from itertools import count
 from typing import Any, cast
 
 from nexo.dialects.dialect import HostPort, Origin
-from nexo.dialects.kafka.apis import APIS, Key
-from nexo.dialects.kafka.codec import Message
 from nexo.dialects.kafka.dialect import KafkaDialect
+from nexo.dialects.kafka.format.apis import APIS, Key
+from nexo.dialects.kafka.format.codec import Message
+from nexo.dialects.kafka.format.wire import Input
 from nexo.dialects.kafka.session import KafkaSession
-from nexo.dialects.kafka.wire import Input
 from nexo.model import Broker
 from tests.unit.brokers.stream.desk import Desk
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nexo.dialects.kafka.apis import Key
+from nexo.dialects.kafka.format.apis import Key
 from nexo.errors import DiskFull
 from tests.crash.test_stream_power_loss import SyncingDesk
 from tests.faulty_files import FaultyFiles

@@ -14,8 +14,8 @@ import google_crc32c
 from nexo.batch.kafka_write import to_kafka
 from nexo.batch.view import decode
 from nexo.dialects.dialect import Origin
-from nexo.dialects.kafka.apis import APIS, Api, Key
-from nexo.dialects.kafka.codec import Field, Message
+from nexo.dialects.kafka.format.apis import APIS, Api, Key
+from nexo.dialects.kafka.format.codec import Field, Message
 from nexo.model import Broker
 from nexo.protocol import stream
 from nexo.protocol.ops import Op
