@@ -10,8 +10,10 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 import nexo
+from nexo.testing import Process
 from tests.browser.busy import SCRIPT
-from tests.browser.conftest import Dashboard
+from tests.browser.checks import problems_of
+from tests.browser.conftest import DESKTOP, PHONE, Dashboard
 
 pytestmark = pytest.mark.browser
 
@@ -323,6 +325,33 @@ def test_all_partitions_are_one_list_in_the_order_of_time(
     assert "key=k7" in page.url
     page.get_by_role("searchbox", name="Key").fill("nobody")
     expect(page.locator("#main .empty")).to_contain_text("No record")
+
+
+def test_the_path_of_one_record_is_shown(dashboard: Dashboard, busy: Process) -> None:
+    with nexo.connect(busy.url, client="till-7") as sdk:
+        stream = sdk.stream("traced").create()
+        stream.publish({"total": 12}, key="ada", headers={"trace": "7f"})
+        stream.publish("second")
+        with stream.consume("billing", batch=1) as consumer:
+            next(consumer).ack()
+            with stream.consume("shipping", batch=1) as holder:
+                next(holder)
+                page = dashboard.open("stream?name=traced&offset=0")
+                for size in (DESKTOP, PHONE):
+                    page.set_viewport_size(size)  # type: ignore[arg-type]
+                    page.get_by_role("button", name="Show record 0").click()
+                    dialog = page.get_by_role("dialog")
+                    expect(dialog).to_contain_text("ada")
+                    rows = dialog.get_by_role("table", name="Groups of this record")
+                    expect(rows.locator("tbody tr")).to_have_count(2)
+                    expect(rows).to_contain_text("finished")
+                    held = rows.locator("tr", has_text="shipping")
+                    expect(held).to_contain_text("delivered, not acked yet")
+                    assert dialog.evaluate("e => e.scrollWidth <= e.clientWidth")
+                    if size is DESKTOP:
+                        expect(held).to_contain_text("till-7")
+                        assert problems_of(page) == []
+                    page.keyboard.press("Escape")
 
 
 def test_groups_are_sought_and_parked_records_settled(

@@ -14,7 +14,7 @@ from nexo.access.grants import parse_grant
 from nexo.access.users import UsersFile
 from nexo.testing import Process, process
 from tests.browser.checks import problems_of
-from tests.browser.conftest import DESKTOP, Dashboard
+from tests.browser.conftest import DESKTOP, PHONE, Dashboard
 from tests.integration.admin_api import Api
 from tests.integration.test_service import broker_pids
 
@@ -126,6 +126,28 @@ def test_a_logout_elsewhere_asks_for_a_login(page: Page) -> None:
     expect(page.get_by_role("button", name="Log in")).to_be_visible()
     log_in(page, "root")
     expect(page.locator(".card").first).to_be_visible()
+
+
+def test_users_see_what_each_may_do_and_end_logins(page: Page, guarded: Process) -> None:
+    clerk = page.context.browser.new_context()  # type: ignore[union-attr]
+    desk = clerk.new_page()
+    desk.goto(guarded.http_url)
+    log_in(desk, "clerk")
+    expect(desk.locator("h1")).to_have_text("Overview")
+    log_in(page, "root")
+    expect(page.locator("h1")).to_have_text("Overview")
+    page.goto(f"{guarded.http_url}/#/users?name=clerk")
+    for size in (DESKTOP, PHONE):
+        page.set_viewport_size(size)  # type: ignore[arg-type]
+        grants = page.get_by_role("table", name="Permissions").locator("tbody tr")
+        expect(grants).to_have_count(2)
+        expect(grants.first).to_contain_text("mail*")
+        assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        assert problems_of(page) == []
+    page.get_by_role("button", name="End the login").first.click()
+    page.get_by_role("dialog").get_by_role("button", name="End", exact=True).click()
+    expect(desk.get_by_role("button", name="Log in")).to_be_visible()
+    clerk.close()
 
 
 def test_a_broker_that_hangs_is_told_and_missed_no_longer_when_it_is_back(

@@ -39,6 +39,9 @@ Verb: TypeAlias = Literal["ack", "nack", "release", "extend", "start"]
 _FLEETING = frozenset({"extend", "start"})
 """Verbs that only change leases. Leases are kept in memory, so no reply waits for the disk."""
 
+_NAME_CHARS = 40
+"""How much of a client's name its consumers' names have."""
+
 
 class JoinedConsumer(msgspec.Struct, frozen=True):
     """A consumer's identity in a group."""
@@ -146,9 +149,10 @@ class Groups:
     def _enter(
         self, connection: Connection, stream: OpenStream, group: str, *, reports_starts: bool
     ) -> str:
-        """Make the client a consumer under a unique name."""
+        """Make the client a consumer under a unique name, which begins with its own."""
         self._joined += 1
-        consumer = f"c{self._core.started_ms:x}-{connection.id:x}-{self._joined:x}"
+        number = f"{self._core.started_ms:x}-{connection.id:x}-{self._joined:x}"
+        consumer = f"{connection.name[:_NAME_CHARS]}-{number}"
         stream.group(group).join(consumer, reports_starts=reports_starts)
         self._members.setdefault(connection.id, {})[consumer] = stream, group
         return consumer
