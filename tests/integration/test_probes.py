@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from nexo.testing import Process
@@ -30,6 +31,13 @@ def test_probes_answer_in_production_with_tls(tmp_path: Path) -> None:
         os.kill(broker_pids(process)["queue"], signal.SIGKILL)
         wait_until(lambda: ready(process)[0] == 503)
         wait_until(lambda: ready(process)[0] == 200)
+        slow = broker_pids(process)["stream"]
+        os.kill(slow, signal.SIGSTOP)  # so that the drain lasts until it was seen
+        with ThreadPoolExecutor(1) as pool:
+            stopped = pool.submit(process.terminate)
+            wait_until(lambda: ready(process) == (503, "draining"))
+            os.kill(slow, signal.SIGCONT)
+            assert stopped.result() == 0
     finally:
         process.close()
 
