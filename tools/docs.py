@@ -1,8 +1,9 @@
 """Writes the reference pages from the code: ``python tools/docs.py [--check]``.
 
-Settings come from `nexo.config`, limits from `nexo.limits`, opcodes and structs from the source
-of `nexo.protocol`, commands from click. Speed comes from the last complete benchmark run and is
-left as it is where there was none. ``--check`` writes nothing and fails if a page is stale.
+Settings come from `nexo.config`, limits from `nexo.limits`, Kafka's APIs from its dialect, opcodes
+and structs from the source of `nexo.protocol`, commands from click. Speed comes from the last
+complete benchmark run and is left as it is where there was none. ``--check`` writes nothing and
+fails if a page is stale.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from nexo import cli, config  # noqa: E402
-from tools import diagrams, docs_http, docs_limits, docs_protocol, docs_speed  # noqa: E402
+from tools import (  # noqa: E402
+    diagrams,
+    docs_http,
+    docs_kafka,
+    docs_limits,
+    docs_protocol,
+    docs_speed,
+)
 from tools.docs_text import table  # noqa: E402
 
 NOTICE = "<!-- Written by tools/docs.py; change the code it describes, then run `make docs`. -->\n"
@@ -49,6 +57,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     """Every generated page with its text."""
     reference: dict[str, Callable[[], str]] = {
         "configuration.md": configuration,
+        "kafka-apis.md": docs_kafka.page,
         "limits.md": docs_limits.page,
         "protocol.md": docs_protocol.page,
         "http-api.md": docs_http.page,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from tests.kafka.ledger import package_folder, program
 
+HOWTO = Path(__file__).parents[2] / "docs" / "howto"
 PROGRAMS = Path(__file__).parent / "java"
 CLIENT = ("kafka-clients", "slf4j-api", "lz4-java", "zstd-jni", "snappy-java", "jackson-")
 CONNECT = (
@@ -21,6 +23,14 @@ DEBEZIUM = (
     "debezium-util", "postgresql-", "protobuf-java-", "sketches-java",
 )  # fmt: skip
 _FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dlog4j2.level=WARN")
+
+
+def properties(page: str, number: int, **changed: object) -> dict[str, object]:
+    """A file of properties as a how-to shows it; ``changed`` has ``_`` for ``.``."""
+    text = (HOWTO / page).read_text(encoding="utf-8")
+    block = re.findall(r"^```properties\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[number]
+    found: dict[str, object] = dict(line.split("=", 1) for line in block.splitlines())
+    return found | {name.replace("_", "."): value for name, value in changed.items()}
 
 
 def command(jars: tuple[str, ...], source: str, *arguments: object) -> list[str]:

@@ -1,6 +1,7 @@
 """Which features were run with which client: the tests note it, a run writes it down.
 
-``NEXO_LEDGER=write pytest tests/kafka`` writes ``docs/reference/kafka-compatibility.md``.
+``SOAK=1 NEXO_LEDGER=write pytest tests/kafka tests/crash/test_kafka_storm.py
+tests/spark/test_debezium.py`` writes ``docs/reference/kafka-compatibility.md``.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ _JARS = {
     "Kafka Connect": "connect-runtime",
     "Debezium": "debezium-connector-postgres",
 }
-_HEAD = """<!-- Written by NEXO_LEDGER=write pytest tests/kafka; do not edit. -->
+_HEAD = """<!-- Written by a run of the tests (`tests/kafka/ledger.py` says how); do not edit. -->
 # Kafka compatibility
 
 What was run with real clients against Nexo, and passed. What differs from Kafka is in the
-[guide](../guide/kafka.md).
+[guide](../guide/kafka.md) and, API by API, in [a table](kafka-apis.md).
 
 | client | what | result |
 | --- | --- | --- |

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.jars import CLIENT, command, connect_worker
+from tests.kafka.jars import CLIENT, command, connect_worker, properties
 from tests.kafka.ledger import shows
 from tests.timing import wait_until
 
@@ -57,22 +57,13 @@ def test_the_java_client_does_what_it_does_with_kafka(
 def test_connect_copies_a_file_through_a_topic(bootstrap: str, topic: str, tmp_path: Path) -> None:
     source, sink = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("".join(f"{line}\n" for line in LINES))
-    text = "org.apache.kafka.connect.storage.StringConverter"
-    worker = {
-        "bootstrap.servers": bootstrap, "group.id": f"{topic}-connect",
-        "config.storage.topic": f"{topic}-configs", "offset.storage.topic": f"{topic}-offsets",
-        "status.storage.topic": f"{topic}-status", "plugin.discovery": "service_load",
-        "key.converter": text, "value.converter": text,
-    }  # fmt: skip
-    files = "org.apache.kafka.connect.file.FileStream"
-    reads = {
-        "name": "reads", "connector.class": f"{files}SourceConnector", "file": source,
-        "topic": topic,
-    }  # fmt: skip
-    writes = {
-        "name": "writes", "connector.class": f"{files}SinkConnector", "file": sink,
-        "topics": topic, "consumer.override.auto.offset.reset": "earliest",
-    }  # fmt: skip
+    worker = properties(
+        "kafka-connect.md", 0, bootstrap_servers=bootstrap, group_id=f"{topic}-connect",
+        config_storage_topic=f"{topic}-configs", offset_storage_topic=f"{topic}-offsets",
+        status_storage_topic=f"{topic}-status", plugin_discovery="service_load",
+    )  # fmt: skip
+    reads = properties("kafka-connect.md", 1, file=source, topic=topic)
+    writes = properties("kafka-connect.md", 2, file=sink, topics=topic)
 
     with connect_worker(tmp_path, worker, reads, writes) as log:
         wait_until(lambda: sink.exists() and sink.read_text().count("\n") >= len(LINES), 90)

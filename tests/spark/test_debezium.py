@@ -17,7 +17,7 @@ import pytest
 import nexo
 from nexo.lake.typed import rename, set_schema
 from tests.frameworks.postgres import postgres, tcp_port
-from tests.kafka.jars import DEBEZIUM, connect_worker
+from tests.kafka.jars import DEBEZIUM, connect_worker, properties
 from tests.kafka.ledger import shows
 from tests.timing import wait_until
 
@@ -44,32 +44,16 @@ def database() -> Iterator[tuple[psycopg.Connection[Any], int]]:
 
 
 def connector(port: int) -> dict[str, object]:
-    """Debezium's connector; the topic is made compacted, and taken into the lake."""
-    return {
-        "name": "shop", "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
-        "database.hostname": "127.0.0.1", "database.port": port, "database.user": "postgres",
-        "database.password": "unused", "database.dbname": "postgres", "plugin.name": "pgoutput",
-        "topic.prefix": "shop", "table.include.list": "public.customers",
-        "topic.creation.default.replication.factor": 1,
-        "topic.creation.default.partitions": 1,
-        "topic.creation.default.cleanup.policy": "compact",
-        "topic.creation.default.remote.storage.enable": "true",
-        "transforms": "unwrap",
-        "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
-        "transforms.unwrap.delete.tombstone.handling.mode": "rewrite-with-tombstone",
-        "transforms.unwrap.add.fields": "op",
-    }  # fmt: skip
+    """Debezium's connector as the how-to has it."""
+    return properties("debezium.md", 1, database_hostname="127.0.0.1", database_port=port)
 
 
 def worker(url: str, folder: Path) -> dict[str, object]:
-    """A standalone worker with plain JSON."""
-    as_json = "org.apache.kafka.connect.json.JsonConverter"
-    return {
-        "bootstrap.servers": url.removeprefix("nexo://"),
-        "offset.storage.file.filename": folder / "offsets", "offset.flush.interval.ms": 500,
-        "plugin.discovery": "service_load", "key.converter": as_json, "value.converter": as_json,
-        "key.converter.schemas.enable": "false", "value.converter.schemas.enable": "false",
-    }  # fmt: skip
+    """A standalone worker with plain JSON, as the how-to has it."""
+    return properties(
+        "debezium.md", 0, bootstrap_servers=url.removeprefix("nexo://"),
+        offset_storage_file_filename=folder / "offsets", plugin_discovery="service_load",
+    )  # fmt: skip
 
 
 @shows("Debezium", "PostgreSQL (snapshot, inserts, updates, deletes) to an Iceberg table")

@@ -1,0 +1,68 @@
+"""The page of Kafka's APIs, from the table that `ApiVersions` answers with."""
+
+from __future__ import annotations
+
+from nexo.dialects.kafka.format.apis import APIS, Api
+from tools.docs_text import table
+
+_KAFKA_4 = {
+    0: "3-13", 1: "4-18", 2: "1-11", 3: "0-13", 8: "2-10", 9: "1-10", 10: "0-6", 11: "0-9",
+    12: "0-4", 13: "0-5", 14: "0-5", 15: "0-6", 16: "0-5", 17: "0-1", 18: "0-4", 19: "2-7",
+    20: "1-6", 21: "0-2", 22: "0-6", 23: "2-4", 24: "0-5", 25: "0-4", 26: "0-5", 28: "0-5",
+    32: "1-4", 33: "0-2", 36: "0-2", 37: "0-3", 42: "0-2", 44: "0-1", 47: "0", 60: "0-2",
+    68: "0-1", 69: "0-1",
+}  # fmt: skip
+"""The versions of Kafka 4.x by key."""
+_NOTES = {
+    0: "acks 0, 1 and all; record format 2; one batch per partition and request",
+    1: "no incremental sessions: every fetch names its partitions; only committed records come",
+    3: "creates topics, if `KAFKA_AUTO_CREATE_TOPICS` is on",
+    10: "groups and transactional ids; there is one broker",
+    17: "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`",
+    19: "any replication factor is accepted and comes to one copy",
+    22: "after a restart of the server a transactional producer asks again: its open transaction "
+    "was rolled back",
+    23: "there is one leader ever",
+    37: "refused: the number of partitions is fixed",
+    68: "topics by name, not by pattern",
+}
+_ABSENT = [
+    ("29-31", "ACLs", "[users and permissions](../guide/security.md) are managed with `nexo user`"),
+    ("34, 35, 43, 45, 46", "log folders, elections, reassignment", "there is one broker"),
+    ("38-41", "delegation tokens", "[tokens](../guide/security.md) are logins like passwords"),
+    ("48, 49", "client quotas", "limits are [settings](configuration.md)"),
+    ("50, 51", "SCRAM credentials", "`nexo user passwd` makes them"),
+    ("61, 65, 66", "describe producers and transactions", "not there"),
+    ("71, 72", "client telemetry", "the server counts by itself: [metrics](../howto/monitor.md)"),
+    ("75", "describe topic partitions", "clients use Metadata instead"),
+    ("76-79, 83-86", "share groups (KIP-932)", "not yet; [shared groups](../guide/stream.md) of "
+     "`client.stream` work that way"),
+]  # fmt: skip
+
+
+def page() -> str:
+    """The page of APIs that are served, and that are not."""
+    served = [_row(api) for _, api in sorted(APIS.items())]
+    return f"""# Kafka's APIs
+
+What works and what does not, API by API: this is the table that clients get as the answer to
+`ApiVersions`, next to the versions of Kafka 4. Clients take the highest version that both sides
+know. What was tried with which client is in the [ledger](kafka-compatibility.md), how to use them
+in the [guide](../guide/kafka.md).
+
+{table(("key", "API", "versions here", "in Kafka 4", "differs"), served)}
+## Not served
+
+A request for one of these, or for another version, is answered with `UNSUPPORTED_VERSION`.
+
+{table(("key", "what", "instead"), _ABSENT)}"""
+
+
+def _row(api: Api) -> tuple[str, str, str, str, str]:
+    key = int(api.key)
+    versions = str(api.low) if api.low == api.high else f"{api.low}-{api.high}"
+    return str(key), _named(api.key.name), versions, _KAFKA_4.get(key, ""), _NOTES.get(key, "")
+
+
+def _named(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
