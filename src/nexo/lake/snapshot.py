@@ -8,18 +8,26 @@ keeps later commits cheap: it merges small manifests and expires the oldest snap
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from nexo.errors import Conflict
 from nexo.lake.files import DataFileFacts
+from nexo.lake.manifests import (
+    DATA,
+    DELETED,
+    EXISTING,
+    Record,
+    added,
+    read_entries,
+    read_list,
+    write_list,
+    write_manifest,
+)
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile, ManifestWriter
     from pyiceberg.table import Table
-    from pyiceberg.table.snapshots import Summary
 
 # ruff: noqa: PLC0415 - PyIceberg takes half a second to import
 
@@ -33,6 +41,16 @@ _SMALL_BYTES = 256 * 1024
 """A commit merges manifests smaller than this once there are `_MERGE_AT` of them."""
 _KEPT = "history.expire.min-snapshots-to-keep"
 _BRANCH = "main"
+_FORMAT_VERSION = 2
+_TOTALS = {
+    "total-data-files": ("added-data-files", "deleted-data-files"),
+    "total-records": ("added-records", "deleted-records"),
+    "total-files-size": ("added-files-size", "removed-files-size"),
+    "total-delete-files": ("", ""),
+    "total-position-deletes": ("", ""),
+    "total-equality-deletes": ("", ""),
+}
+"""A snapshot's totals, and what adds to each and takes from it."""
 
 
 class FilesGone(Conflict):
@@ -146,52 +164,50 @@ class _Builder:
     """Writes one snapshot's manifests and their list."""
 
     def __init__(self, table: Table, change: TableChange) -> None:
+        if table.metadata.format_version != _FORMAT_VERSION:
+            raise Conflict(
+                f"table {'.'.join(table.name())} is of Iceberg's format version "
+                f"{table.metadata.format_version}: only version {_FORMAT_VERSION} is written"
+            )
         self._table = table
         self._change = change
         self._id = uuid.uuid4()
-        self._removed: list[DataFile] = []
-        self._made: list[ManifestFile] = []
+        self._removed: list[Record] = []
+        self._made: list[Record] = []
         self.snapshot_id = table.metadata.new_snapshot_id()
         self.sequence_number = table.metadata.next_sequence_number()
         self.written: list[str] = []
 
-    @cached_property
-    def _added(self) -> list[DataFile]:
-        return data_files(self._table, self._change.added)
-
     def manifest_list(self) -> str:
         """Write everything; returns the list's path."""
-        from pyiceberg.manifest import write_manifest_list
-
         parent = self._table.current_snapshot()
-        known = [] if parent is None else parent.manifests(self._table.io)
-        kept = self._merged(self._without_removed([each for each in known if _is_live(each)]))
+        known = [] if parent is None else read_list(self._table.io, parent.manifest_list)
+        kept = self._merged(self._without_removed(known))
         path = self._new(f"snap-{self.snapshot_id}-0-{self._id}.avro")
-        with write_manifest_list(
-            format_version=self._table.metadata.format_version,
-            output_file=self._table.io.new_output(path),
-            snapshot_id=self.snapshot_id,
-            parent_snapshot_id=None if parent is None else parent.snapshot_id,
-            sequence_number=self.sequence_number,
-            avro_compression="deflate",
-        ) as writer:
-            writer.add_manifests([*self._made, *kept])
+        write_list(
+            self._table.io,
+            path,
+            [*self._made, *kept],
+            self.snapshot_id,
+            None if parent is None else parent.snapshot_id,
+            self.sequence_number,
+        )
         return path
 
-    def _without_removed(self, known: list[ManifestFile]) -> list[ManifestFile]:
+    def _without_removed(self, known: list[Record]) -> list[Record]:
         """Manifests that name no removed file; what the others keep is written again."""
         removed = self._change.removed
         if not removed:
             return known
         untouched, found = [], set[str]()
         for manifest in known:
-            entries = self._entries(manifest) if _is_data(manifest) else []
-            gone = {entry.data_file.file_path for entry in entries} & removed
+            entries = self._entries(manifest) if manifest["content"] == DATA else []
+            gone = {entry["data_file"]["file_path"] for entry in entries} & removed
             if not gone:
                 untouched.append(manifest)
                 continue
             found |= gone
-            self._write(manifest.partition_spec_id, self._split(entries, gone))
+            self._write(manifest["partition_spec_id"], self._split(entries, gone))
         if missing := removed - found:
             raise FilesGone(
                 f"table {'.'.join(self._table.name())} no longer has {min(missing)}: "
@@ -199,136 +215,93 @@ class _Builder:
             )
         return untouched
 
-    def _split(
-        self, entries: Sequence[ManifestEntry], gone: set[str]
-    ) -> Callable[[ManifestWriter], None]:
-        def fill(writer: ManifestWriter) -> None:
-            for entry in entries:
-                if entry.data_file.file_path in gone:
-                    self._removed.append(entry.data_file)
-                    writer.delete(entry)
-                else:
-                    writer.existing(entry)
+    def _split(self, entries: Iterable[Record], gone: set[str]) -> Iterator[Record]:
+        for entry in entries:
+            if entry["data_file"]["file_path"] in gone:
+                self._removed.append(entry["data_file"])
+                yield {**entry, "status": DELETED, "snapshot_id": self.snapshot_id}
+            else:
+                yield {**entry, "status": EXISTING}
 
-        return fill
-
-    def _merged(self, known: list[ManifestFile]) -> list[ManifestFile]:
+    def _merged(self, known: list[Record]) -> list[Record]:
         """Write the added files, together with what many small manifests name."""
-        spec_id = self._table.metadata.default_spec_id
+        spec = self._table.spec()
         small = [
             each
             for each in known
-            if _is_data(each)
-            and each.partition_spec_id == spec_id
-            and each.manifest_length < _SMALL_BYTES
+            if each["content"] == DATA
+            and each["partition_spec_id"] == spec.spec_id
+            and each["manifest_length"] < _SMALL_BYTES
         ]
         merged = small if len(small) >= self._change.merge_at else []
-        if self._added or merged:
-            self._write(spec_id, lambda writer: self._add_all(writer, merged))
-        return [each for each in known if each not in merged]
+        entries = [
+            {**entry, "status": EXISTING}
+            for manifest in merged
+            for entry in self._entries(manifest)
+        ]
+        entries += [added(fact, spec, self.snapshot_id) for fact in self._change.added]
+        if entries:
+            self._write(spec.spec_id, entries)
+        return [each for each in known if each not in merged] if merged else known
 
-    def _add_all(self, writer: ManifestWriter, merged: Iterable[ManifestFile]) -> None:
-        from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus
+    def _entries(self, manifest: Record) -> list[Record]:
+        return read_entries(self._table.io, manifest)
 
-        for manifest in merged:
-            for entry in self._entries(manifest):
-                writer.existing(entry)
-        for data_file in self._added:
-            entry = ManifestEntry.from_args(
-                status=ManifestEntryStatus.ADDED,
-                snapshot_id=self.snapshot_id,
-                sequence_number=None,
-                file_sequence_number=None,
-                data_file=data_file,
-            )
-            writer.add(entry)
-
-    def _entries(self, manifest: ManifestFile) -> list[ManifestEntry]:
-        return manifest.fetch_manifest_entry(self._table.io, discard_deleted=True)
-
-    def _write(self, spec_id: int, fill: Callable[[ManifestWriter], None]) -> None:
-        from pyiceberg.manifest import write_manifest
-
+    def _write(self, spec_id: int, entries: Iterable[Record]) -> None:
         metadata = self._table.metadata
-        with write_manifest(
-            format_version=metadata.format_version,
-            spec=metadata.specs()[spec_id],
-            schema=metadata.schema(),
-            output_file=self._table.io.new_output(self._new(f"{self._id}-m{len(self._made)}.avro")),
-            snapshot_id=self.snapshot_id,
-            avro_compression="deflate",
-        ) as writer:
-            fill(writer)
-        self._made.append(writer.to_manifest_file())
+        self._made.append(
+            write_manifest(
+                self._table.io,
+                self._new(f"{self._id}-m{len(self._made)}.avro"),
+                list(entries),
+                metadata.specs()[spec_id],
+                metadata.schema(),
+                self.snapshot_id,
+                self.sequence_number,
+            )
+        )
 
     def _new(self, name: str) -> str:
         path = f"{self._table.location()}/metadata/{name}"
         self.written.append(path)
         return path
 
-    def summary(self) -> Summary:
+    def summary(self) -> dict[str, str]:
         """What the snapshot changed and what the table holds now; call it last."""
-        from pyiceberg.table.snapshots import (
-            Operation,
-            SnapshotSummaryCollector,
-            Summary,
-            update_snapshot_summaries,
-        )
+        made = self._change.added
+        gone = self._removed
+        counts = {
+            "added-data-files": len(made),
+            "added-records": sum(fact.count for fact in made),
+            "added-files-size": sum(fact.size_bytes for fact in made),
+            "deleted-data-files": len(gone),
+            "deleted-records": sum(file["record_count"] for file in gone),
+            "removed-files-size": sum(file["file_size_in_bytes"] for file in gone),
+            "changed-partition-count": len(
+                {fact.day for fact in made} | {str(file["partition"]) for file in gone}
+            ),
+        }
+        return {
+            "operation": self._operation,
+            **{name: str(count) for name, count in counts.items() if count},
+            **self._totals(counts),
+            COMMIT_ID: self._change.commit_id,
+            **self._change.summary,
+        }
 
-        metadata, parent = self._table.metadata, self._table.current_snapshot()
-        schema, specs = metadata.schema(), metadata.specs()
-        counts = SnapshotSummaryCollector()
-        for added in self._added:
-            counts.add_file(added, schema, metadata.spec())
-        for removed in self._removed:
-            counts.remove_file(removed, schema, specs[removed.spec_id])
-        own = {COMMIT_ID: self._change.commit_id, **self._change.summary}
-        operation = Operation.OVERWRITE if self._removed else Operation.APPEND
-        made = update_snapshot_summaries(
-            Summary(operation=operation, **counts.build(), **own),
-            None if parent is None else parent.summary,
-        )
+    @property
+    def _operation(self) -> str:
         if self._change.rewrites:
-            return made.model_copy(update={"operation": Operation.REPLACE})
-        return made
+            return "replace"
+        return "overwrite" if self._removed else "append"
 
-
-def _is_data(manifest: ManifestFile) -> bool:
-    from pyiceberg.manifest import ManifestContent
-
-    return manifest.content == ManifestContent.DATA
-
-
-def _is_live(manifest: ManifestFile) -> bool:
-    return manifest.has_added_files() or manifest.has_existing_files()
-
-
-def data_files(table: Table, facts: Iterable[DataFileFacts]) -> list[DataFile]:
-    """Manifest entries of a table's current partition spec."""
-    return list(_data_files(facts, table.metadata.default_spec_id))
-
-
-def _data_files(facts: Iterable[DataFileFacts], spec_id: int) -> Iterator[DataFile]:
-    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-    from pyiceberg.typedef import Record
-
-    for fact in facts:
-        made = DataFile.from_args(
-            content=DataFileContent.DATA,
-            file_path=fact.path,
-            file_format=FileFormat.PARQUET,
-            partition=Record() if fact.day is None else Record(fact.day),
-            file_size_in_bytes=fact.size_bytes,
-            record_count=fact.count,
-            column_sizes=fact.column_sizes,
-            value_counts=fact.value_counts,
-            null_value_counts=fact.null_counts,
-            lower_bounds=fact.lower,
-            upper_bounds=fact.upper,
-            split_offsets=fact.split_offsets,
-            sort_order_id=None,
-            equality_ids=None,
-            key_metadata=None,
-        )
-        made.spec_id = spec_id
-        yield made
+    def _totals(self, counts: Mapping[str, int]) -> dict[str, str]:
+        """The parent's totals and what changed; one that the parent does not say stays unsaid."""
+        parent = self._table.current_snapshot()
+        before = None if parent is None else parent.summary
+        found = {}
+        for name, (more, less) in _TOTALS.items():
+            told = "0" if before is None else before.get(name)
+            if told is not None:
+                found[name] = str(int(told) + counts.get(more, 0) - counts.get(less, 0))
+        return found
