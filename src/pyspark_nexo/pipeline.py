@@ -55,8 +55,8 @@ Files: TypeAlias = dict[tuple[str, int], list[DataFileFacts]]
 """What was written, by stream and partition."""
 Wanted: TypeAlias = Callable[[str, int, float], bool]
 """Whether a stream that is so many records and bytes behind is to be taken now."""
-COMMITTERS = 8
-"""Tables that are committed at the same time."""
+COMMITTERS = 32
+"""Tables that are committed at the same time; those of a folder share one transaction."""
 _LOOKED_AT = 100
 """Streams without tiering that are looked at again each time new ones are looked for."""
 _FAILURES_IN_A_ROW = 3
@@ -126,6 +126,8 @@ class Pipeline:
     """Streams that the last micro-batch could not take, and why; the others went on."""
     _tables: dict[str, Table] = field(default_factory=dict)
     """Tables as this pipeline last saw them: another may have committed since."""
+    _unchanged: set[str] = field(default_factory=set)
+    """Streams of which no other had committed to the table when the micro-batch began."""
     _collected: set[str] = field(default_factory=set)
     """Streams whose dead letters are in their table, as far as this pipeline knows."""
     _tiering: dict[str, bool] = field(default_factory=dict)
@@ -188,6 +190,7 @@ class Pipeline:
     ) -> list[MicroBatchResult]:
         started_s = time.monotonic()
         self.refused = {}
+        self._unchanged = self.lake.unchanged(self._tables)
         steps = list(self._steps(broker, targets, wanted))
         done = self._take(broker, steps, started_s) if steps else []
         self._collect([name for name in targets if name not in self._collected])
@@ -233,6 +236,8 @@ class Pipeline:
                 self.tracker.looked(name, known, rows, asked_ms)
                 self._tell(broker, info, known)
                 return None
+            if name in self._unchanged:
+                return self._step(broker, info, known, ends, asked_ms)
         # The table first, then the broker: it cannot have more than the broker has by then.
         table = self._tables[name] = self.lake.ensure(StreamId(name, info.created_ms), raw_schema)
         asked_ms = now_ms()
@@ -334,7 +339,7 @@ class Pipeline:
         except (StreamReplaced, NotFound):
             _discard(step, files)
             raise
-        table = commit(step.table, taken)
+        table = commit(step.table, taken, fresh=True)
         self.probe("after the commit")
         self._tell(broker, step.info, table)
         self.probe("told")

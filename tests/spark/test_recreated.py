@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,25 +116,45 @@ class Driver:
         return Driver, (None,)
 
 
+@pytest.mark.parametrize("known", [False, True])
 def test_a_pipeline_that_is_overtaken_raises_no_false_alarm(
-    pipeline: Pipeline, lake: Lake, client: nexo.Client, url: str, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline,
+    lake: Lake,
+    client: nexo.Client,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    known: bool,
 ) -> None:
-    """P4: the broker was asked before the table was read, so the table seemed to be ahead."""
+    """P4: the broker was asked before the table was read, so the table seemed to be ahead.
+
+    Another pipeline commits while the table is read, or after it was found to be ``known``.
+    """
     log = client.stream("log").create(tiering=True)
     log.publish_many(OLD)
     pipeline.run_once()
     other = Pipeline(pipeline.spark, Lake(LakeSettings(lake.settings.folder)), url)
-    find, overtaken = Lake.find, list[bool]()
+    find, unchanged, overtaken = Lake.find, Lake.unchanged, list[bool]()
 
-    def find_late(self: Lake, stream: str, suffix: str = "") -> object:
+    def overtake(self: Lake) -> None:
         if self is lake and not overtaken:
             overtaken.append(True)
             log.publish_many(MORE)
             other.run_batch(["log"])
+
+    def find_late(self: Lake, stream: str, suffix: str = "") -> object:
+        overtake(self)
         return find(self, stream, suffix)
 
+    def unchanged_before(self: Lake, tables: Any) -> set[str]:
+        found = unchanged(self, tables) if known else set[str]()
+        if known:
+            overtake(self)
+        return found
+
     monkeypatch.setattr(Lake, "find", find_late)
+    monkeypatch.setattr(Lake, "unchanged", unchanged_before)
     log.publish(b"x")
     pipeline.run_batch(["log"])
     assert overtaken
     assert pipeline.refused == {}
+    assert lake.get("log").scan().count() == len(OLD) + len(MORE) + 1

@@ -198,6 +198,26 @@ class Lake:
             folder = f"{found.location().rpartition('/')[0]}/{_folder(stream, suffix)}"
         return self._create(stream, schema(), suffix, kind, folder)
 
+    def unchanged(self, tables: Mapping[str, Table]) -> set[str]:
+        """Which of these tables are as they were read; of a folder's catalog, with one query.
+
+        Of other catalogs none is said to be.
+        """
+        if not tables or self.settings.catalog or not self.settings.there:
+            return set()
+        from nexo.lake.folder_catalog import FolderCatalog
+
+        catalog = self.catalog
+        if not isinstance(catalog, FolderCatalog):
+            return set()
+        with as_ours(f"cannot read the catalog {self._label}"):
+            found = catalog.locations(self.settings.namespace)
+        return {
+            label
+            for label, table in tables.items()
+            if found.get(table.name()[-1]) == table.metadata_location
+        }
+
     def _set_aside(self, table: Table) -> None:
         old = table.name()
         new = (*old[:-1], f"{old[-1]}_until_{table.properties[CREATED_MS]}")

@@ -62,11 +62,14 @@ class TakenRange:
     files: Sequence[DataFileFacts]
 
 
-def commit(table: Table, taken: Sequence[TakenRange], replaced: Sequence[str] = ()) -> Table:
+def commit(
+    table: Table, taken: Sequence[TakenRange], replaced: Sequence[str] = (), *, fresh: bool = False
+) -> Table:
     """Add files and move the offsets, together, as one durable snapshot; returns the table so.
 
-    ``replaced`` are paths of files that the new ones stand for. Raises `LostRace` if the table
-    is no longer where the ranges were planned; the new files are deleted then.
+    ``replaced`` are paths of files that the new ones stand for. A table that is ``fresh`` is read
+    again only after a conflict. Raises `LostRace` if the table is no longer where the ranges were
+    planned; the new files are deleted then.
     """
     commit_id = uuid.uuid4().hex
 
@@ -79,7 +82,8 @@ def commit(table: Table, taken: Sequence[TakenRange], replaced: Sequence[str] = 
         change = TableChange(commit_id, added, frozenset(replaced), moved, moved)
         return draft(fresh, change)
 
-    return apply(table, prepare, commit_id, [facts.path for part in taken for facts in part.files])
+    new_files = [facts.path for part in taken for facts in part.files]
+    return apply(table, prepare, commit_id, new_files, fresh=fresh)
 
 
 def apply(
@@ -87,6 +91,8 @@ def apply(
     prepare: Callable[[Table], Draft | None],
     commit_id: str = "",
     new_files: Sequence[str] = (),
+    *,
+    fresh: bool = False,
 ) -> Table:
     """Change a table once: prepare the change for the table as it is now, again after a conflict.
 
@@ -96,9 +102,11 @@ def apply(
     attempt = _Attempts(table, commit_id, new_files)
     with as_ours(f"cannot commit to table {'.'.join(table.name())}"):
         while True:
-            attempt.refresh()
-            if commit_id and landed(table, commit_id):
-                return _synced(table)
+            if not fresh:
+                attempt.refresh()
+                if commit_id and landed(table, commit_id):
+                    return _synced(table)
+            fresh = False
             drafted = attempt.prepared(prepare)
             if drafted is None or attempt.commit(drafted):
                 return table
@@ -134,7 +142,6 @@ class _Attempts:
     def commit(self, drafted: Draft) -> bool:
         from pyiceberg.exceptions import CommitFailedException
 
-        sync_local(drafted.written)
         try:
             _update(self._table, drafted)
         except CommitFailedException as error:
@@ -190,10 +197,14 @@ def _update(table: Table, drafted: Draft) -> None:
     from nexo.lake.folder_catalog import FolderCatalog
 
     known = {entry.metadata_file for entry in table.metadata.metadata_log}
-    reply = table.catalog.commit_table(table, drafted.requirements, drafted.updates)
+    catalog, change = table.catalog, (table, drafted.requirements, drafted.updates)
+    if isinstance(catalog, FolderCatalog):
+        reply = catalog.commit_table(*change, written=drafted.written)
+    else:
+        sync_local(drafted.written)
+        reply = catalog.commit_table(*change)
+        sync_local([reply.metadata_location])
     table.metadata, table.metadata_location = reply.metadata, reply.metadata_location
-    if not isinstance(table.catalog, FolderCatalog):  # which has done so
-        sync_local([table.metadata_location])
     dropped = known - {entry.metadata_file for entry in reply.metadata.metadata_log}
     with suppress(OSError):  # the sweep removes what is left
         delete_files(table.io, dropped)

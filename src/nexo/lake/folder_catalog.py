@@ -3,7 +3,8 @@
 PyIceberg loads and copies a table's metadata again for each commit, and points the catalog at a
 metadata file that a power cut may still take away. Here the caller's table is taken as it is, the
 metadata is synced before the catalog names it, and one SQL statement decides: the update counts
-only if the catalog still names the metadata that the caller's table was read from.
+only if the catalog still names the metadata that the caller's table was read from. Commits of
+several threads share their sync and their transaction.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -29,8 +32,7 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
     update_table_metadata,
 )
-from sqlalchemy import select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import select
 
 from nexo.lake.paths import sync_local
 
@@ -46,6 +48,7 @@ class FolderCatalog(SqlCatalog):
         super().__init__(name, **properties)
         self._known: OrderedDict[tuple[str, ...], tuple[str, TableMetadata]] = OrderedDict()
         self._lock = threading.Lock()
+        self._group = _Group(self._point)
 
     def load_table(self, identifier: str | tuple[str, ...]) -> Table:
         """A table as it is now."""
@@ -82,10 +85,27 @@ class FolderCatalog(SqlCatalog):
         with self.engine.connect() as connection:
             return connection.execute(found).scalar_one_or_none()
 
+    def locations(self, namespace: str) -> dict[str, str]:
+        """Where the metadata of every table of a namespace is, by the table's name."""
+        found = (
+            "select table_name, metadata_location from iceberg_tables"
+            " where catalog_name = ? and table_namespace = ?"
+        )
+        with self.engine.connect() as connection:
+            rows = connection.exec_driver_sql(found, (self.name, namespace)).fetchall()
+        return {row[0]: row[1] for row in rows}
+
     def commit_table(
-        self, table: Table, requirements: tuple[Any, ...], updates: tuple[Any, ...]
+        self,
+        table: Table,
+        requirements: tuple[Any, ...],
+        updates: tuple[Any, ...],
+        written: Sequence[str] = (),
     ) -> CommitTableResponse:
-        """Apply updates to the table that the caller knows; `CommitFailedException` if it moved."""
+        """Apply updates to the table that the caller knows; `CommitFailedException` if it moved.
+
+        ``written`` are files that the updates name; they are synced first.
+        """
         if not table.metadata_location:  # a table that is being created
             return super().commit_table(table, requirements, updates)
         for requirement in requirements:
@@ -94,28 +114,72 @@ class FolderCatalog(SqlCatalog):
         made = _applied(table.metadata, updates, known)
         location = _next(known)
         ToOutputFile.table_metadata(made, table.io.new_output(location))
-        sync_local([location])
-        self._point(table.name(), known, location)
+        self._group.join(_Pointer(table.name(), known, location, (*written, location)))
         self._keep(table.name(), location, made)
         return CommitTableResponse.model_construct(metadata=made, metadata_location=location)
 
-    def _point(self, name: tuple[str, ...], known: str, location: str) -> None:
-        rows = IcebergTables
-        moved = (
-            update(rows)
-            .where(
-                rows.catalog_name == self.name,
-                rows.table_namespace == Catalog.namespace_to_string(name[:-1]),
-                rows.table_name == name[-1],
-                rows.metadata_location == known,
-            )
-            .values(metadata_location=location, previous_metadata_location=known)
-        )
-        with Session(self.engine) as session:
-            changed = session.connection().execute(moved).rowcount
-            session.commit()
-        if changed < 1:
-            raise CommitFailedException(f"another commit to {'.'.join(name)} was first")
+    def _point(self, pointers: Sequence[_Pointer]) -> None:
+        """Sync files and have the catalog name new metadata, of several tables at once."""
+        sync_local(path for each in pointers for path in each.files)
+        with self.engine.begin() as connection:
+            for each in pointers:
+                *spaces, name = each.table
+                given = (
+                    each.location, each.known, self.name, ".".join(spaces), name, each.known,
+                )  # fmt: skip
+                each.moved = connection.exec_driver_sql(_POINT, given).rowcount > 0
+
+
+_POINT = (
+    "update iceberg_tables set metadata_location = ?, previous_metadata_location = ?"
+    " where catalog_name = ? and table_namespace = ? and table_name = ? and metadata_location = ?"
+)
+
+
+@dataclass(slots=True, eq=False)
+class _Pointer:
+    """New metadata of a table: it counts if the catalog still names what was known."""
+
+    table: tuple[str, ...]
+    known: str
+    location: str
+    files: tuple[str, ...]
+    moved: bool = False
+    done: bool = False
+    error: Exception | None = None
+
+
+class _Group:
+    """Commits that come while another is under way wait and then go together."""
+
+    def __init__(self, point: Callable[[Sequence[_Pointer]], None]) -> None:
+        self._point = point
+        self._waiting: list[_Pointer] = []
+        self._lock = threading.Lock()
+        self._turn = threading.Lock()
+
+    def join(self, pointer: _Pointer) -> None:
+        """Returns once it is committed; `CommitFailedException` if another was first."""
+        with self._lock:
+            self._waiting.append(pointer)
+        with self._turn:
+            if not pointer.done:
+                self._lead()
+        if pointer.error is not None:
+            raise pointer.error
+        if not pointer.moved:
+            raise CommitFailedException(f"another commit to {'.'.join(pointer.table)} was first")
+
+    def _lead(self) -> None:
+        with self._lock:
+            together, self._waiting = self._waiting, []
+        try:
+            self._point(together)
+        except Exception as error:  # raised by every thread that waits for it
+            for each in together:
+                each.error = error
+        for each in together:
+            each.done = True
 
 
 def _applied(metadata: TableMetadata, updates: tuple[Any, ...], location: str) -> TableMetadata:
