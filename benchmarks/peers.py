@@ -199,7 +199,7 @@ def _running(
     folder: Path,
     settings: str = "",
     environ: Mapping[str, str] | None = None,
-    wait_s: float = 15,
+    wait_s: float = 60,
 ) -> Iterator[Server]:
     """A server process from its first answer until it is stopped, with all its children."""
     with (folder / "output.log").open("wb") as output:
