@@ -9,13 +9,14 @@ if TYPE_CHECKING:
     from pyspark_nexo.failures import plain_errors
     from pyspark_nexo.sessions import session
     from pyspark_nexo.source import DefaultSource
+    from pyspark_nexo.topics import lag
     from pyspark_nexo.views import register_views
 
-__all__ = ["DefaultSource", "plain_errors", "register_views", "session"]
+__all__ = ["DefaultSource", "lag", "plain_errors", "register_views", "session"]
 
 _HOMES = {
     "DefaultSource": "source", "plain_errors": "failures", "register_views": "views",
-    "session": "sessions",
+    "session": "sessions", "lag": "topics",
 }  # fmt: skip
 
 

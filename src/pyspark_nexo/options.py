@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ from nexo.lake.rows import ROWS
 from nexo.lake.typed import KINDS, REJECTED
 
 KNOWN = (
-    "url", "dataDir", "stream", "path", "partitions", "startingOffsets", "endingOffsets",
+    "url", "dataDir", "stream", "topic", "path", "partitions", "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "maxOffsetsPerTrigger", "rowsPerTask", "columns",
     "pushFilters", "typed", "permissive",
 )  # fmt: skip
@@ -57,8 +58,11 @@ class SourceOptions:
     permissive: bool = False
 
 
-def parse(given: Mapping[str, str]) -> SourceOptions:
-    """Options as Spark hands them over: keys in any case, values as text."""
+def parse(given: Mapping[str, str], *, writing: bool = False) -> SourceOptions:
+    """Options as Spark hands them over: keys in any case, values as text.
+
+    ``writing`` needs no stream: a column may say where each row goes.
+    """
     found: dict[str, str] = {}
     for key, value in given.items():
         if key.lower() in _SPARKS_OWN:
@@ -67,8 +71,8 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
         if name is None:
             raise InvalidOption(f"unknown option {key!r}; known are {', '.join(KNOWN)}")
         found[name] = value
-    stream = found.get("stream") or found.get("path")
-    if not stream:
+    stream = found.get("stream") or found.get("topic") or found.get("path") or ""
+    if not stream and not writing:
         raise InvalidOption("say which stream: .option('stream', name) or .load(name)")
     if "url" in found and "dataDir" in found:
         raise InvalidOption("give either url or dataDir: a broker to ask, or files to read")
@@ -96,6 +100,113 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
         typed,
         _flag("permissive", found.get("permissive", "false")),
     )
+
+
+# -- Kafka's options -------------------------------------------------------------------
+
+KAFKA_CHOICES = ("subscribe", "subscribepattern", "assign")
+"""Options that choose streams as Kafka's source does, in lower case."""
+_KAFKA_KNOWN = (
+    "url", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets",
+    "failOnDataLoss", "maxOffsetsPerTrigger", "minPartitions", "includeHeaders", "rowsPerTask",
+)  # fmt: skip
+_KAFKA_BY_LOWER = {name.lower(): name for name in _KAFKA_KNOWN}
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOptions:
+    """What a query over several streams reads."""
+
+    url: str | None
+    topics: tuple[str, ...]
+    pattern: str | None
+    assigned: dict[str, list[int]] | None
+    starting: str | dict[str, dict[str, int]]
+    ending: str | dict[str, dict[str, int]]
+    fail_on_loss: bool
+    max_per_trigger: int | None
+    min_partitions: int
+    rows_per_task: int
+    headers: bool
+    columns: tuple[str, ...] = ()
+
+
+def kafka_options(given: Mapping[str, str], *, streaming: bool) -> KafkaOptions:
+    """Options of Kafka's source; a streaming query starts at the latest offset, as there."""
+    found: dict[str, str] = {}
+    for key, value in given.items():
+        if key.lower() in _SPARKS_OWN:
+            continue
+        name = _KAFKA_BY_LOWER.get(key.lower())
+        if name is None:
+            raise InvalidOption(
+                f"unknown option {key!r} beside subscribe; known are {', '.join(_KAFKA_KNOWN)}"
+            )
+        found[name] = value
+    chosen = [name for name in found if name.lower() in KAFKA_CHOICES]
+    if len(chosen) != 1:
+        raise InvalidOption(f"give one of subscribe, subscribePattern and assign, not {chosen}")
+    if streaming and found.get("endingOffsets", "latest") != "latest":
+        raise InvalidOption(
+            "endingOffsets is only for batch queries: end with trigger(availableNow=True) at what "
+            "is there now"
+        )
+    assigned = _assigned(found["assign"]) if "assign" in found else None
+    names = assigned if assigned is not None else found.get("subscribe", "").split(",")
+    default = "latest" if streaming else "earliest"
+    return KafkaOptions(
+        found.get("url"),
+        tuple(stripped for name in names if (stripped := name.strip())),
+        _pattern(found.get("subscribePattern")),
+        assigned,
+        _topic_offsets("startingOffsets", found.get("startingOffsets", default)),
+        _topic_offsets("endingOffsets", found.get("endingOffsets", "latest")),
+        _flag("failOnDataLoss", found.get("failOnDataLoss", "true")),
+        _count("maxOffsetsPerTrigger", found.get("maxOffsetsPerTrigger")),
+        _count("minPartitions", found.get("minPartitions")) or 1,
+        _count("rowsPerTask", found.get("rowsPerTask")) or ROWS_PER_TASK,
+        _flag("includeHeaders", found.get("includeHeaders", "false")),
+    )
+
+
+def _pattern(text: str | None) -> str | None:
+    try:
+        return None if text is None else re.compile(text).pattern
+    except re.error as error:
+        raise InvalidOption(f"subscribePattern = {text!r}: {error}") from None
+
+
+def _assigned(text: str) -> dict[str, list[int]]:
+    try:
+        found = json.loads(text)
+        if found and all(
+            isinstance(parts, list) and all(map(_is_offset, parts)) for parts in found.values()
+        ):
+            return dict(found)
+    except (ValueError, AttributeError):
+        pass
+    raise InvalidOption(f'assign = {text!r}: give partitions by stream: {{"orders": [0, 1]}}')
+
+
+def _topic_offsets(name: str, text: str) -> str | dict[str, dict[str, int]]:
+    if text in ("earliest", "latest"):
+        return text
+    try:
+        found = json.loads(text)
+        if isinstance(found, dict) and all(
+            isinstance(parts, dict) and all(map(_is_offset, parts.values()))
+            for parts in found.values()
+        ):
+            return found
+    except ValueError:
+        pass
+    raise InvalidOption(
+        f"{name} = {text!r}: give 'earliest', 'latest', or offsets by stream and partition as "
+        'JSON, such as {"orders": {"0": 42, "1": -2}} (-2 is the earliest, -1 the latest)'
+    )
+
+
+# -- one option each -------------------------------------------------------------------
 
 
 def _position(name: str, text: str) -> Position:

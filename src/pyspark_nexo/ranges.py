@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -169,9 +170,16 @@ def _put_together(table: pa.Table) -> list[pa.RecordBatch]:
     return found
 
 
-def limited(
-    starts: Mapping[int, int], ends: Mapping[int, int], max_rows: int | None
-) -> dict[int, int]:
+def share(total: int, least_tasks: int, rows_per_task: int) -> int:
+    """Rows per task, so that there are about ``least_tasks`` of them and none is too long."""
+    return max(min(-(-total // max(least_tasks, 1)), rows_per_task), 1)
+
+
+K = TypeVar("K")
+"""A partition, or a stream and a partition."""
+
+
+def limited(starts: Mapping[K, int], ends: Mapping[K, int], max_rows: int | None) -> dict[K, int]:
     """Ends at most ``max_rows`` behind the starts in all, shared out by how much there is."""
     wanted = {partition: ends[partition] - starts.get(partition, 0) for partition in ends}
     total = sum(wanted.values())
@@ -185,8 +193,8 @@ def limited(
 
 
 def _not_stuck(
-    starts: Mapping[int, int], ends: Mapping[int, int], found: dict[int, int], max_rows: int
-) -> dict[int, int]:
+    starts: Mapping[K, int], ends: Mapping[K, int], found: dict[K, int], max_rows: int
+) -> dict[K, int]:
     """Hand out what rounding left over, so that a small limit still moves on."""
     left = max_rows - sum(found[partition] - starts.get(partition, 0) for partition in found)
     for partition, end in found.items():

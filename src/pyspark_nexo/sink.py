@@ -21,7 +21,14 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+)
 
 from nexo.batch import BatchProducer, encode
 from nexo.batch.murmur import partition_of
@@ -36,7 +43,8 @@ if TYPE_CHECKING:
 _COLUMNS = {
     "value": (StringType, BinaryType),
     "key": (StringType, BinaryType),
-    "headers": (StringType,),
+    "headers": (StringType, ArrayType),
+    "topic": (StringType,),
     "partition": (IntegerType, LongType),
     "value_type": (IntegerType,),
 }
@@ -56,7 +64,10 @@ class TaskWritten(WriterCommitMessage):
 
 @dataclass
 class Sink:
-    """Writes rows with a ``value`` and perhaps ``key``, ``headers`` and ``partition``."""
+    """Writes rows with a ``value`` and perhaps ``key``, ``headers``, ``partition`` and ``topic``.
+
+    Without a ``stream``, each row's ``topic`` says where it goes, as in Kafka's sink.
+    """
 
     stream: str
     url: str | None
@@ -70,8 +81,12 @@ class Sink:
         if overwrite:
             raise InvalidOption("streams cannot be overwritten: write with mode('append')")
         _check_columns(schema)
-        with HotLog(options.url) as broker:
-            count = len(broker.describe(options.stream).partitions)
+        if not options.stream and "topic" not in schema.names:
+            raise InvalidOption("say which stream: .option('stream', name), or a column 'topic'")
+        count = 0
+        if options.stream:
+            with HotLog(options.url) as broker:
+                count = len(broker.describe(options.stream).partitions)
         text = isinstance(schema["value"].dataType, StringType)
         kind = ValueType.TEXT if text else ValueType.RAW
         return cls(options.stream, options.url, count, kind, job)
@@ -127,15 +142,15 @@ def _check_columns(schema: StructType) -> None:
 
 
 class _Outbox:
-    """Rows of one task on their way, by partition."""
+    """Rows of one task on their way, by stream and partition."""
 
     def __init__(self, sink: Sink, task: str) -> None:
         self._sink = sink
-        digest = hashlib.blake2b(f"{sink.stream}:{task}".encode(), digest_size=8).digest()
-        self._producer = BatchProducer(int.from_bytes(digest, "big") >> 1, 0, 0)
-        self._waiting: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
-        self._bytes: dict[int, int] = defaultdict(int)
-        self._sequences: dict[int, int] = defaultdict(int)
+        self._task = task
+        self._counts = {sink.stream: sink.partitions} if sink.stream else {}
+        self._waiting: dict[tuple[str, int], list[tuple[Any, ...]]] = defaultdict(list)
+        self._bytes: dict[tuple[str, int], int] = defaultdict(int)
+        self._sequences: dict[tuple[str, int], int] = defaultdict(int)
         self._now_ms = int(time.time() * 1000)
         self._count = 0
 
@@ -148,14 +163,16 @@ class _Outbox:
             columns.get("headers", absent),
             columns.get("partition", absent),
             columns.get("value_type", absent),
+            absent if self._sink.stream else columns["topic"],
             strict=True,
         )
-        for value, key, headers, partition, kind in rows:
+        for value, key, headers, partition, kind, topic in rows:
             content, raw_key = _raw(value), _raw(key)
-            texts = _checked_headers(headers)
+            texts = _checked_headers(_object(headers))
             if kind is not None:
                 _check_value(content, kind)
-            where = self._place(raw_key, partition)
+            stream = self._stream(topic)
+            where = stream, self._place(stream, raw_key, partition, broker)
             self._waiting[where].append((content, raw_key, texts, kind))
             self._bytes[where] += (
                 len(content or b"") + len(raw_key or b"") + len(texts) + _ROW_BYTES
@@ -164,33 +181,40 @@ class _Outbox:
             if self._bytes[where] >= BATCH_BYTES:
                 self._send(where, broker)
 
-    def _place(self, key: bytes | None, partition: int | None) -> int:
-        count = self._sink.partitions
+    def _stream(self, topic: str | None) -> str:
+        name = self._sink.stream or topic
+        if not name:
+            raise InvalidInput("a row's topic is null: it must name a stream")
+        return name
+
+    def _place(self, stream: str, key: bytes | None, partition: int | None, broker: HotLog) -> int:
+        if stream not in self._counts:
+            self._counts[stream] = len(broker.describe(stream).partitions)
+        count = self._counts[stream]
         if partition is not None:
             if not 0 <= partition < count:
                 raise InvalidInput(
-                    f"partition {partition} does not exist: stream {self._sink.stream!r} has "
-                    f"{count}, from 0"
+                    f"partition {partition} does not exist: stream {stream!r} has {count}, from 0"
                 )
             return partition
         return self._count % count if key is None else partition_of(key, count)
 
-    def _send(self, partition: int, broker: HotLog) -> None:
+    def _send(self, where: tuple[str, int], broker: HotLog) -> None:
         """Store the waiting rows, but those that an earlier run of the task has stored."""
-        rows, first = self._waiting.pop(partition), self._sequences[partition]
-        self._bytes.pop(partition)
-        self._sequences[partition] += len(rows)
+        rows, first = self._waiting.pop(where), self._sequences[where]
+        self._bytes.pop(where)
+        self._sequences[where] += len(rows)
         try:
-            self._publish(partition, rows, first, broker)
+            self._publish(where, rows, first, broker)
         except OutOfOrderSequence as error:
             stored = error.expected
             if stored is None or stored < first:  # a gap: rows before these are missing
                 raise
             if missing := rows[stored - first :]:
-                self._publish(partition, missing, stored, broker)
+                self._publish(where, missing, stored, broker)
 
     def _publish(
-        self, partition: int, rows: list[tuple[Any, ...]], sequence: int, broker: HotLog
+        self, where: tuple[str, int], rows: list[tuple[Any, ...]], sequence: int, broker: HotLog
     ) -> None:
         values, keys, headers, kinds = zip(*rows, strict=True)
         head, body = encode(
@@ -199,18 +223,37 @@ class _Outbox:
             self._now_ms,
             keys=keys if any(key is not None for key in keys) else None,
             headers=headers,
-            producer=self._producer._replace(sequence=sequence),
+            producer=BatchProducer(self._producer_id(where[0]), 0, sequence),
         )
-        broker.publish(self._sink.stream, partition, head, body)
+        broker.publish(*where, head, body)
+
+    def _producer_id(self, stream: str) -> int:
+        """The same each time that the task runs."""
+        digest = hashlib.blake2b(f"{stream}:{self._task}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") >> 1
 
     def flush(self, broker: HotLog) -> int:
-        for partition in sorted(self._waiting):
-            self._send(partition, broker)
+        for where in sorted(self._waiting):
+            self._send(where, broker)
         return self._count
 
 
 def _raw(value: str | bytes | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
+
+
+def _object(headers: str | list[dict[str, Any]] | None) -> str | None:
+    """Headers as JSON; Kafka's are a list of names and bytes."""
+    if headers is None or isinstance(headers, str):
+        return headers
+    try:
+        found = {
+            each["key"]: None if each["value"] is None else bytes(each["value"]).decode()
+            for each in headers
+        }
+    except (UnicodeDecodeError, KeyError, TypeError) as error:
+        raise InvalidInput(f"headers are a list of names and texts: {error}") from None
+    return msgspec.json.encode(found).decode()
 
 
 def _checked_headers(text: str | None) -> bytes:

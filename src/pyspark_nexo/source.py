@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 
 from nexo.errors import Conflict, InvalidInput, InvalidOption, OffsetOutOfRange
 from nexo.lake.typed import REJECTED
-from pyspark_nexo import ranges
+from pyspark_nexo import ranges, topics
 from pyspark_nexo.options import SourceOptions, parse
 from pyspark_nexo.origins import RecordOrigin, open_origin
 from pyspark_nexo.pushdown import NumberRange, spans
@@ -81,7 +81,9 @@ class DefaultSource(DataSource):
         return "nexo"
 
     def schema(self) -> StructType:
-        """The columns of a stream, or those asked for."""
+        """The columns of a stream, or those asked for, or those of Kafka's source."""
+        if topics.is_asked_for(self.options):
+            return topics.schema(self.options)
         options = self._parsed()
         types = _types(options)
         return StructType([StructField(name, types[name]) for name in options.columns])
@@ -95,11 +97,15 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For batch queries."""
+        if topics.is_asked_for(self.options):
+            return topics.reader(self.options, schema)
         options = self._parsed(schema)
         return NarrowReader(options) if options.push_filters else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For streaming queries."""
+        if topics.is_asked_for(self.options):
+            return topics.stream_reader(self.options, schema)
         options = self._parsed(schema)
         if options.ending != "latest":
             raise InvalidOption(
@@ -117,7 +123,7 @@ class DefaultSource(DataSource):
         return StreamSink.open(self._target(), schema, overwrite, "")
 
     def _target(self) -> SourceOptions:
-        options = self._parsed()
+        options = parse(self.options, writing=True)
         if options.data_dir is not None:
             raise InvalidOption("dataDir is only for reading: give the broker's url to write")
         return options
@@ -200,6 +206,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check_not_lost(starts, ends)
         ends = {key: max(end, starts.get(key, 0)) for key, end in ends.items()}
         return _text(ranges.limited(starts, ends, getattr(limit, "max_rows", None)), created_ms)
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        """What there is, for the query's progress: this minus ``endOffset`` is its lag."""
+        origin = open_origin(self._options)
+        return _text(ranges.until(self._options, origin), origin.created_ms())
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Go no further than what is there now."""

@@ -22,7 +22,7 @@ def log(client: nexo.Client, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def run(url: str, *batches: list[str], first: int = 0) -> int:
     outbox = _Outbox(BatchSink("log", url, 1, ValueType.TEXT, "job"), "job:0")
-    outbox._sequences[0] = first
+    outbox._sequences["log", 0] = first
     with HotLog(url) as broker:
         for values in batches:
             outbox.add({"value": values}, broker)
