@@ -13,8 +13,11 @@ pytest.importorskip("pyiceberg")
 
 import nexo
 from nexo import cli, testing
-from nexo.lake.catalog import Lake
+from nexo.lake import dead_letters
+from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.settings import LakeSettings
+
+from .tiering import take
 
 
 @pytest.fixture
@@ -95,3 +98,30 @@ def test_without_a_server_and_a_lake_here_nothing_is_done() -> None:
     refused = command("pipeline", "maintain", url="nexo://127.0.0.1:1")
     assert refused.exit_code == 1
     assert refused.stderr.startswith("error[CONNECTION]: no server answers")
+
+
+def test_columns_of_a_schema_fill_history_and_letters_are_sent_again(
+    served: str, tmp_path: Path
+) -> None:
+    """I11: from a JSON Schema to columns, to history, to dead letters that are published again."""
+    lake = Lake(LakeSettings(tmp_path / "nexo" / "lake"))
+    take(served, lake, "taken")
+    schema = '{"properties": {"n": {"type": "integer"}}}'
+    shown = command("pipeline", "schema", "taken", "--json-schema", schema, "--json", url=served)
+    assert json.loads(shown.stdout) == {"column": "n", "type": "long", "json_field": "n"}
+    filled = command("pipeline", "backfill", "taken", "--json", url=served)
+    assert json.loads(filled.stdout) == {"stream": "taken", "files": 1, "records": 3}
+    assert lake.get("taken").scan().to_arrow().column("n").to_pylist() == [1, 1, 1]
+    with nexo.connect(served) as client:
+        client.stream("taken").publish({"n": "no number"}, key="k", headers={"a": "b"})
+        take(served, lake, "taken")
+        stream = StreamId("taken", client.stream("taken").info().created_ms)
+        planned = dead_letters.plan(lake, stream)
+        assert planned is not None
+        dead_letters.finish(*planned, [dead_letters.run(step) for step in planned[1]])
+        for count in (1, 0):
+            sent = command("pipeline", "redrive", "taken", "--to", "plain", "--json", url=served)
+            assert json.loads(sent.stdout) == {"stream": "taken", "to": "plain", "records": count}
+        again = client.stream("plain").read()[-1]
+    assert (again.value, again.key) == ({"n": "no number"}, "k")
+    assert again.headers == {"a": "b", "nexo-dead-letter": "taken/0/3"}

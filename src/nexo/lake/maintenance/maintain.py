@@ -106,13 +106,15 @@ def _merge_files(table: Table, care: Care, report: Report) -> None:
         return
     change = partial(TableChange, added=merged, removed=frozenset(removed), rewrites=True)
     try:
-        _apply(table, change, [facts.path for facts in merged])
+        apply_change(table, change, [facts.path for facts in merged])
     except FilesGone:  # another has merged or erased some of them meanwhile
         return
     report.merged_files, report.merged_into = len(removed), len(merged)
 
 
-def _apply(table: Table, change: Callable[..., TableChange], new_files: Sequence[str] = ()) -> None:
+def apply_change(
+    table: Table, change: Callable[..., TableChange], new_files: Sequence[str] = ()
+) -> None:
     """Commit a change that moves no offsets."""
     commit_id = uuid.uuid4().hex
 
@@ -162,7 +164,7 @@ def _merge_manifests(table: Table, care: Care, report: Report) -> None:
     before = _manifests(refresh(table))
     if before <= care.max_manifests:
         return
-    _apply(table, partial(TableChange, merge_at=2))
+    apply_change(table, partial(TableChange, merge_at=2))
     report.merged_manifests = max(before - _manifests(table), 0)
 
 

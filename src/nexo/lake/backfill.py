@@ -1,0 +1,110 @@
+"""Fill typed columns of records that were taken before the columns were there (SPEC I11).
+
+The raw values are in the table, so they are taken apart again, file by file. Files whose columns
+would not change are left alone; the others are replaced in commits of a few files each, beside a
+running pipeline and maintenance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from nexo.errors import Conflict, InvalidOption
+from nexo.lake.catalog import as_ours
+from nexo.lake.commit import refresh
+from nexo.lake.files import DataFileFacts, FileWriter, Target, target
+from nexo.lake.maintain import apply_change
+from nexo.lake.read import FileSpan, row_groups, spans
+from nexo.lake.rows import ROWS
+from nexo.lake.snapshot import FilesGone, TableChange
+from nexo.lake.typed import REJECTED, Terms, parsed, parser_of
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+FILES_PER_COMMIT = 16
+_ROUNDS = 5
+"""How often files that another replaced meanwhile are looked for again."""
+
+
+@dataclass(slots=True)
+class Backfilled:
+    """What was done."""
+
+    files: int = 0
+    rows: int = 0
+
+
+def backfill(table: Table) -> Backfilled:
+    """Take all values apart by today's columns; `InvalidOption` if there are none."""
+    done = Backfilled()
+    with as_ours(f"cannot fill the columns of {'.'.join(table.name())}"):
+        for _ in range(_ROUNDS):
+            if _round(table, done):
+                return done
+    raise Conflict(
+        f"table {'.'.join(table.name())} changes faster than it can be filled: try again"
+    )
+
+
+def _round(table: Table, done: Backfilled) -> bool:
+    """Replace what is there now; False if another replaced some of it meanwhile."""
+    terms = parser_of(refresh(table))
+    if terms is None:
+        raise InvalidOption(f"table {'.'.join(table.name())} has no typed columns: set them first")
+    where, due = target(table), iter([each for each in spans(table) if _lacks(each, terms)])
+    undisturbed = True
+    while some := list(islice(due, FILES_PER_COMMIT)):
+        made = [(span, facts) for span in some if (facts := _filled(table, span, where, terms))]
+        undisturbed &= not made or _replace(table, made, done)
+    return undisturbed
+
+
+def _lacks(span: FileSpan, terms: Terms) -> bool:
+    """Whether some column has no value in a file: it may be older than the column."""
+    counts, nulls = span.file.value_counts or {}, span.file.null_value_counts or {}
+    ids = [column.field_id for column in terms.columns]
+    return any(counts.get(each, 0) <= nulls.get(each, 0) for each in ids)
+
+
+def _filled(table: Table, span: FileSpan, where: Target, terms: Terms) -> list[DataFileFacts]:
+    """A file with its columns filled; none if they are as they should be."""
+    if not _differs(table, span, where, terms):
+        return []
+    label = f"{span.partition:04}-{span.first:016}-{span.last + 1:016}-filled"
+    return FileWriter(where, span.partition, label).save(_parsed(table, span, terms))
+
+
+def _parsed(table: Table, span: FileSpan, terms: Terms) -> Iterator[pa.Table]:
+    return parsed(row_groups(table.io, span.path, ROWS), terms)
+
+
+def _differs(table: Table, span: FileSpan, where: Target, terms: Terms) -> bool:
+    names = [*(terms.names[column.field_id] for column in terms.columns), REJECTED]
+    wanted = pa.schema([where.schema.field(name) for name in names])
+    stored = row_groups(table.io, span.path, where.schema)
+    return any(
+        not before.select(names).equals(after.select(names).cast(wanted))
+        for before, after in zip(stored, _parsed(table, span, terms), strict=True)
+    )
+
+
+def _replace(
+    table: Table, made: list[tuple[FileSpan, list[DataFileFacts]]], done: Backfilled
+) -> bool:
+    added = [facts for _, files in made for facts in files]
+    removed = frozenset(span.path for span, _ in made)
+    change = partial(TableChange, added=added, removed=removed, rewrites=True)
+    try:
+        apply_change(table, change, [facts.path for facts in added])
+    except FilesGone:  # another merged or filled some of them first
+        return False
+    done.files += len(made)
+    done.rows += sum(facts.count for facts in added)
+    return True

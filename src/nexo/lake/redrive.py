@@ -1,0 +1,90 @@
+"""Dead letters, sent again: to their stream once its columns fit, or to another one (SPEC I11).
+
+A letter is published with a header that says where it came from. The table of dead letters notes
+up to where they were sent, after they were: a crash in between sends some of them twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nexo.errors import NotFound
+from nexo.lake.catalog import DEAD_LETTERS, SUFFIXES, Lake, StreamId, as_ours
+from nexo.lake.dead_letters import LETTERS
+from nexo.lake.offsets import offsets_text
+from nexo.lake.read import FileSpan, row_groups, spans
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import Table
+
+SENT = "nexo.redriven"
+"""A property of the table: by partition, letters below this offset were sent again."""
+HEADER = "nexo-dead-letter"
+
+Publish = Callable[[Sequence[Any], Sequence[Any], Sequence[dict[str, Any]]], Any]
+"""Publishes values with their keys and headers, as ``Stream.publish_many`` does."""
+_TEXT, _JSON = 1, 2
+
+
+def redrive(lake: Lake, stream: StreamId, publish: Publish) -> int:
+    """Publish the dead letters that were not sent again yet; returns how many there were."""
+    table = lake.known(stream, SUFFIXES[DEAD_LETTERS], DEAD_LETTERS)
+    if table is None:
+        raise NotFound(f"stream {stream.name!r} has no dead letters")
+    count = 0
+    with as_ours(f"cannot read the dead letters of stream {stream.name!r}"):
+        for span in spans(table):
+            for letters in _unsent(table, span):
+                publish(*_records(letters, stream.name))
+                _note(table, span.partition, letters.column("offset")[-1].as_py() + 1)
+                count += letters.num_rows
+    return count
+
+
+def _sent(table: Table) -> dict[int, int]:
+    found: dict[str, int] = msgspec.json.decode(table.properties.get(SENT, "{}"))
+    return {int(partition): offset for partition, offset in found.items()}
+
+
+def _unsent(table: Table, span: FileSpan) -> Iterator[pa.Table]:
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
+
+    first = _sent(table).get(span.partition, 0)
+    if span.last < first:
+        return
+    for letters in row_groups(table.io, span.path, LETTERS, lambda _, last: last >= first):
+        left = letters.filter(pc.field("offset") >= first)
+        if left.num_rows:
+            yield left
+
+
+def _records(letters: pa.Table, stream: str) -> tuple[list[Any], list[Any], list[Any]]:
+    headers = []
+    columns = (letters.column(name).to_pylist() for name in ("headers", "partition", "offset"))
+    for text, partition, offset in zip(*columns, strict=True):
+        known = msgspec.json.decode(text) if text else {}
+        headers.append({**known, HEADER: f"{stream}/{partition}/{offset}"})
+    kinds = zip(
+        letters.column("value").to_pylist(), letters.column("value_type").to_pylist(), strict=True
+    )
+    return [_value(*each) for each in kinds], letters.column("key").to_pylist(), headers
+
+
+def _value(content: bytes | None, kind: int) -> Any:
+    """A value as it was published: bytes, text or JSON."""
+    if content is None or kind not in (_TEXT, _JSON):
+        return content
+    try:
+        return content.decode() if kind == _TEXT else msgspec.json.decode(content)
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        return content
+
+
+def _note(table: Table, partition: int, offset: int) -> None:
+    sent = _sent(table) | {partition: offset}
+    with table.transaction() as transaction:
+        transaction.set_properties({SENT: offsets_text(sent)})

@@ -1,0 +1,105 @@
+"""Columns from models, history filled by them, and dead letters sent again (SPEC I11)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from nexo.errors import InvalidInput, InvalidOption, NotFound
+from nexo.lake import dead_letters
+from nexo.lake.backfill import Backfilled, backfill
+from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.maintain import Care, maintain
+from nexo.lake.models import columns_from
+from nexo.lake.redrive import HEADER, redrive
+from nexo.lake.typed import rename, set_schema
+
+from .conftest import Filler
+
+LOG = StreamId("log", 1)
+
+
+@dataclass
+class Inner:
+    x: int
+
+
+class Order(msgspec.Struct):
+    id: int
+    amount: float
+    paid: bool
+    at: datetime
+    day: date | None
+    note: str | None = None
+    kind: Literal["a", "b"] = "a"
+    inner: Inner | None = None
+    many: list[int] = []
+    odd: int | str = 0
+
+
+COLUMNS = {
+    "id": "long", "amount": "double", "paid": "boolean", "at": "timestamp", "day": "date",
+    "note": "string", "kind": "string", "inner": "json", "many": "json", "odd": "json",
+}  # fmt: skip
+
+
+def test_columns_come_from_models_and_from_a_json_schema() -> None:
+    assert columns_from(Order) == COLUMNS
+    assert columns_from(msgspec.json.schema(Order)) == COLUMNS | {"at": "string"}  # no format
+    assert columns_from(Inner) == {"x": "long"}
+    pydantic = pytest.importorskip("pydantic")
+    model = pydantic.create_model("Model", id=(int, ...), at=(datetime | None, None), n=(dict, {}))
+    assert columns_from(model) == {"id": "long", "at": "timestamp", "n": "json"}
+    for nothing in (int, {"type": "object"}, object()):
+        with pytest.raises(InvalidInput):
+            columns_from(nothing)
+
+
+def test_history_is_filled_once_and_files_that_fit_stay(lake: Lake, filler: Filler) -> None:
+    with pytest.raises(InvalidOption, match="no typed columns"):
+        backfill(filler.table)
+    filler.append([b'{"id": 1}', b'{"id": "x"}', None])
+    filler.append([b'{"id": 2}'], partition=1)
+    filler.table = rename(set_schema(filler.table, {"id": "long"}), "id", "number")
+    filler.append([b'{"id": 3}'])
+    assert backfill(filler.table) == Backfilled(files=2, rows=4)
+    rows = (
+        lake.get("log")
+        .scan()
+        .to_arrow()
+        .sort_by([("partition", "ascending"), ("offset", "ascending")])
+    )
+    assert rows.column("number").to_pylist() == [1, None, None, 3, 2]
+    assert [reason is not None for reason in rows.column("rejected").to_pylist()] == [
+        False, True, False, False, False,
+    ]  # fmt: skip
+    assert backfill(filler.table) == Backfilled()
+    maintain(lake.get("log"), Care(min_files=2, grace_s=0))
+    assert backfill(filler.table) == Backfilled()
+    assert lake.get("log").scan().to_arrow().num_rows == 5
+
+
+def test_dead_letters_are_sent_again_once(lake: Lake, filler: Filler) -> None:
+    sent: list[tuple[Any, Any, Any]] = []
+
+    def publish(values: Any, keys: Any, headers: Any) -> None:
+        sent.extend(zip(values, keys, headers, strict=True))
+
+    with pytest.raises(NotFound, match="no dead letters"):
+        redrive(lake, LOG, publish)
+    filler.table = set_schema(filler.table, {"id": "long"})
+    for value in (b'{"id": "x"}', b'{"id": "y"}'):
+        filler.append([value, b'{"id": 1}'], keys=[b"k", None])
+        planned = dead_letters.plan(lake, LOG)
+        assert planned is not None
+        table, steps = planned
+        dead_letters.finish(table, steps, [dead_letters.run(step) for step in steps])
+        assert redrive(lake, LOG, publish) == 1
+    assert redrive(lake, LOG, publish) == 0
+    assert [value for value, _, _ in sent] == ['{"id": "x"}', '{"id": "y"}']
+    assert sent[0][1:] == (b"k", {"n": 1, HEADER: "log/0/0"})
+    assert sent[1][2][HEADER] == "log/0/2"
