@@ -13,8 +13,8 @@ pytest.importorskip("pyiceberg")
 
 import nexo
 from nexo import cli, testing
-from nexo.lake import dead_letters
 from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.derived import dead_letters
 from nexo.lake.settings import LakeSettings
 
 from .tiering import take

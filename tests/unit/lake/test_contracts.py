@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from nexo.errors import InvalidInput, InvalidOption, NotFound
-from nexo.lake import dead_letters
-from nexo.lake.backfill import Backfilled, backfill
 from nexo.lake.catalog import Lake, StreamId
-from nexo.lake.maintain import Care, maintain
+from nexo.lake.derived import dead_letters
+from nexo.lake.derived.redrive import HEADER, redrive
+from nexo.lake.maintenance.backfill import Backfilled, backfill
+from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.models import columns_from
-from nexo.lake.redrive import HEADER, redrive
 from nexo.lake.typed import rename, set_schema
 
 from .conftest import Filler

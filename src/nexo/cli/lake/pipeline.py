@@ -309,7 +309,7 @@ def _imported(name: str) -> object:
 def backfill(stream: str, **where: Any) -> None:
     """Fill STREAM's typed columns in records that are older than the columns."""
     lake = open_lake(**where)
-    from nexo.lake import backfill as filling
+    from nexo.lake.maintenance import backfill as filling
 
     done = filling.backfill(_known(lake, stream))
     output.done(
@@ -327,8 +327,8 @@ def backfill(stream: str, **where: Any) -> None:
 def redrive(stream: str, other: str | None, **where: Any) -> None:
     """Publish STREAM's dead letters again, those that were not yet, for columns that fit now."""
     lake = open_lake(**where)
-    from nexo.lake import redrive as driving
     from nexo.lake.catalog import StreamId
+    from nexo.lake.derived import redrive as driving
 
     with client() as server:
         made = StreamId(stream, server.stream(stream).info().created_ms)

@@ -19,7 +19,7 @@ from nexo.errors import Conflict, InvalidOption
 from nexo.lake.catalog import as_ours
 from nexo.lake.commit import refresh
 from nexo.lake.files import DataFileFacts, FileWriter, Target, target
-from nexo.lake.maintain import apply_change
+from nexo.lake.maintenance.maintain import apply_change
 from nexo.lake.read import FileSpan, row_groups, spans
 from nexo.lake.rows import ROWS
 from nexo.lake.snapshot import FilesGone, TableChange

@@ -13,7 +13,7 @@ import msgspec
 
 from nexo.errors import NotFound
 from nexo.lake.catalog import DEAD_LETTERS, SUFFIXES, Lake, StreamId, as_ours
-from nexo.lake.dead_letters import LETTERS
+from nexo.lake.derived.dead_letters import LETTERS
 from nexo.lake.offsets import offsets_text
 from nexo.lake.read import FileSpan, row_groups, spans
 
