@@ -347,12 +347,25 @@ def load(
 def doubtful_variables(environ: Mapping[str, str]) -> list[str]:
     """A sentence for each variable that is none of ours, but nearly is (SPEC A8)."""
     known = [*(spec.metadata["env"] for spec in _SPECS.values()), *_SECONDS]
-    named = ((key, get_close_matches(key, known, 1, 0.85)) for key in environ if key not in known)
+    named = ((key, _nearly(key, known)) for key in environ if key not in known)
     return [
-        f"the environment variable {key} is not known; did you mean {close[0]}?"
+        f"the environment variable {key} is not known; did you mean {close}?"
         for key, close in named
         if close
     ]
+
+
+def _nearly(key: str, known: list[str]) -> str:
+    """The one of ``known`` that ``key`` nearly is, by letters or, if both begin alike, words."""
+    close = get_close_matches(key, known, 1, 0.85)
+    family = key.partition("_")[0] + "_"
+    alike = {
+        spec.metadata["env"]: (name, spec.metadata["doc"])
+        for name, spec in _SPECS.items()
+        if spec.metadata["env"].startswith(family)
+    }
+    close = close or setting_names.meant(key, alike)
+    return close[0] if len(close) == 1 else ""
 
 
 def _check_ports(settings: Settings) -> None:

@@ -285,3 +285,5 @@ def test_a_variable_that_is_nearly_one_of_ours_is_told() -> None:  # SPEC A8
     first, second = doubtful_variables(environ | {"SERVER_SOFTWARE": "x", "QUEUE_SIZE": "1"})
     assert "STREAM_CDCX is not known; did you mean STREAM_CDC?" in first
     assert "SERVER_SOCKET_PORT is not known; did you mean SERVER_SOCKET_TCP_PORT?" in second
+    (by_words,) = doubtful_variables({"SERVER_PORT": "1", "SERVER_NAME": "x", "QUEUE_URL": "y"})
+    assert "SERVER_PORT is not known; did you mean SERVER_SOCKET_TCP_PORT?" in by_words

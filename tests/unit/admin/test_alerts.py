@@ -46,13 +46,32 @@ def broker(broker: Broker, **status: Any) -> BrokerWatch:
 def alerts(
     brokers: list[BrokerWatch], queues: list[QueueWatch], groups: list[GroupWatch], reserve: int
 ) -> list[Alert]:
-    found = [alert for watch in brokers for alert in of_broker(watch, reserve)]
+    found = [alert for watch in brokers for alert in of_broker(watch, reserve, 2_000)]
     found += [alert for queue in queues for alert in of_queue(queue)]
     return found + [alert for group in groups for alert in of_group(group)]
 
 
 def kinds(found: list[Alert]) -> list[str]:
     return [alert.kind for alert in found]
+
+
+def test_brokers_on_one_disk_say_once_that_it_is_full() -> None:
+    full = {"full": True, "free_bytes": 0}
+    watches = [broker(each, disk=full) for each in (Broker.QUEUE, Broker.STREAM)]
+    (alert,) = gathered(alerts(watches, [], [], MIB))
+    assert (alert.kind, alert.broker) == ("disk-full", "queue")
+    assert alert.message == "the disk is full: writes are refused (and for stream)"
+
+
+def test_a_restart_is_told_for_an_hour() -> None:
+    watch = broker(Broker.QUEUE, process={"pid": 1})
+    watch.answered({"process": {"pid": 1}}, 0.001, 2_000)
+    assert list(of_broker(watch, MIB, 2_000)) == []
+    watch.silent("gone", 3_000)
+    watch.answered({"process": {"pid": 2}}, 0.001, 4_000)
+    (alert,) = of_broker(watch, MIB, 124_000)
+    assert (alert.kind, "started again 2 min ago" in alert.message) == ("restarted", True)
+    assert list(of_broker(watch, MIB, 4_000 + 3_600_000)) == []
 
 
 def test_a_quiet_server_has_none() -> None:

@@ -20,6 +20,10 @@ LATE_REPLICA_MS = 10_000
 """What waits longer for the object store is an alert."""
 
 
+RESTARTED_MS = 3_600_000
+"""How long a broker's restart is an alert."""
+
+
 class Alert(msgspec.Struct, frozen=True):
     """Something that needs attention."""
 
@@ -35,12 +39,18 @@ class Alert(msgspec.Struct, frozen=True):
     """How many things it is about, if it stands for several alerts of one kind."""
 
 
-def of_broker(watch: BrokerWatch, reserve: int) -> Iterator[Alert]:
+def of_broker(watch: BrokerWatch, reserve: int, now_ms: int) -> Iterator[Alert]:
     """What is wrong with a broker; ``reserve`` is the disk it must not use up."""
     name = watch.broker.label
     if not watch.up:
         yield Alert("critical", "down", name, "", f"the broker does not answer: {watch.error}")
         return
+    if watch.restarted_ms is not None and now_ms < watch.restarted_ms + RESTARTED_MS:
+        minutes = (now_ms - watch.restarted_ms) // 60_000
+        message = (
+            f"its process ended and was started again {minutes} min ago: the log has the reason"
+        )
+        yield Alert("warning", "restarted", name, "", message)
     disk = watch.status.get("disk", {})
     if disk.get("failed"):
         yield Alert("critical", "sync-failed", name, "", str(disk["failed"]))
@@ -132,10 +142,24 @@ _SUMS = {
 def gathered(found: Iterable[Alert]) -> list[Alert]:
     """The alerts, the worst first; many of a kind are one, which says how many."""
     kinds: dict[tuple[str, str], list[Alert]] = {}
-    for alert in found:
+    for alert in _of_one_disk(found):
         kinds.setdefault((alert.kind, alert.broker), []).append(alert)
     rows = [row for alike in kinds.values() for row in _gathered(alike)]
     return sorted(rows, key=lambda alert: alert.level)
+
+
+def _of_one_disk(found: Iterable[Alert]) -> Iterator[Alert]:
+    """The alerts; what all brokers on one disk say of it is said once."""
+    disks: dict[tuple[str, str], list[Alert]] = {}
+    for alert in found:
+        if alert.kind in {"disk-low", "disk-full"}:
+            disks.setdefault((alert.kind, alert.message), []).append(alert)
+        else:
+            yield alert
+    for (kind, message), alike in disks.items():
+        others = ", ".join(alert.broker for alert in alike[1:])
+        said = f"{message} (and for {others})" if others else message
+        yield Alert(alike[0].level, kind, alike[0].broker, "", said)
 
 
 def _gathered(alike: list[Alert]) -> list[Alert]:

@@ -130,8 +130,8 @@ class Sampler:
     def _judge(self) -> None:
         """Everything that is wrong now, the worst first."""
         brokers = self.brokers.values()
-        found = [alert for watch in brokers for alert in of_broker(watch, self._reserve)]
         now_ms = int(time.time() * 1000)
+        found = [alert for watch in brokers for alert in of_broker(watch, self._reserve, now_ms)]
         found += [alert for one in self.pipelines for alert in of_pipeline(one, now_ms)]
         self.alerts = gathered([*found, *self.survey.alerts()])
         self.alert_counts = {

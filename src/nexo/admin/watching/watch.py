@@ -43,6 +43,8 @@ class BrokerWatch:
         self.error: str | None = "not asked yet"
         self.changed_ms = 0
         """When it last went up or down."""
+        self.restarted_ms: int | None = None
+        """When it was first seen in another process than before."""
         self.series: dict[str, Series] = {
             name: Series() for name in (*RATES[broker], *LEVELS[broker], *EVERY_BROKER)
         }
@@ -59,6 +61,8 @@ class BrokerWatch:
         """A second in which it answered."""
         if self.error is not None:
             self.error, self.changed_ms = None, now_ms
+        if _is_other_process(self.status, status):
+            self.restarted_ms = now_ms
         self.status = status
         now_s = now_ms / 1000
         for name, rate in self._rates.items():
@@ -92,6 +96,11 @@ class BrokerWatch:
         self.error = error
         for series in self.series.values():
             series.add(None)
+
+
+def _is_other_process(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    pids = [status.get("process", {}).get("pid") for status in (before, now)]
+    return None not in pids and pids[0] != pids[1]
 
 
 class Turns:
