@@ -230,4 +230,5 @@ def test_the_packages_hold_the_sources_and_nothing_else(packages: Path, wheel: P
     with tarfile.open(sdist) as tar:
         inside = {name.partition("/")[2] for name in tar.getnames()}
     assert {"CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml"} <= inside
+    assert {"constraints.txt", "ops/Dockerfile", "ops/compose.yaml"} <= inside, "for an image"
     assert not [name for name in inside if name.startswith(("tests", "docs", ".ci"))]
