@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 
 import pytest
+from celery import Celery
 from playwright.sync_api import Page, Route, expect
 
 import nexo
+import nexo.integrations.celery  # as an installed package this is not needed
 from nexo.testing import Process
 from tests.browser.busy import SCRIPT
 from tests.browser.checks import problems_of
@@ -165,6 +167,25 @@ def test_jobs_in_work_show_their_holder_and_lease(dashboard: Dashboard) -> None:
     rows.first.get_by_role("link", name="card-terminal-3").click()
     expect(page.locator("h1")).to_have_text("Connections")
     expect(page.locator("tbody tr").first).to_contain_text("card-terminal-3")
+
+
+def test_a_celery_task_shows_its_name_arguments_and_worker(
+    dashboard: Dashboard, sdk: nexo.Client
+) -> None:
+    """SPEC M1."""
+    app = Celery(broker=str(sdk.address), fixups=[])
+    app.send_task("shop.price", (3, 7), queue="shop")
+    app.pool.force_close_all()
+    page = dashboard.open("queue?name=shop&tab=waiting")
+    expect(page.locator("tbody tr").first).to_contain_text("shop.price")
+    (job,) = sdk.queue("shop").pop()
+    dashboard.open("queue?name=shop&tab=working")
+    page.get_by_role("button", name=f"Show job {job.id}").click()
+    shown = page.get_by_role("dialog")
+    for text in ("shop.price", "(3, 7)", "Delivered to"):
+        expect(shown).to_contain_text(text)
+    page.keyboard.press("Escape")
+    job.ack()
 
 
 def test_dead_letters_are_replayed_and_discarded(dashboard: Dashboard, sdk: nexo.Client) -> None:

@@ -22,6 +22,7 @@ from celery.result import AsyncResult
 import nexo
 from nexo import testing
 from tests.frameworks.celery_app import close_app, make_app
+from tests.integration.certificates import make
 from tests.timing import wait_until
 
 REPO = Path(__file__).parents[2]
@@ -161,6 +162,21 @@ def test_an_eta_beyond_the_lease_runs_once_and_on_time(app: Celery, tmp_path: Pa
     result.get(timeout=30)
     assert 5.9 < time.monotonic() - began_s < 9
     assert _lines(tmp_path) == {"begun": 1, "done": 1}
+
+
+def test_a_solo_worker_over_tls(tmp_path: Path) -> None:
+    certificates = make(tmp_path)
+    settings = {"tls_cert": certificates.server, "tls_key": certificates.server_key}
+    with testing.process(tmp_path / "nexo", dashboard=False, **settings) as served:
+        app = make_app(served.url)
+        app.conf.broker_transport_options = {"ca_file": str(certificates.ca)}
+        app.conf.result_backend_transport_options = {"ca_file": str(certificates.ca)}
+        assert served.url.startswith("nexos://")
+        try:
+            with start_worker(app, perform_ping_check=False, pool="solo"):
+                assert send(app, "add", 2, 3).get(timeout=60) == 5
+        finally:
+            close_app(app)
 
 
 # -- processes that are killed
