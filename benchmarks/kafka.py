@@ -147,7 +147,7 @@ def _consume(bench: Bench, bootstrap: str, fill: Callable[[str, int], None] = _f
         got = len(consumer.consume(1, _PATIENCE_S))
         start_s = time.perf_counter()
         while got < count:
-            found = consumer.consume(10_000, 1.0)
+            found = consumer.consume(min(10_000, count - got), 1.0)
             got += len(found)
             if time.perf_counter() - start_s > _PATIENCE_S:
                 raise TimeoutError(f"{got} of {count} messages came")
