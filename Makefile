@@ -7,7 +7,7 @@ export VENV
 
 TEST_EXTRAS := dev,docs,server,compress,kafka,pydantic,redis,replication,spark
 TEST_PACKAGES := redis-server chromium postgresql curl kcat default-jdk-headless
-TEST_NPM := kafkajs@2.2.4
+TEST_NPM := kafkajs@2.2.4 pyright@1.1.414
 BENCH_PACKAGES := redis-server mosquitto rabbitmq-server
 IMAGE_PACKAGES := buildah mmdebstrap
 WORKERS ?= 2
@@ -33,6 +33,7 @@ check: $(VENV)/.test ## format, lint, types, layers, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy src tests
+	$(BIN)/python tools/doc_types.py
 	$(BIN)/lint-imports
 	$(BIN)/python tools/unasync.py --check
 	$(BIN)/python tools/docs.py --check

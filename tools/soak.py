@@ -62,6 +62,7 @@ SUITES = {
                               "tests/crash/test_flipped_folder.py"],
     "planned restarts under load": ["tests/crash/test_restarts.py"],
     "strangers of every kind": ["tests/attack"],
+    "types of the docs": ["tests/integration/test_docs_types.py"],
     "disk full, failed sync": ["tests/crash/test_disk.py"],
     "clock set by 1 h": ["tests/crash/test_clock.py"],
     "consumers: FIN, RST, SIGSTOP": ["tests/crash/test_peers.py"],

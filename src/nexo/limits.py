@@ -58,8 +58,9 @@ PAGE_BYTES = 1 * MIB
 # -- the HTTP port ------------------------------------------------------------------------
 
 HTTP_CONNECTIONS = 1_000
+"""Connections at once; at the limit, the one that has been silent longest gives way."""
 HTTP_CONNECTIONS_PER_ADDRESS = 250
-"""At a limit, the connection that has been silent longest gives way."""
+"""The same, of one address."""
 HTTP_REQUEST_S = 10.0
 """From the connection, or the last reply on it, to the end of the next request's headers."""
 HTTP_BODY_BYTES_PER_S = 64 * KIB
@@ -75,14 +76,16 @@ SOCKET_PING_S = 20.0
 SOCKET_FRAME_BYTES = 1 * MIB
 """The largest message that a web socket may send."""
 HTTP_LOGINS = 1_000
-HTTP_LOGINS_PER_USER = 50
 """Logins to the dashboard at once; the least recently used ends."""
+HTTP_LOGINS_PER_USER = 50
+"""The same, of one user."""
 
 # -- probes, and the gate -----------------------------------------------------------------
 
 PROBES = 64
 """Connections to `/health` and `/ready`; at the limit the oldest goes."""
 PROBE_BYTES = 4 * KIB
+"""The largest request of a probe."""
 PROBE_S = 5.0
 """A probe that has not sent its request by then is closed."""
 WAITING_FOR_BROKER = 512
@@ -95,7 +98,8 @@ UNSHIPPED_BYTES = 256 * MIB
 """Operations of one broker that wait for the object store. Beyond it they are dropped, since the
 disk has them; once the store is back, the broker starts again and uploads what changed."""
 LOG_BYTES_PER_BASE = 256 * MIB
+"""A base is made after so many bytes of the log, or after so many objects."""
 LOG_OBJECTS_PER_BASE = 10_000
-"""A base is made after so much of the log, whichever is first."""
+"""A base is made after so many objects of the log, or after so many bytes."""
 LAST_PUTS_MS = 3_000
 """How long a stopping broker waits for the object store to take its last writes."""

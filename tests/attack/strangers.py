@@ -2,7 +2,7 @@
 
 They run in a process of their own, so that what they need is not counted as the server's.
 ``python -m tests.attack.strangers KIND COUNT HOST PORT SECONDS`` prints a JSON object: how many
-connections were made and how many the server had ended by the end.
+connections were made, how many the server had ended by the end, and how long one stayed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import json
 import struct
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 
@@ -32,6 +33,8 @@ class Outcome:
     made: int = 0
     ended: int = 0
     """By the server."""
+    longest_s: float = 0.0
+    """How long one stayed at most."""
 
 
 async def _silent(writer: asyncio.StreamWriter) -> None:
@@ -93,12 +96,14 @@ async def _one(kind: str, host: str, port: int, outcome: Outcome) -> None:
         outcome.ended += 1  # turned away at once
         return
     outcome.made += 1
+    made_s = time.monotonic()
     acting = asyncio.ensure_future(KINDS[kind](writer))
     try:
         with contextlib.suppress(ConnectionError):
             while await reader.read(65536):
                 pass
         outcome.ended += 1
+        outcome.longest_s = max(outcome.longest_s, time.monotonic() - made_s)
     finally:
         acting.cancel()
         with contextlib.suppress(asyncio.CancelledError, ConnectionError):

@@ -20,9 +20,12 @@ import pytest
 import nexo
 from nexo.errors import NexoError
 from nexo.testing import Process
+from tests.timing import eventually
 
 SOAK = bool(os.environ.get("SOAK"))
 RESTARTS, CLIENTS = (20, 20) if SOAK else (2, 4)
+TIMEOUT_S = 120.0
+"""On a busy machine a start takes long; how long calls took is printed."""
 
 
 @dataclass
@@ -37,6 +40,8 @@ class Tally:
     stored: set[str] = field(default_factory=set)
     """Acknowledged records."""
     longest_s: float = 0.0
+    under_way: set[str] = field(default_factory=set)
+    """Clients that have reached every broker they use."""
 
     @contextmanager
     def repeatable(self) -> Iterator[None]:
@@ -51,7 +56,7 @@ class Tally:
 
 
 async def async_load(url: str, number: int, tally: Tally) -> None:
-    async with nexo.AsyncClient(url, timeout=30) as client:
+    async with nexo.AsyncClient(url, timeout=TIMEOUT_S) as client:
         stream = client.stream("s")
         for turn in range(1_000_000):
             if tally.stop.is_set():
@@ -67,10 +72,11 @@ async def async_load(url: str, number: int, tally: Tally) -> None:
                 tally.unknown += 1
             else:
                 tally.stored.add(name)
+                tally.under_way.add(f"async-{number}")
 
 
 def sync_load(url: str, number: int, tally: Tally) -> None:
-    with nexo.Client(url, timeout=30) as client:
+    with nexo.Client(url, timeout=TIMEOUT_S) as client:
         queue = client.queue("q")
         for turn in range(1_000_000):
             if tally.stop.is_set():
@@ -86,9 +92,11 @@ def sync_load(url: str, number: int, tally: Tally) -> None:
                 tally.unknown += 1
             else:
                 tally.stored.add(name)
+                tally.under_way.add(f"sync-{number}")
 
 
-async def restart(process: Process) -> None:
+async def restart(process: Process, tally: Tally) -> None:
+    await eventually(lambda: len(tally.under_way) == 2 * CLIENTS, 60)
     for _ in range(RESTARTS):
         await asyncio.sleep(0.5)  # some load between two restarts
         assert await asyncio.to_thread(process.terminate) == 0
@@ -116,7 +124,7 @@ async def test_planned_restarts_fail_no_call_that_may_be_repeated(
         asyncio.create_task(async_load(process.url, number, tally)) for number in range(CLIENTS)
     ]
     try:
-        await restart(process)
+        await restart(process, tally)
     finally:
         tally.stop.set()
         await asyncio.gather(*loads)

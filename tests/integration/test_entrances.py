@@ -249,7 +249,7 @@ def test_a_clients_name_forges_no_log_line(tmp_path: Path) -> None:
         (row,) = (one for one in _sessions(server) if one["hello"])
         assert "\n" not in row["name"]
         assert "\x1b" not in row["name"]
-        assert len(row["name"]) < 300
+        assert len(row["name"]) <= limits.CLIENT_NAME_CHARS + 20  # escapes are longer
         connection.close()
 
 
@@ -291,6 +291,19 @@ def test_a_stop_answers_what_was_sent_and_resets_nothing(tmp_path: Path) -> None
     refused = statuses.index(Status.ERR) if Status.ERR in statuses else len(statuses)
     assert set(statuses[:refused]) == {Status.OK}
     assert set(statuses[refused:]) <= {Status.ERR}, "after the first refusal nothing is done"
+
+
+def test_a_stop_does_not_wait_for_a_client_that_reads_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LONGEST_FAREWELL_S", 60.0)
+    monkeypatch.setattr(limits, "FAREWELL_S", 0.05)
+    with serving(tmp_path) as server, connect(server.port) as deaf:
+        for number in range(8):
+            deaf.sendall(frame(FrameKind.REQUEST, Op.ECHO, number, bytes(MIB)))
+        began_s = time.monotonic()
+        server.stop()
+        assert time.monotonic() - began_s < 30
 
 
 def _replies(sock: socket.socket) -> Iterator[tuple[int, int]]:

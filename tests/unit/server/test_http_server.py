@@ -97,10 +97,24 @@ async def test_a_reply_before_the_end_of_the_body_is_followed_by_the_end(
     writer.close()
 
 
-async def test_silent_connections_give_way_to_one_that_asks(
+async def test_a_body_that_arrives_steadily_may_take_longer(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "HTTP_CONNECTIONS_PER_ADDRESS", 5)
+    monkeypatch.setattr(limits, "HTTP_REQUEST_S", 0.05)
+    monkeypatch.setattr(limits, "HTTP_BODY_BYTES_PER_S", 1)  # its head alone earns a minute
+    reader, writer = await connect(port, b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+    for _ in range(9):
+        await asyncio.sleep(0.02)  # 0.18 s in all
+        writer.write(b"x")
+    assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+    writer.close()
+
+
+@pytest.mark.parametrize("limit", ["HTTP_CONNECTIONS", "HTTP_CONNECTIONS_PER_ADDRESS"])
+async def test_silent_connections_give_way_to_one_that_asks(
+    port: int, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(limits, limit, 5)
     silent = [await connect(port) for _ in range(5)]
     assert (await get(port)).endswith(b"ok")
     assert await is_closed(silent[0])

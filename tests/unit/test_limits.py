@@ -1,0 +1,178 @@
+"""Every limit of `nexo.limits` is tried by a test: those below, or those that are named here."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from nexo import limits
+from nexo.admin.accounts import NOBODY
+from nexo.admin.app import AdminApp
+from nexo.admin.desk import Desk
+from nexo.admin.sessions import Sessions, _Session
+from nexo.config import Settings
+from nexo.errors import NexoError, Overloaded
+from nexo.server.processes.admin_worker import _config
+from nexo.services.replicating import Replicating
+from nexo.services.store.service import StoreService
+from tests.unit.brokers.store.test_service import ManualRuntime
+
+ROOT = Path(__file__).parents[2]
+ENTRANCES, HTTP = "integration/test_entrances.py", "unit/server/test_http_server.py"
+HERE, LOGINS = "unit/test_limits.py", "integration/test_admin_login.py"
+DECISIONS = ("unit/access/test_login.py", "test_decisions_are_remembered_within_bounds")
+TRIED = {
+    "FIRST_BYTES_S": (ENTRANCES, "test_a_connection_that_says_nothing_is_closed"),
+    "TLS_HANDSHAKE_S": (ENTRANCES, "test_a_tls_handshake_that_is_not_finished_is_given_up"),
+    "LOGIN_S": (ENTRANCES, "test_a_first_request_that_does_not_end_is_given_up"),
+    "BEFORE_LOGIN_BYTES": (ENTRANCES, "test_before_the_login_a_large_request_is_refused"),
+    "STRANGERS_PER_ADDRESS": (ENTRANCES, "test_one_address_cannot_fill_the_gate"),
+    "FRAME_BYTES_PER_S": (ENTRANCES, "test_a_request_that_trickles_in_is_given_up"),
+    "FAREWELL_S": (ENTRANCES, "test_a_stop_does_not_wait_for_a_client_that_reads_nothing"),
+    "LONGEST_FAREWELL_S": (HTTP, "test_a_reply_before_the_end_of_the_body_is_followed_by_the_end"),
+    "CLIENT_NAME_CHARS": (ENTRANCES, "test_a_clients_name_forges_no_log_line"),
+    "KAFKA_ELEMENTS": ("kafka/test_frames.py", ""),
+    "KAFKA_IN_FLIGHT": ("kafka/test_frames.py", ""),
+    "DECISIONS": DECISIONS,
+    "DECISION_NAME_CHARS": DECISIONS,
+    "REPLY_PAYLOADS": (HERE, "test_a_reply_of_the_store_is_bounded_by_payloads"),
+    "PAGE_BYTES": ("unit/brokers/store/test_engine.py", "test_a_page_of_long_keys_is_short"),
+    "HTTP_CONNECTIONS": (HTTP, "test_silent_connections_give_way_to_one_that_asks"),
+    "HTTP_CONNECTIONS_PER_ADDRESS": (HTTP, "test_silent_connections_give_way_to_one_that_asks"),
+    "HTTP_REQUEST_S": (HTTP, "test_headers_have_a_deadline"),
+    "HTTP_BODY_BYTES_PER_S": (HTTP, "test_a_body_that_arrives_steadily_may_take_longer"),
+    "HTTP_LOGIN_BYTES": (LOGINS, "test_a_login_is_small"),
+    "HTTP_LIVE_VIEWS": (HERE, "test_one_live_view_too_many_is_refused"),
+    "SOCKET_SUBSCRIPTIONS": ("integration/test_http.py", ""),
+    "SOCKET_PING_S": (HERE, "test_web_sockets_are_pinged"),
+    "SOCKET_FRAME_BYTES": ("integration/test_http.py", ""),
+    "HTTP_LOGINS": (HERE, "test_the_login_used_least_recently_ends_for_a_new_one"),
+    "HTTP_LOGINS_PER_USER": (LOGINS, "test_a_user_who_logs_in_often_throws_nobody_else_out"),
+    "PROBES": ("unit/server/test_health.py", ""),
+    "PROBE_BYTES": ("unit/server/test_health.py", ""),
+    "PROBE_S": ("unit/server/test_health.py", ""),
+    "WAITING_FOR_BROKER": ("unit/server/test_supervisor.py", ""),
+    "UNSHIPPED_BYTES": (HERE, "test_what_waits_for_the_object_store_is_dropped_beyond_the_limit"),
+    "LOG_BYTES_PER_BASE": (HERE, "test_a_base_is_due_after_so_many_bytes_or_objects"),
+    "LOG_OBJECTS_PER_BASE": (HERE, "test_a_base_is_due_after_so_many_bytes_or_objects"),
+    "LAST_PUTS_MS": (HERE, "test_a_stop_does_not_wait_long_for_the_object_store"),
+}  # fmt: skip
+"""By limit: the file under ``tests`` and the test; without one, the file names the limit."""
+
+NAMES = [name for name in vars(limits) if name.isupper() and name not in ("KIB", "MIB")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_limit_is_tried_and_described(name: str) -> None:
+    assert name in TRIED, "say here which test tries it"
+    path, test = TRIED[name]
+    text = (ROOT / "tests" / path).read_text(encoding="utf-8")
+    assert re.search(rf"def {test}\(" if test else rf"\b{name}\b", text)
+    page = (ROOT / "docs" / "reference" / "limits.md").read_text(encoding="utf-8")
+    assert f"| `{name}` |" in page
+
+
+def test_no_limit_is_listed_that_is_gone() -> None:
+    assert set(TRIED) <= set(NAMES)
+
+
+# -- those that no other test tries --------------------------------------------------------
+
+
+def test_a_reply_of_the_store_is_bounded_by_payloads() -> None:
+    store = StoreService(ManualRuntime(max_payload_bytes=1_000))._store
+    values = {str(n): b"x" * 900 for n in range(2 * limits.REPLY_PAYLOADS)}
+    store.mset(values, 0)
+    assert store.mget(list(values)[: limits.REPLY_PAYLOADS], 0)
+    with pytest.raises(NexoError, match="ask for less"):
+        store.mget(list(values), 0)
+
+
+async def test_one_live_view_too_many_is_refused() -> None:
+    open_views: set[object] = set(range(limits.HTTP_LIVE_VIEWS))
+    desk = Desk(
+        cast("Any", None), cast("Any", None), cast("Any", None), asyncio.Event(), open_views
+    )
+    with pytest.raises(Overloaded, match="live views"):
+        async with desk.own_client():
+            pass
+
+
+def test_web_sockets_are_pinged() -> None:
+    config = _config(Settings(), cast("AdminApp", SimpleNamespace(app=None)))
+    assert (config.ws_ping_interval, config.ws_ping_timeout) == (limits.SOCKET_PING_S,) * 2
+
+
+class Closing:
+    """A client that can be closed."""
+
+    async def close(self) -> None: ...
+
+
+async def test_the_login_used_least_recently_ends_for_a_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "HTTP_LOGINS", 3)
+    sessions = Sessions(cast("Any", None))
+    now_s = asyncio.get_running_loop().time()
+    for name, used_s in (("a", 2.0), ("b", 1.0), ("c", 3.0)):
+        client = cast("Any", Closing())
+        sessions._open[name] = _Session(NOBODY, client, name, now_s + used_s, 0)
+    await sessions._forget_idle(NOBODY)
+    assert set(sessions._open) == {"a", "c"}
+
+
+class Recorded:
+    """Files of which some operations wait to be shipped."""
+
+    def __init__(self) -> None:
+        self.recorded_bytes = 0
+        self.recorded = False
+        self.paused = False
+
+    def pause(self) -> None:
+        self.paused = True
+
+
+def replicating(files: Recorded) -> Replicating:
+    shipper = SimpleNamespace(shipped=0, waiting_bytes=0, discard=lambda: None)
+    clock, terms = SimpleNamespace(now_ms=lambda: 0), SimpleNamespace(wait_ms=3_600_000)
+    parts = (files, Path(), shipper, None, terms, clock, None, None)
+    return Replicating(*cast("Any", parts))
+
+
+async def test_what_waits_for_the_object_store_is_dropped_beyond_the_limit() -> None:
+    files = Recorded()
+    shipping = replicating(files)
+    files.recorded_bytes = limits.UNSHIPPED_BYTES
+    shipping._bound_memory()
+    assert not files.paused
+    files.recorded_bytes += 1
+    shipping._bound_memory()
+    assert files.paused
+
+
+async def test_a_base_is_due_after_so_many_bytes_or_objects() -> None:
+    shipping = replicating(Recorded())
+    assert not shipping._base_due()
+    shipping._log_bytes = limits.LOG_BYTES_PER_BASE
+    assert shipping._base_due()
+    shipping._log_bytes, shipping._log_objects = 0, limits.LOG_OBJECTS_PER_BASE
+    assert shipping._base_due()
+
+
+async def test_a_stop_does_not_wait_long_for_the_object_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def never(self: Replicating, ticket: int) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(limits, "LAST_PUTS_MS", 10)
+    monkeypatch.setattr(Replicating, "_gather", lambda self: 1)
+    monkeypatch.setattr(Replicating, "_all_shipped", never)
+    assert not await replicating(Recorded()).drain()
