@@ -9,12 +9,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-
-from nexo import limits
 from nexo.admin.accounts import NOBODY
-from nexo.admin.app import AdminApp
 from nexo.admin.desk import Desk
 from nexo.admin.sessions import Sessions, _Session
+
+from nexo import limits
+from nexo.admin.app import AdminApp
 from nexo.config import Settings
 from nexo.errors import NexoError, Overloaded
 from nexo.server.processes.admin_worker import _config
