@@ -129,6 +129,7 @@ def test_nothing_of_a_backup_stays_on_the_server(
         client.stream("s").create().publish("x")
     assert run("backup", str(tmp_path / "b.tar"), "--url", nexo_server.url).exit_code == 0
     assert list(nexo_server.data_dir.rglob(".backup*")) == []
+    assert (tmp_path / "b.tar").stat().st_mode & 0o077 == 0  # finding G15: others read nothing
     assert [path.name for path in tmp_path.iterdir() if "b.tar" in path.name] == ["b.tar"]
     again = run("backup", str(tmp_path / "b.tar"), "--url", nexo_server.url)
     assert "ALREADY_EXISTS" in again.output

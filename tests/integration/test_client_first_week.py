@@ -38,6 +38,26 @@ async def test_a_worker_may_start_before_its_queue(
         assert subscription.failure is not None
 
 
+async def test_a_subscription_may_start_before_its_stream(
+    aclient: nexo.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """U8: it waits for the stream, and says so once."""
+    done: list[int] = []
+
+    async def handle(record: AsyncStreamRecord[int]) -> None:
+        done.append(record.value)
+
+    caplog.set_level(logging.WARNING, "nexo.client")
+    async with await aclient.stream("later", int).subscribe("g", handle) as subscription:
+        assert "stream later does not exist yet" in caplog.text
+        await (await aclient.stream("later", int).create()).publish(7)
+        await eventually(lambda: done == [7])
+        assert caplog.text.count("does not exist yet") == 1
+        await aclient.stream("later").delete()
+        await eventually(lambda: not subscription.running)
+        assert subscription.failure is not None
+
+
 async def test_a_handler_that_hangs_is_given_up(aclient: nexo.AsyncClient) -> None:
     """U9: its job is tried again, and the place is free."""
     queue = await aclient.queue("q").create(max_retries=0)

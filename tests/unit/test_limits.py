@@ -9,12 +9,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from nexo.admin.accounts import NOBODY
-from nexo.admin.desk import Desk
-from nexo.admin.sessions import Sessions, _Session
 
 from nexo import limits
 from nexo.admin.app import AdminApp
+from nexo.admin.context import ApiContext
+from nexo.admin.http.accounts import NOBODY
+from nexo.admin.http.sessions import Sessions, _Session
 from nexo.config import Settings
 from nexo.errors import NexoError, Overloaded
 from nexo.server.processes.admin_worker import _config
@@ -95,11 +95,11 @@ def test_a_reply_of_the_store_is_bounded_by_payloads() -> None:
 
 async def test_one_live_view_too_many_is_refused() -> None:
     open_views: set[object] = set(range(limits.HTTP_LIVE_VIEWS))
-    desk = Desk(
+    context = ApiContext(
         cast("Any", None), cast("Any", None), cast("Any", None), asyncio.Event(), open_views
     )
     with pytest.raises(Overloaded, match="live views"):
-        async with desk.own_client():
+        async with context.own_client():
             pass
 
 

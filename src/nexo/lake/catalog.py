@@ -119,7 +119,8 @@ class Lake:
         from nexo.lake.folder_catalog import FolderCatalog
 
         folder = self.settings.folder.absolute()
-        (folder / WAREHOUSE).mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o750, parents=True, exist_ok=True)  # its files are readable by all
+        (folder / WAREHOUSE).mkdir(exist_ok=True)
         settle(folder)
         return FolderCatalog(
             "nexo",

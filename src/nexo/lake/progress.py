@@ -185,7 +185,8 @@ class Tracker:
         with suppress(
             OSError
         ):  # a full disk under these numbers is no reason to stop taking records
-            folder.mkdir(parents=True, exist_ok=True)
+            lake_folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+            folder.mkdir(exist_ok=True)
             if self._saved_s == float("-inf"):
                 _forget_old(lake_folder, self.pipeline.updated_ms)
             path = folder / f"{self.pipeline.id}.json"

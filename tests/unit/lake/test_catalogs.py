@@ -37,6 +37,13 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
     return configure
 
 
+def test_a_folder_made_for_a_lake_is_closed_to_others(tmp_path: Path) -> None:
+    """Finding G15: the files in it are readable by all."""
+    lake = Lake(LakeSettings(tmp_path / "lake"))
+    lake.ensure(StreamId("orders", created_ms=1), raw_schema)
+    assert (tmp_path / "lake").stat().st_mode & 0o007 == 0
+
+
 def use(lake: Lake) -> list[Path]:
     """Append, merge, sweep and read; returns where the files are."""
     filler = Filler(lake)

@@ -19,6 +19,7 @@ from nexo.errors import (
     ConnectionLost,
     Corrupt,
     NexoError,
+    NotFound,
     NotMember,
     Unavailable,
     from_wire,
@@ -185,6 +186,8 @@ class StreamConsumer(Generic[T]):
         self._buffered = 0
         self._buffered_until_s = 0.0
         self._closed = False
+        self._awaits_stream = False
+        """Whether a stream that does not exist is waited for."""
         self.ack_wait_s = 30.0
         """How long a lease lasts, as the server said when the group was joined."""
         self.fetched_s = 0.0
@@ -211,9 +214,18 @@ class StreamConsumer(Generic[T]):
         reply = await self._link.call(Op.S_GROUP_JOIN, wire.pack(self._ask))
         joined = wire.unpack(wire.GroupJoined, reply or b"")
         self._name, self.ack_wait_s = joined.consumer, joined.ack_wait_ms / 1000
+        self._awaits_stream = False
         if self._closed:
             await self.close()  # it was closed while it joined
         return joined.consumer
+
+    async def join_or_wait(self) -> None:
+        """`join`; a stream that does not exist yet is joined once it does."""
+        try:
+            await self.join()
+        except NotFound:
+            log.warning("stream %s does not exist yet: waiting for it", self.stream)
+            self._awaits_stream = True
 
     async def _joined(self) -> str | None:
         """The name to fetch by; None once it is closed."""
@@ -312,6 +324,10 @@ class StreamConsumer(Generic[T]):
             except (ConnectionLost, NotMember):
                 while not self._closed and not await self._link.ready(_RETRY_S):
                     pass
+            except NotFound:
+                if not self._awaits_stream:
+                    raise
+                await runtime.sleep(_RETRY_S)
             except (Unavailable, TimeoutError, Corrupt) as error:
                 log.warning("fetch from %r failed, trying again: %s", self.stream, error)
                 await runtime.sleep(_RETRY_S)

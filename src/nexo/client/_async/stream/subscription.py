@@ -88,8 +88,11 @@ class StreamSubscription(Generic[T]):
     # -- its life
 
     async def start(self) -> None:
-        """Join the group, so that a bad name or option is raised here, and start."""
-        await self._consumer.join()
+        """Join the group, so that a bad name or option is raised here, and start.
+
+        A stream that does not exist yet is waited for.
+        """
+        await self._consumer.join_or_wait()
         self._forget_hook = self._consumer.on_close(self._client_closes)
         name = f"nexo-{self._consumer.group}"
         self._keeper = runtime.spawn(self._keep, name=f"{name}-leases")
