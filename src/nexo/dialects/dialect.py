@@ -132,6 +132,7 @@ class Dialect(Protocol):
 
     def claim_alpn(self, names: Sequence[str]) -> Broker | None:
         """Whose TLS connection offers these protocol names; None if they are not ours."""
+        return None
 
     def refusal(self, first: bytes, error: NexoError) -> bytes:
         """What to answer a client that is refused before it has a session."""

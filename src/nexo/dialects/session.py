@@ -7,9 +7,10 @@ import contextlib
 import logging
 from abc import ABC, abstractmethod
 from array import array
+from collections.abc import Callable
 from fcntl import ioctl
 from termios import TIOCOUTQ
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 from nexo import limits
 from nexo.access.login import Identity
@@ -17,6 +18,34 @@ from nexo.dialects.dialect import HostPort, Origin
 from nexo.errors import NexoError
 
 log = logging.getLogger("nexo.session")
+
+
+class DialectState:
+    """What the sessions of one dialect share in a process; dialects add their own."""
+
+    def __init__(self, host: HostPort) -> None:
+        self.host = host
+        self.stopping = False
+        """Refuse requests from now on."""
+
+
+S = TypeVar("S", bound=DialectState)
+
+
+class SessionSpeaker(Generic[S]):
+    """Implements `nexo.dialects.dialect.Speaker`: one session of a class per connection."""
+
+    def __init__(self, state: S, make: Callable[[S, Origin], asyncio.BaseProtocol]) -> None:
+        self._state = state
+        self._make = make
+
+    def session(self, origin: Origin) -> asyncio.BaseProtocol:
+        """A session for a new connection."""
+        return self._make(self._state, origin)
+
+    def stop(self) -> None:
+        """Refuse requests from now on; those under way are still answered."""
+        self._state.stopping = True
 
 
 class BaseSession(ABC):
@@ -56,12 +85,10 @@ class BaseSession(ABC):
     def introduced(self) -> bool:
         """Has sent a request, or logged in where authentication is on."""
 
-    @abstractmethod
-    def check(self, now_ms: int) -> None:
+    def check(self, now_ms: int) -> None:  # noqa: B027 - many have nothing to check
         """Ping a silent client, or kick one that is stuck; called now and then."""
 
-    @abstractmethod
-    def flush(self) -> None:
+    def flush(self) -> None:  # noqa: B027 - many gather nothing
         """Write every reply gathered so far."""
 
     @abstractmethod

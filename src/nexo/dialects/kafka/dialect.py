@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from struct import Struct
 
-from nexo.dialects.dialect import Claim, HostPort, Origin
+from nexo.dialects.dialect import Claim, Dialect, HostPort
 from nexo.dialects.kafka.session import KafkaSession
 from nexo.dialects.kafka.speaker import KafkaShared
+from nexo.dialects.session import SessionSpeaker
 from nexo.errors import NexoError
 from nexo.model import Broker
 
@@ -17,8 +17,8 @@ _HIGHEST_KEY = 127
 _HIGHEST_VERSION = 30
 
 
-class KafkaDialect:
-    """Implements `nexo.dialects.dialect.Dialect`."""
+class KafkaDialect(Dialect):
+    """Kafka's clients offer no ALPN names: with TLS they need a port of their own."""
 
     name = "kafka"
     home = Broker.STREAM
@@ -33,29 +33,10 @@ class KafkaDialect:
         sound = size >= _SMALLEST and 0 <= version <= _HIGHEST_VERSION
         return self.home if sound and 0 <= key <= _HIGHEST_KEY else Claim.NO
 
-    def claim_alpn(self, names: Sequence[str]) -> Broker | None:
-        """Kafka's clients offer no names: with TLS they need a port of their own."""
-        return None
-
     def refusal(self, first: bytes, error: NexoError) -> bytes:
         """Kafka has no message for it: the connection is just closed."""
         return b""
 
-    def start(self, host: HostPort) -> KafkaSpeaker:
-        """Begin to serve."""
-        return KafkaSpeaker(host)
-
-
-class KafkaSpeaker:
-    """Implements `nexo.dialects.dialect.Speaker`."""
-
-    def __init__(self, host: HostPort) -> None:
-        self._shared = KafkaShared(host)
-
-    def session(self, origin: Origin) -> KafkaSession:
-        """A session for a new connection."""
-        return KafkaSession(self._shared, origin)
-
-    def stop(self) -> None:
-        """Close connections instead of answering: clients find their way back by themselves."""
-        self._shared.stopping = True
+    def start(self, host: HostPort) -> SessionSpeaker[KafkaShared]:
+        """Begin to serve. At the end, connections are closed: clients connect again."""
+        return SessionSpeaker(KafkaShared(host), KafkaSession)

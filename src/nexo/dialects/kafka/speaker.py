@@ -7,6 +7,7 @@ from typing import cast
 from nexo.dialects.dialect import HostPort
 from nexo.dialects.kafka.format.encodings import Encodings
 from nexo.dialects.kafka.transactional import KafkaTransactions
+from nexo.dialects.session import DialectState
 from nexo.model import Broker
 from nexo.services.stream import StreamService
 
@@ -15,14 +16,13 @@ NODE_ID = 0
 CLUSTER_ID = "nexo"
 
 
-class KafkaShared:
+class KafkaShared(DialectState):
     """The host, and what was converted for Kafka clients."""
 
     def __init__(self, host: HostPort) -> None:
-        self.host = host
+        super().__init__(host)
         self.encodings = Encodings()
         self.transactions = KafkaTransactions()
-        self.stopping = False
 
     @property
     def streams(self) -> StreamService:

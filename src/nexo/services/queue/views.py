@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from nexo.blocks import id_text
+from nexo.blocks import id_text, values_of
 from nexo.brokers.queue.engine import Jitter
 from nexo.brokers.queue.leases import Lease
 from nexo.errors import Corrupt
@@ -45,6 +45,10 @@ class LeasedJobs(msgspec.Struct, frozen=True):
     keeps_results: bool
     max_retries: int
     headers: dict[int, bytes]
+
+    def values(self) -> list[bytes]:
+        """The value of each job, with its type byte."""
+        return [value for some in self.slices for value in values_of(some.ends, some.content)]
 
 
 def gather(queue: OpenQueue, lease: Lease, now_ms: int, jitter: Jitter) -> LeasedJobs | None:
