@@ -38,7 +38,7 @@ class ToyDialect(Dialect):
     def refusal(self, first: bytes, error: NexoError) -> bytes:
         return f"error {error.code} {error.message}\n".encode()
 
-    def start(self, host: HostPort) -> SessionSpeaker[DialectState]:
+    def start(self, host: HostPort) -> SessionSpeaker[DialectState, ToySession]:
         return SessionSpeaker(DialectState(host), ToySession)
 
 

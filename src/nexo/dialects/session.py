@@ -30,16 +30,17 @@ class DialectState:
 
 
 S = TypeVar("S", bound=DialectState)
+P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
-class SessionSpeaker(Generic[S]):
+class SessionSpeaker(Generic[S, P]):
     """Implements `nexo.dialects.dialect.Speaker`: one session of a class per connection."""
 
-    def __init__(self, state: S, make: Callable[[S, Origin], asyncio.BaseProtocol]) -> None:
+    def __init__(self, state: S, make: Callable[[S, Origin], P]) -> None:
         self._state = state
         self._make = make
 
-    def session(self, origin: Origin) -> asyncio.BaseProtocol:
+    def session(self, origin: Origin) -> P:
         """A session for a new connection."""
         return self._make(self._state, origin)
 

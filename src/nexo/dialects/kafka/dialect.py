@@ -37,6 +37,6 @@ class KafkaDialect(Dialect):
         """Kafka has no message for it: the connection is just closed."""
         return b""
 
-    def start(self, host: HostPort) -> SessionSpeaker[KafkaShared]:
+    def start(self, host: HostPort) -> SessionSpeaker[KafkaShared, KafkaSession]:
         """Begin to serve. At the end, connections are closed: clients connect again."""
         return SessionSpeaker(KafkaShared(host), KafkaSession)
