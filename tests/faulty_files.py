@@ -204,7 +204,7 @@ class FaultyFiles:
     def __init__(self) -> None:
         self.on_dirty: Callable[[File], None] = lambda _file: None
         self.on_unsettled: Callable[[Settles], None] = lambda _journal: None
-        self.lifetime = str(next(_lifetimes))
+        self.boot_id = str(next(_lifetimes))
         self.calls = 0
         self.fail_call: int | None = None
         self.fail_errno = errno.EIO
@@ -276,7 +276,7 @@ class FaultyFiles:
         """What a new process finds after kill -9: everything written, synced or not."""
         after = FaultyFiles()
         after._names, after._durable, after._pending = self._names, self._durable, self._pending
-        after.lifetime = self.lifetime
+        after.boot_id = self.boot_id
         return after
 
     def plant(self, path: Path, content: bytes | bytearray | None) -> None:

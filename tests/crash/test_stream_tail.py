@@ -90,7 +90,7 @@ def test_a_tail_of_zeros_from_any_byte_on_is_cut_off(files: MemoryFiles) -> None
         if any(lost):  # else the zeros make the batch whole again
             file = segment(cut)
             file.write_at(file.size(), [bytes(8 - file.size() % 8 + 512)])
-            cut.lifetime = "after the power was lost"
+            cut.boot_id = "after the power was lost"
             check_after_power_loss(cut)
 
 

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 import nexo
-from nexo.cli import reach
+from nexo.cli import reachable
 from nexo.cli.cells import visible
 from nexo.cli.sizes import seconds
 from nexo.errors import NotFound
@@ -139,7 +139,7 @@ def client(*, patient: bool = False) -> Iterator[Client]:
     """
     given = terms()
     if not patient:
-        reach.check(given.url)
+        reachable.check(given.url)
     with nexo.connect(given.url, **given.client_options()) as connection:
         yield connection
 

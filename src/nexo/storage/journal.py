@@ -90,7 +90,7 @@ class Journal:
         self.log = SegmentedLog(files, folder, segment_bytes=segment_bytes, sync_on_roll=True)
         self._files = files
         self._snapshots = Snapshots(files, folder)
-        self._lifetime = value(files.lifetime.encode())
+        self._boot_id = value(files.boot_id.encode())
         self._unsettled = False
         self._seen_bytes = 0
 
@@ -131,7 +131,7 @@ class Journal:
         body = encode(records, self.log.synced_bytes)
         head = seal(
             body, count=count, span=count or 1, first_ms=now_ms, last_ms=now_ms, flags=flags,
-            producer_id=self._lifetime,
+            producer_id=self._boot_id,
         )  # fmt: skip
         return self.log.append(head, body)
 
@@ -255,7 +255,7 @@ class Journal:
 
     def _vouches(self, entry: bytes, damage: Damage) -> bool:
         """Whether a later entry proves that the damaged entry was durable."""
-        return parse(entry).producer_id == self._lifetime or decode(entry)[0] > damage.position
+        return parse(entry).producer_id == self._boot_id or decode(entry)[0] > damage.position
 
 
 def shown(losses: Sequence[Loss | str]) -> dict[str, Any]:

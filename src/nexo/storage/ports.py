@@ -56,7 +56,7 @@ class Files(Protocol):
     """Called with a file when it is written to for the first time since its last sync."""
     on_unsettled: Callable[[Settles], None]
     """Called with a journal that was written to after it had settled."""
-    lifetime: str
+    boot_id: str
     """Identifies the boot (or process) that holds unsynced
     writes: while it is unchanged, none was lost.
     """

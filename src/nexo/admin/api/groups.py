@@ -39,7 +39,7 @@ class GroupPartition(msgspec.Struct):
     """Of ordered groups: the member that reads the partition."""
 
 
-class KafkaMember(msgspec.Struct):
+class KafkaMemberView(msgspec.Struct):
     """A Kafka client in a group."""
 
     id: str
@@ -51,13 +51,13 @@ class KafkaMember(msgspec.Struct):
     """Of this stream."""
 
 
-class KafkaGroup(msgspec.Struct):
+class KafkaGroupView(msgspec.Struct):
     """What a group has whose members are Kafka clients."""
 
     state: str
     """``Stable``, ``PreparingRebalance``, ``CompletingRebalance`` or ``Reconciling``."""
     assignor: str
-    members: list[KafkaMember]
+    members: list[KafkaMemberView]
 
 
 class GroupView(msgspec.Struct):
@@ -75,7 +75,7 @@ class GroupView(msgspec.Struct):
     lags: list[float | None]
     """The lag in each second of the last minute."""
     partitions: list[GroupPartition]
-    kafka: KafkaGroup | None = None
+    kafka: KafkaGroupView | None = None
     """Of ordered groups whose members are Kafka clients."""
 
 
@@ -198,17 +198,17 @@ def _ordered_view(
     )  # fmt: skip
 
 
-def _kafka(info: ordered.OrderedInfo, stream: str) -> KafkaGroup | None:
+def _kafka(info: ordered.OrderedInfo, stream: str) -> KafkaGroupView | None:
     if info.kafka is None:
         return None
     members = [
-        KafkaMember(
+        KafkaMemberView(
             each.id, each.client_id, each.host, each.instance,
             [index for topic, index, who in info.owners if topic == stream and who == each.id],
         )
         for each in info.kafka.members
     ]  # fmt: skip
-    return KafkaGroup(info.kafka.state, info.kafka.assignor, members)
+    return KafkaGroupView(info.kafka.state, info.kafka.assignor, members)
 
 
 @routes.get("/parked")

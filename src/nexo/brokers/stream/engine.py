@@ -70,15 +70,15 @@ class StreamEngine(BrokerState):
 
     # -- starting ------------------------------------------------------------------
 
-    def lost_power(self, lifetime: str) -> list[OpenStream]:
+    def lost_power(self, boot_id: str) -> list[OpenStream]:
         """The streams that need `jump_ahead`, if the machine was restarted since.
 
-        Then ``file_async`` may have lost offsets that only their producers know. A lifetime may
+        Then ``file_async`` may have lost offsets that only their producers know. A boot id may
         name a line of replicas behind a slash: on another one every stream may have lost some.
         """
-        if self.lifetime in {"", lifetime}:
+        if self.boot_id in {"", boot_id}:
             return []
-        if self.lifetime.partition("/")[2] != lifetime.partition("/")[2]:
+        if self.boot_id.partition("/")[2] != boot_id.partition("/")[2]:
             return list(self.streams)
         loose = Persistence.FILE_ASYNC
         return [stream for stream in self.streams if stream.options.persistence is loose]
@@ -88,13 +88,13 @@ class StreamEngine(BrokerState):
         for index, first, end in stream.jump_ahead():
             self.skip(stream, index, [(first, end)])
 
-    def opened(self, lifetime: str) -> None:
+    def opened(self, boot_id: str) -> None:
         """Record that offsets are exposed from now on; make
         this durable before the first one is.
 
         By then, everything that recovery found and every skipped gap must be synced.
         """
-        record = Opened(lifetime)
+        record = Opened(boot_id)
         self.apply(record)
         self._journal.append(record)
 

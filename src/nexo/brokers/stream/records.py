@@ -75,7 +75,7 @@ class Checked(msgspec.Struct, frozen=True, array_like=True, tag="check"):
 class Opened(msgspec.Struct, frozen=True, array_like=True, tag="open"):
     """The broker started, in this boot of the machine."""
 
-    lifetime: str
+    boot_id: str
 
 
 class ProducerStarted(msgspec.Struct, frozen=True, array_like=True, tag="producer"):
@@ -191,7 +191,7 @@ class StreamSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """By name: id, epoch and, unless an earlier version wrote it, the time of the last start."""
     streams: list[StreamState]
     ordered: dict[str, OrderedSnapshot]
-    lifetime: str = ""
+    boot_id: str = ""
     """Identifies the boot during which this was written; empty after a clean shutdown."""
     outcomes: Outcomes = Outcomes()
     last_created_ms: int = 0

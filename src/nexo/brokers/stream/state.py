@@ -40,7 +40,7 @@ class BrokerState:
         self.transactions = Transactions()
         self.ordered: dict[str, OrderedGroup] = {}
         self._producers = ProducerNames()
-        self.lifetime = ""
+        self.boot_id = ""
         """Of the machine, as of the last start; empty if the broker ended in good order.
 
         All that recovery found is synced before `StreamEngine.opened` sets it.
@@ -66,8 +66,8 @@ class BrokerState:
             case Deleted(number):
                 if (stream := self.streams.remove(number)) is not None:
                     self._deleted.append(stream.folder)
-            case Opened(lifetime):
-                self.lifetime = lifetime
+            case Opened(boot_id):
+                self.boot_id = boot_id
                 self.transactions.started()
             case ProducerStarted():
                 session = ProducerSession(record.producer, record.epoch)
@@ -140,7 +140,7 @@ class BrokerState:
             {**self._producers.state()},
             [stream.state(synced=synced) for stream in self.streams],
             {name: group.snapshot() for name, group in self.ordered.items()},
-            "" if synced else self.lifetime,
+            "" if synced else self.boot_id,
             self.transactions.outcomes(),
             self.streams.last_created_ms,
         )
@@ -155,6 +155,6 @@ class BrokerState:
             self.streams.restore(state)
         self.streams.next_id = max(self.streams.next_id, snapshot.next_stream)
         self.streams.last_created_ms = max(self.streams.last_created_ms, snapshot.last_created_ms)
-        self.lifetime = snapshot.lifetime
+        self.boot_id = snapshot.boot_id
         for name, group in snapshot.ordered.items():
             self.ordered[name] = OrderedGroup.restore(group)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import click
 
 import nexo
-from nexo.cli import output, reach
+from nexo.cli import output, reachable
 from nexo.cli.operate.bench_work import Bench, WorkResult
 from nexo.cli.options import terms
 from nexo.cli.sizes import seconds
@@ -26,7 +26,7 @@ def command(seconds: float, size: int) -> None:
     What it makes there begins with nexo-bench- and is removed again: it takes permission to
     read, write and administer such names. `make bench` compares with other brokers.
     """
-    reach.check(terms().url)
+    reachable.check(terms().url)
     found = loops.run(_measure(seconds, size))
     rows = [asdict(result) | {"per_s": round(result.per_s)} for result in found]
     output.rows(rows, ("work", "per_s", "note"))

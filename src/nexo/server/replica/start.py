@@ -51,7 +51,7 @@ def take_lead(broker: Broker, settings: Settings, run: Path) -> Callable[[], Rep
     shipper, base = taking.take(handed or marks.get(broker), is_sure=handed is not None)
     marks.remove(broker)
     recording = RecordingFiles(files, root)
-    recording.lifetime = f"{boot_id()}/{term['lineage']}"
+    recording.boot_id = f"{boot_id()}/{term['lineage']}"
     terms = ShippingTerms(
         settings.replicate_ms, settings.replicate_wait_ms, settings.replicate_keep_ms
     )

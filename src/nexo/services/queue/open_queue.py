@@ -93,7 +93,7 @@ class OpenQueue:
         self.losses = recovery.losses
         if self.losses:
             ledger.close_gaps()
-        elif "/" in self._runtime.files.lifetime:  # pushes may have been lost with a machine
+        elif "/" in self._runtime.files.boot_id:  # pushes may have been lost with a machine
             ledger.skip_ahead()
         self.engine = QueueEngine(ledger, now_ms)
         if self.losses and not ledger.created_ms:

@@ -22,10 +22,10 @@ from nexo.errors import DiskFull, NexoError, NotFound
 from nexo.model import Persistence, safer
 from nexo.services.connection import Done
 from nexo.services.stream.capturing import Capturing
+from nexo.services.stream.exposure import ExposureControl, SyncReportingRuntime
 from nexo.services.stream.folders import adopt, found_folders
-from nexo.services.stream.granting import Granting, SyncReportingRuntime
-from nexo.services.stream.graves import Graves
 from nexo.services.stream.lake import LakeTier
+from nexo.services.stream.pending_deletions import PendingDeletions
 from nexo.services.stream.replay import LakeReplay
 from nexo.services.turn import Safe, Turn
 from nexo.services.waiting import Wait, WaitingRoom
@@ -56,8 +56,8 @@ class Core:
         self.hot = HotTier(settings.hot_ms, settings.hot_messages)
         self.pressure = Pressure(settings.stream_unsynced_bytes)
         self.replay = LakeReplay(LakeTier(settings))
-        self.granting = Granting(runtime, self.pressure)
-        self._graves = Graves(runtime.files, runtime.folder / "streams")
+        self.exposure = ExposureControl(runtime, self.pressure)
+        self._pending_deletions = PendingDeletions(runtime.files, runtime.folder / "streams")
         self.started_ms = runtime.clock.now_ms()
         self._journal: Journal | None = None
         self._journal_mark = 0
@@ -136,12 +136,12 @@ class Core:
 
         recovery.replay(apply)
         self.losses = recovery.losses
-        self._power_kept = self.engine.lifetime in {"", self.runtime.files.lifetime}
+        self._power_kept = self.engine.boot_id in {"", self.runtime.files.boot_id}
         self._journal_mark = self.journal.size_bytes
         for folder in self.engine.take_deleted():
             self.runtime.files.remove(self.runtime.folder / "streams" / folder)
         self._look_at_folders()
-        for number in self._graves.found():
+        for number in self._pending_deletions.found():
             if (stream := self.engine.streams.numbered(number)) is not None:
                 self.engine.delete(stream.name, self.now_ms)
             self._close_grave_when_safe(number)
@@ -162,8 +162,8 @@ class Core:
 
     def _resume(self) -> None:
         """Make sure, before any offset is told, that none is told twice (SPEC E2)."""
-        files, ended_well = self.runtime.files, not self.engine.lifetime
-        for stream in self.engine.lost_power(files.lifetime):
+        files, ended_well = self.runtime.files, not self.engine.boot_id
+        for stream in self.engine.lost_power(files.boot_id):
             try:
                 self.engine.jump_ahead(stream)
             except (NexoError, OSError):
@@ -171,7 +171,7 @@ class Core:
         try:
             if not ended_well:
                 files.sync_all(self.runtime.folder)
-            self.engine.opened(files.lifetime)
+            self.engine.opened(files.boot_id)
             self._append_journal(self.now_ms)
             if len(self.engine.streams):
                 self.journal.log.sync()  # else it comes before the first stream in the journal
@@ -185,7 +185,7 @@ class Core:
         mode = safer(Persistence.FILE_SYNC, stream.options.persistence)
 
         def written(error: NexoError | None) -> None:
-            if isinstance(error, DiskFull) and self._graves.bury(stream):
+            if isinstance(error, DiskFull) and self._pending_deletions.bury(stream):
                 self._close_grave_when_safe(stream.id)
                 done(None)
             elif isinstance(error, DiskFull):
@@ -201,7 +201,7 @@ class Core:
     def _close_grave_when_safe(self, number: int) -> None:
         def safe(error: NexoError | None) -> None:
             if error is None:
-                self._graves.forget(number)
+                self._pending_deletions.forget(number)
 
         self.when_safe(Persistence.FILE_SYNC, safe)
 
@@ -341,7 +341,7 @@ class Core:
             if error is None:
                 self.show(stream, placed)
 
-        self.runtime.committed(self.granting.mode(stream, placed), safe)
+        self.runtime.committed(self.exposure.mode(stream, placed), safe)
 
     def _wake_touched(self, _now_ms: int) -> None:
         touched, self._touched = self._touched, {}

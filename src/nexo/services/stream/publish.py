@@ -142,7 +142,7 @@ class Publishing:
         """Answer, and show the records to readers, once they are safe."""
         core = self._core
         core.appended(placed[0].count if len(placed) == 1 else sum(p.count for p in placed))
-        core.granting.written(size_bytes)
+        core.exposure.written(size_bytes)
 
         def safe(error: NexoError | None) -> None:
             if error is None:
@@ -151,4 +151,4 @@ class Publishing:
             else:
                 done(error)
 
-        core.when_appended(stream, core.granting.mode(stream, placed), safe)
+        core.when_appended(stream, core.exposure.mode(stream, placed), safe)

@@ -99,10 +99,10 @@ class Transact:
         stream = self._publishing.target(connection, name, partitions)
         placed = self._publishing.store(stream, partition, entry, transaction)
         core.appended(sum(place.count for place in placed))
-        core.granting.written(len(entry))
+        core.exposure.written(len(entry))
         mode = Persistence.FILE_ASYNC  # even file_sync promises nothing before the commit
         if stream.options.persistence is mode:
-            mode = core.granting.mode(stream, placed)
+            mode = core.exposure.mode(stream, placed)
         core.when_appended(stream, mode, lambda error: done(error or placed))
 
     def add_inputs(

@@ -66,7 +66,7 @@ class DryFiles:
     def __init__(self) -> None:
         self.on_dirty: Callable[[File], None] = lambda file: None
         self.on_unsettled: Callable[[Settles], None] = lambda journal: None
-        self.lifetime = boot_id()
+        self.boot_id = boot_id()
         self.changes: list[DryChange] = []
         self._made: set[Path] = set()
 

@@ -188,7 +188,7 @@ class OsFiles:
         self._names_lock = Lock()
         self._syncing_all = Lock()
         self._error: str | None = None
-        self.lifetime = boot_id()
+        self.boot_id = boot_id()
 
     def open(self, path: Path, *, create: bool = False) -> OsFile:
         file = OsFile(self, path)

@@ -59,7 +59,7 @@ class MemoryFiles:
     def __init__(self, capacity_bytes: int = 1 << 40) -> None:
         self.on_dirty: Callable[[File], None] = _ignore
         self.on_unsettled: Callable[[Settles], None] = _ignore
-        self.lifetime = "memory"
+        self.boot_id = "memory"
         self.capacity_bytes = capacity_bytes
         self.dirty: set[MemoryFile] = set()
         self._contents: dict[Path, bytearray] = {}

@@ -234,12 +234,12 @@ class RecordingFiles:
         self._files.on_unsettled = callback
 
     @property
-    def lifetime(self) -> str:
-        return self._files.lifetime
+    def boot_id(self) -> str:
+        return self._files.boot_id
 
-    @lifetime.setter
-    def lifetime(self, lifetime: str) -> None:
-        self._files.lifetime = lifetime
+    @boot_id.setter
+    def boot_id(self, boot_id: str) -> None:
+        self._files.boot_id = boot_id
 
     def open(self, path: Path, *, create: bool = False) -> File:
         """Open; creating a file that did not exist is recorded."""

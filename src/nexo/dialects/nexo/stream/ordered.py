@@ -13,7 +13,7 @@ from nexo.protocol import stream_ordered as wire
 from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
 from nexo.services.stream.groups.ordered import MemberAssignment, Ordered
-from nexo.services.stream.groups.overview import GroupOverview, GroupView
+from nexo.services.stream.groups.overview import GroupOverview, OrderedStatus
 
 
 class OrderedRequests:
@@ -101,7 +101,7 @@ def _assigned(found: MemberAssignment) -> wire.Assigned:
     )
 
 
-def _info(found: GroupView) -> wire.OrderedInfo:
+def _info(found: OrderedStatus) -> wire.OrderedInfo:
     view = found.ordered
     group, kafka = view.group, found.kafka
     info = wire.OrderedInfo(

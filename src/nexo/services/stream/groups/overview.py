@@ -26,7 +26,7 @@ from nexo.services.stream.groups.ordered import Ordered, OrderedView
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMember:
+class KafkaClientView:
     """A Kafka client in a group."""
 
     id: str
@@ -36,22 +36,22 @@ class GroupMember:
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaGroup:
+class KafkaStatus:
     """What a group of Kafka clients has beside its offsets."""
 
     state: str
     assignor: str
     generation: int
     leader: str
-    members: list[GroupMember]
+    members: list[KafkaClientView]
 
 
 @dataclass(frozen=True, slots=True)
-class GroupView:
+class OrderedStatus:
     """A group: all of it, or what concerns one stream."""
 
     ordered: OrderedView
-    kafka: KafkaGroup | None = None
+    kafka: KafkaStatus | None = None
 
 
 class GroupOverview:
@@ -67,7 +67,7 @@ class GroupOverview:
 
     def groups(
         self, connection: Connection, group: str | None = None, stream: str | None = None
-    ) -> list[GroupView]:
+    ) -> list[OrderedStatus]:
         """All groups, one, or those that read a stream (then only what concerns that stream)."""
         live = self._live(group)
         try:
@@ -99,28 +99,30 @@ class GroupOverview:
         """A group without offsets, or none of the stream that was asked for."""
         return OrderedView(name, self._core.engine.ordered.get(name) or OrderedGroup(), [], [], {})
 
-    def _view(self, view: OrderedView, live: Coordinator | None, only: str | None) -> GroupView:
+    def _view(self, view: OrderedView, live: Coordinator | None, only: str | None) -> OrderedStatus:
         if live is None:
-            return GroupView(view, self._assigned_here(view))
+            return OrderedStatus(view, self._assigned_here(view))
         owners = [row for row in _owners(live) if only in (None, row[0][0])]
         streams, lags = self._core.engine.streams, dict(view.lags)
         for name in {at[0] for at, _ in owners} - lags.keys():
             if name in streams:
                 lags[name] = ordered_lag(view.group, streams.get(name))
-        return GroupView(replace(view, owners=owners, lags=lags), _kafka(live))
+        return OrderedStatus(replace(view, owners=owners, lags=lags), _kafka(live))
 
-    def _assigned_here(self, view: OrderedView) -> KafkaGroup | None:
+    def _assigned_here(self, view: OrderedView) -> KafkaStatus | None:
         """Of Kafka clients whose partitions the broker assigns: they are members like others."""
         group = view.group
         members = [
-            GroupMember(name, known.client_id, known.client_host.removeprefix("/"), known.instance)
+            KafkaClientView(
+                name, known.client_id, known.client_host.removeprefix("/"), known.instance
+            )
             for name in group.members
             if (known := self._consumers.client(view.name, name)) is not None
         ]
         if not members:
             return None
         state = "Stable" if group.stable else "Reconciling"
-        return KafkaGroup(state, group.options.strategy, group.generation, group.leader, members)
+        return KafkaStatus(state, group.options.strategy, group.generation, group.leader, members)
 
 
 def _concerns(view: OrderedView) -> bool:
@@ -136,12 +138,12 @@ def _owners(live: Coordinator) -> list[tuple[TopicPartition, str]]:
     return sorted(found)
 
 
-def _kafka(live: Coordinator) -> KafkaGroup:
+def _kafka(live: Coordinator) -> KafkaStatus:
     members = [
-        GroupMember(
+        KafkaClientView(
             member.id, member.join.client_id, member.join.client_host.removeprefix("/"),
             member.join.instance_id,
         )
         for member in live.members.values()
     ]  # fmt: skip
-    return KafkaGroup(live.state.value, live.protocol, live.generation, live.leader, members)
+    return KafkaStatus(live.state.value, live.protocol, live.generation, live.leader, members)

@@ -20,7 +20,7 @@ _PREFIX = "deleted."
 """Distinct from folders of streams, which have ``~`` in their names."""
 
 
-class Graves:
+class PendingDeletions:
     """The graves in the folder that holds the streams' folders."""
 
     def __init__(self, files: Files, folder: Path) -> None:

@@ -26,7 +26,7 @@ class SyncReportingRuntime(service.Runtime, Protocol):
         """As `when_synced`, and as safe as numbers that are never given out twice must be."""
 
 
-class Granting:
+class ExposureControl:
     """Decides how durable records must be before their offsets are exposed.
 
     Renews the grants of `nexo.brokers.stream.exposed_offsets` with the syncs that happen

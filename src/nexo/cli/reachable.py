@@ -1,4 +1,4 @@
-"""Whether a server is there at all, told at once and with what to do about it."""
+"""Checks at once that a server answers, and says what to do if none does."""
 
 from __future__ import annotations
 
