@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from nexo.errors import ConfigError, Conflict, Corrupt, NexoError, NotFound, Unavailable
-from nexo.lake.moved import WAREHOUSE, settle
+from nexo.lake.folder.relocation import WAREHOUSE, settle
 from nexo.lake.paths import location_of
 from nexo.lake.settings import CATALOG, LakeSettings
 
@@ -116,7 +116,7 @@ class Lake:
         return load_catalog(self.settings.catalog)
 
     def _local(self) -> Catalog:
-        from nexo.lake.folder_catalog import FolderCatalog
+        from nexo.lake.folder.catalog import FolderCatalog
 
         folder = self.settings.folder.absolute()
         folder.mkdir(mode=0o750, parents=True, exist_ok=True)  # its files are readable by all
@@ -206,7 +206,7 @@ class Lake:
         """
         if not tables or self.settings.catalog or not self.settings.there:
             return set()
-        from nexo.lake.folder_catalog import FolderCatalog
+        from nexo.lake.folder.catalog import FolderCatalog
 
         catalog = self.catalog
         if not isinstance(catalog, FolderCatalog):

@@ -194,7 +194,7 @@ def refresh(table: Table) -> Table:
 
 def _update(table: Table, drafted: Draft) -> None:
     """Have the catalog apply an update; sync and drop metadata files as the update says."""
-    from nexo.lake.folder_catalog import FolderCatalog
+    from nexo.lake.folder.catalog import FolderCatalog
 
     known = {entry.metadata_file for entry in table.metadata.metadata_log}
     catalog, change = table.catalog, (table, drafted.requirements, drafted.updates)

@@ -18,7 +18,7 @@ import msgspec
 
 from nexo.errors import Conflict, Corrupt, NexoError, Unavailable
 from nexo.lake.catalog import KIND, RECORDS, Lake, StreamId, belongs, is_of, table_names
-from nexo.lake.moved import settle
+from nexo.lake.folder.relocation import settle
 from nexo.lake.paths import local_path
 from nexo.lake.settings import CATALOG
 

@@ -16,7 +16,7 @@ from requests.exceptions import ConnectionError as Refused
 from requests.exceptions import ReadTimeout
 
 from nexo.lake.catalog import Lake
-from nexo.lake.folder_catalog import FolderCatalog
+from nexo.lake.folder.catalog import FolderCatalog
 
 
 class _Reply(BaseModel):
