@@ -31,6 +31,7 @@ GROUPS = (
     "service",
     "frameworks",
     "kafka",
+    "replicated",
 )
 
 

@@ -17,6 +17,7 @@ from nexo.cli import main
 from nexo.errors import NexoError, NotLeader, Unavailable
 from nexo.testing import Process
 from tests.integration import certificates
+from tests.integration.admin_api import Api
 from tests.replicas import Writer, leads, ready, verdict
 from tests.timing import wait_until
 
@@ -36,8 +37,7 @@ class Pair:
             self.folder / f"server-{len(self.servers)}",
             replicate=f"file://{self.store}",
             replicate_lease_ms=LEASE_MS,
-            dashboard=False,
-            **settings,
+            **{"dashboard": False, **settings},
         )
         self.servers.append(server)
         server.start()
@@ -110,7 +110,7 @@ def test_an_old_leader_that_wakes_after_a_takeover_acknowledges_nothing(pair: Pa
 
 def test_a_killed_leader_goes_on_with_its_own_files(pair: Pair) -> None:
     """And without the store, ``replicated`` fails and nothing else does."""
-    server = pair.start(replicate_wait_ms=500)
+    server = pair.start(replicate_wait_ms=500, dashboard=True)
     with Client(server.url) as client:
         client.queue("jobs").create(persistence="file_sync")
         client.queue("jobs").push_many(list(range(100)))
@@ -124,11 +124,23 @@ def test_a_killed_leader_goes_on_with_its_own_files(pair: Pair) -> None:
         pair.store.write_text("no folder")
         with pytest.raises(Unavailable, match="object store"):
             client.queue("safe").push("lost?")
+        wait_until(lambda: _alerts(server) == {"replica"}, 60)
         client.queue("jobs").push("here")
         pair.store.unlink()
         away.rename(pair.store)
         wait_until(lambda: _pushed(client), 60)
     assert ready(server)["replica"]["role"] == "leader"
+
+
+def _alerts(server: Process) -> set[str]:
+    """What the dashboard of a leader says of replication; metrics have its role."""
+    api = Api(server.http_url)
+    api.wait_ready()
+    found = api.get("/replicas")
+    assert found["state"]["role"] == "leader"
+    assert {row["broker"] for row in found["logs"]} == {"store", "pubsub", "queue", "stream"}
+    assert "nexo_replica_leader 1.0" in api.request("GET", "/metrics").body.decode()
+    return {alert["kind"] for alert in api.get("/overview")["alerts"]}
 
 
 def _pushed(client: Client) -> bool:

@@ -43,7 +43,7 @@ class AdminApp:
 
     def __init__(self, place: ServerAccess) -> None:
         client = place.client(place.credentials)
-        self._sampler = Sampler(client, place.settings)
+        self._sampler = Sampler(client, place.settings, place.run_folder)
         self._metrics = metrics.Metrics(self._sampler)
         self.context = ApiContext(
             place, client, self._sampler, asyncio.Event(), set(), who=place.credentials

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
@@ -34,6 +35,12 @@ class ServerAccess:
     accounts: Accounts = field(default_factory=NoAccounts)
     url: str = ""
     """What users open."""
+
+    @property
+    def run_folder(self) -> Path | None:
+        """Where the processes of this server tell one another of themselves, if it has several."""
+        folder = self.broker_addresses.get("door_folder")
+        return Path(folder) if folder else None
 
     def client(self, who: Credentials) -> AsyncClient:
         """A new client of the brokers; a request that cannot be sent fails at once."""

@@ -21,6 +21,7 @@ from nexo.replication.objects import AlreadyThere, StoreFailed
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
 
+_DELETED_AT_ONCE = 1_000
 _ERRORS = (BaseError, OSError)
 _RETRIES: RetryConfig = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
 """Few, as whoever asks tries again and has to know meanwhile."""
@@ -68,11 +69,20 @@ class CloudObjects:
         return sorted(key for key in keys if key.startswith(prefix) and key > after)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects."""
-        for key in keys:
-            try:
-                obstore.delete(self._store, key)
-            except FileNotFoundError:
-                continue
-            except _ERRORS as error:
-                raise StoreFailed(f"{key}: {error}") from error
+        """Remove objects, many in one request where the store can."""
+        asked = list(keys)
+        for at in range(0, len(asked), _DELETED_AT_ONCE):
+            some = asked[at : at + _DELETED_AT_ONCE]
+            if not self._deleted(some):
+                for key in some:
+                    self._deleted([key])
+
+    def _deleted(self, keys: list[str]) -> bool:
+        """Whether all of them are gone; False if one was absent, which some stores report."""
+        try:
+            obstore.delete(self._store, keys)
+        except FileNotFoundError:
+            return False
+        except _ERRORS as error:
+            raise StoreFailed(f"{keys[0]}: {error}") from error
+        return True

@@ -12,6 +12,7 @@ from nexo.admin.api import (
     pubsub,
     queue,
     records,
+    replicas,
     schedules,
     store,
     stream,
@@ -23,7 +24,7 @@ from nexo.admin.http.routes import Endpoint
 
 _PARTS = (
     overview, store, pubsub, queue, jobs, schedules, stream, records, groups, pipeline,
-    traces, connections, users, work, events,
+    replicas, traces, connections, users, work, events,
 )  # fmt: skip
 
 TABLE: list[Endpoint] = [row for part in _PARTS for row in part.routes.table]

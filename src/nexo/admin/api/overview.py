@@ -95,6 +95,8 @@ class Overview(msgspec.Struct):
     queues: list[TopQueue]
     streams: list[TopStream]
     groups: list[TopGroup]
+    replica_role: str | None = None
+    """``leader``, ``standby`` or ``starting``; null if this server does not replicate."""
 
 
 class HistoryAsk(msgspec.Struct, forbid_unknown_fields=True):
@@ -159,6 +161,7 @@ async def current(context: ApiContext) -> Overview:
         _queues(sampler.survey, await context.visible(Broker.QUEUE)),
         _streams(sampler.survey, await context.visible(Broker.STREAM)),
         _groups(context) if Broker.STREAM in allowed else [],
+        sampler.replica.role if sampler.replica is not None else None,
     )
 
 

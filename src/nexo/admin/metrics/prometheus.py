@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from nexo.admin.metrics.named import NamedReadings
 from nexo.admin.metrics.pipelines import PipelineReadings
+from nexo.admin.watching.replicas import ReplicaState
 from nexo.admin.watching.sampler import Sampler
 from nexo.histogram import BOUNDS_S
 from nexo.model import Broker
@@ -166,8 +167,27 @@ class Readings(Collector):
             "nexo_process_cpu_seconds", "Processor time.", status("process", "cpu_s")
         )
 
+        if self._sampler.replica is not None:
+            yield from self._replica_state(self._sampler.replica)
         if any(watch.status.get("replica") for watch in self._sampler.brokers.values()):
             yield from self._replicas(status)
+
+    def _replica_state(self, state: ReplicaState) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "nexo_replica_leader", "Whether this server leads.", float(state.role == "leader")
+        )
+        yield GaugeMetricFamily(
+            "nexo_replica_standbys", "Standbys that this leader knows of.", len(state.standbys)
+        )
+        yield GaugeMetricFamily(
+            "nexo_replica_behind_seconds",
+            "How far a standby is behind, or how long a leader's oldest write waits for a put.",
+            state.lag_ms / 1000,
+        )
+        yield GaugeMetricFamily(
+            "nexo_replica_takeover_seconds", "How long this server's last takeover took.",
+            state.takeover_ms / 1000,
+        )  # fmt: skip
 
     def _replicas(self, status: Callable[..., Callable[[Any], float | None]]) -> Iterator[Metric]:
         """Of servers that replicate."""

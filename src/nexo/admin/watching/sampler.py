@@ -6,9 +6,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import Any, TypeVar
 
+from nexo.admin.watching import replicas
 from nexo.admin.watching.alerts import Alert, gathered, of_broker, of_pipeline
+from nexo.admin.watching.replicas import ReplicaState
 from nexo.admin.watching.survey import BrokerSurvey
 from nexo.admin.watching.topic_rates import TopicRates
 from nexo.admin.watching.watch import BrokerWatch
@@ -49,8 +52,14 @@ class BucketCounts:
 class Sampler:
     """Watches the brokers of one server while its task runs."""
 
-    def __init__(self, client: AsyncClient, settings: Settings) -> None:
+    def __init__(
+        self, client: AsyncClient, settings: Settings, run_folder: Path | None = None
+    ) -> None:
+        """``run_folder`` has what the supervisor says, if there is one."""
         self._client = client
+        self._run_folder = run_folder if settings.replicate else None
+        self.replica: ReplicaState | None = None
+        """This server's part, if it replicates."""
         self._reserve = settings.disk_reserve_bytes
         self._lake_folder = settings.lake_folder
         self.pipelines: list[PipelineProgress] = []
@@ -83,6 +92,8 @@ class Sampler:
         if self._turn % PIPELINES_EVERY == 0:
             self.pipelines = await asyncio.to_thread(read_progress, self._lake_folder)
         self._turn += 1
+        if self._run_folder is not None:
+            self.replica = replicas.read(self._run_folder)
         self._judge()
         self.sampled_ms = int(time.time() * 1000)
         fresh, self._next = self._next, asyncio.Event()
@@ -129,9 +140,12 @@ class Sampler:
 
     def _judge(self) -> None:
         """Everything that is wrong now, the worst first."""
-        brokers = self.brokers.values()
+        replica = self.replica
+        serves = replica is None or replica.role == "leader"  # a standby's brokers wait
+        brokers = self.brokers.values() if serves else ()
         now_ms = int(time.time() * 1000)
         found = [alert for watch in brokers for alert in of_broker(watch, self._reserve, now_ms)]
+        found += replicas.of_replica(replica) if replica is not None else ()
         found += [alert for one in self.pipelines for alert in of_pipeline(one, now_ms)]
         self.alerts = gathered([*found, *self.survey.alerts()])
         self.alert_counts = {

@@ -100,7 +100,10 @@ class Supervisor:
         if view.role == "standby" and is_new:
             self._health.state = ServerState.STANDBY
             self._present()
-        (self._run_folder.path / "replica.json").write_bytes(msgspec.json.encode(view))
+        path = self._run_folder.path / "replica.json"
+        aside = path.with_suffix(".new")
+        aside.write_bytes(msgspec.json.encode(view))
+        aside.rename(path)
 
     # -- the brokers, while this server leads -------------------------------------------
 

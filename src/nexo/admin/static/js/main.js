@@ -11,6 +11,7 @@ import { overview } from "./pages/overview.js";
 import { pipeline } from "./pages/pipeline.js";
 import { pubsub } from "./pages/pubsub.js";
 import { queue } from "./pages/queue.js";
+import { replicas } from "./pages/replicas.js";
 import { store } from "./pages/store.js";
 import { stream } from "./pages/stream.js";
 import { users } from "./pages/users.js";
@@ -25,6 +26,7 @@ const PAGES = {
   queue: { title: "Queue", key: "q", draw: queue, one: "queue" },
   stream: { title: "Stream", key: "t", draw: stream, one: "stream" },
   pipeline: { title: "Pipeline", key: "l", draw: pipeline },
+  replicas: { title: "Replicas", key: "r", draw: replicas },
   connections: { title: "Connections", short: "Clients", key: "c", draw: connections },
   users: { title: "Users", key: "u", draw: users },
 };
@@ -127,7 +129,7 @@ function drawNav() {
   const alerts = state.now?.alerts ?? [];
   const total = state.now?.alerts_total ?? 0;
   const worst = alerts.some((alert) => alert.level === "critical") ? "critical" : "warning";
-  const shown = Object.entries(PAGES).filter(([id]) => id !== "users" || state.logins);
+  const shown = Object.entries(PAGES).filter(([id]) => (id !== "users" || state.logins) && (id !== "replicas" || state.now?.replica_role));
   const links = shown.map(([id, page]) =>
     h("a", { href: href(id), "aria-label": page.short ? page.title : undefined, "aria-current": page === state.page ? "page" : undefined },
       icon(id), h("span.long", page.title), page.short ? h("span.short", { "aria-hidden": "true" }, page.short) : null,

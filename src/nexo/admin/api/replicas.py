@@ -1,0 +1,50 @@
+"""This server among those that replicate to one object store."""
+
+from __future__ import annotations
+
+import msgspec
+
+from nexo.admin.context import ApiContext
+from nexo.admin.http.routes import ApiRoutes, Nothing
+from nexo.admin.watching.replicas import ReplicaState
+from nexo.model import Broker
+
+routes = ApiRoutes("Replicas")
+
+
+class BrokerLog(msgspec.Struct):
+    """What a leader has shipped of one broker."""
+
+    broker: str
+    number: int
+    """The next object of the log."""
+    lag_ms: int
+    lag_bytes: int
+    puts: int
+    put_failures: int
+    put_ms: float
+    """How long a put takes of late."""
+    last_put_ms: int
+
+
+class Replicas(msgspec.Struct):
+    """Roles, lag and the last put."""
+
+    replicates: bool
+    """Whether the server was started with an object store."""
+    state: ReplicaState | None
+    logs: list[BrokerLog]
+    """Of a leader."""
+
+
+@routes.get("/replicas")
+async def replicas(context: ApiContext, ask: Nothing) -> Replicas:
+    """Who leads, how far behind the object store is, and what is wrong."""
+    await context.check_watchable(*Broker)
+    sampler = context.sampler
+    logs = [
+        msgspec.convert({"broker": watch.broker.label, **watch.status["replica"]}, BrokerLog)
+        for watch in sampler.brokers.values()
+        if watch.up and watch.status.get("replica")
+    ]
+    return Replicas(bool(context.place.settings.replicate), sampler.replica, logs)
