@@ -40,7 +40,7 @@ def containers() -> Iterator[dict[str, Any]]:
     find_spec("kubernetes_validate") is None and os.environ.get("CI") != "true",
     reason="needs kubernetes-validate",
 )
-@pytest.mark.parametrize("name", ["nexo.yaml", "worker.yaml"])
+@pytest.mark.parametrize("name", ["nexo.yaml", "two-servers.yaml", "worker.yaml"])
 def test_kubernetes_accepts_the_manifests(name: str) -> None:
     import kubernetes_validate  # noqa: PLC0415 - optional on a laptop
 
@@ -72,6 +72,30 @@ def test_ports_probes_and_variables_are_the_server_s() -> None:
     (config,) = [one for one in documents("nexo.yaml") if one["kind"] == "ConfigMap"]
     assert set(config["data"]) <= known
     assert server["image"] == f"nexo:{nexo.__version__}"
+
+
+def test_two_servers_differ_from_one_in_replication_only() -> None:
+    (one,) = [each for each in documents("nexo.yaml") if each["kind"] == "StatefulSet"]
+    (two,) = [each for each in documents("two-servers.yaml") if each["kind"] == "StatefulSet"]
+    (alone,), (server,) = (each["spec"]["template"]["spec"]["containers"] for each in (one, two))
+    differing = {"env", "envFrom", "startupProbe", "readinessProbe"}
+    assert {key for key in server if server[key] != alone.get(key)} == differing
+    assert server["startupProbe"]["httpGet"]["path"] == "/health"  # a standby is never ready
+    known = {field.metadata["env"] for field in fields(Settings)}
+    (config,) = [each for each in documents("two-servers.yaml") if each["kind"] == "ConfigMap"]
+    assert {*config["data"], "NEXO_REPLICATE_ADDRESS"} <= known
+    assert Settings.__dataclass_fields__["replicate"].metadata["env"] in config["data"]
+
+
+def test_the_servers_of_the_compose_file_share_a_store() -> None:
+    text = (ROOT / "ops" / "compose-two.yaml").read_text(encoding="utf-8")
+    services = yaml.safe_load(text)["services"]
+    assert len({each["environment"]["NEXO_REPLICATE"] for each in services.values()}) == 1
+    known = {field.metadata["env"] for field in fields(Settings)}
+    for name, service in services.items():
+        assert set(service["environment"]) <= known
+        assert service["environment"]["NEXO_REPLICATE_ADDRESS"].startswith(f"{name}:")
+        assert service["read_only"]
 
 
 def test_every_container_is_kept_from_what_it_does_not_need() -> None:

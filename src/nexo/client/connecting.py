@@ -46,7 +46,7 @@ def no_welcome(address: Address, error: ConnectionLost) -> ConnectionLost:
     )
 
 
-_FIRST_S, _LONGEST_S = 0.05, 2.0
+_FIRST_S, _LONGEST_S, _LONGEST_OF_SEVERAL_S = 0.05, 2.0, 0.5
 
 RESTART_S = 0.05
 """Before a request is sent again that a server refused or lost because it stops."""
@@ -55,7 +55,11 @@ _jitter = SystemRandom()
 """Not the module's generator: what a program seeds for itself stays its own, on any thread."""
 
 
-def pause_s(failures: int) -> float:
-    """Seconds: doubling, and spread at random so that many clients do not return together."""
-    longest_s = min(_LONGEST_S, _FIRST_S * 2.0 ** min(failures, 10))
+def pause_s(failures: int, places: int = 1) -> float:
+    """Seconds: doubling, and spread at random so that many clients do not return together.
+
+    Of several places one may lead soon, so it is asked more often.
+    """
+    most_s = _LONGEST_S if places == 1 else _LONGEST_OF_SEVERAL_S
+    longest_s = min(most_s, _FIRST_S * 2.0 ** min(failures, 10))
     return longest_s * _jitter.uniform(0.5, 1.0)

@@ -7,7 +7,7 @@ S3, GCS and Azure all do.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -77,7 +77,7 @@ class CloudObjects:
                 for key in some:
                     self._deleted([key])
 
-    def _deleted(self, keys: list[str]) -> bool:
+    def _deleted(self, keys: Sequence[str]) -> bool:
         """Whether all of them are gone; False if one was absent, which some stores report."""
         try:
             obstore.delete(self._store, keys)

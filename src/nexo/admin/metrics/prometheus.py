@@ -95,7 +95,9 @@ class Readings(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Every metric."""
-        yield self._gauge("nexo_up", "Whether the broker answers.", lambda w: float(w.up))
+        replica = self._sampler.replica
+        if replica is None or replica.role == "leader":  # a standby's brokers wait
+            yield self._gauge("nexo_up", "Whether the broker answers.", lambda w: float(w.up))
         yield from self._totals()
         yield from self._processes()
         yield from self._times()

@@ -34,6 +34,8 @@ class ReplicaState(msgspec.Struct, frozen=True):
     """Those that the leader knows of, by their server ids."""
     problem: str = ""
     """What is wrong now."""
+    prepared: bool = False
+    """Of a standby: whether processes wait, so that a takeover is quick."""
     takeover_ms: int = 0
     """From asking for the lease until all brokers served, the last time."""
 

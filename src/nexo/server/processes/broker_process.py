@@ -48,6 +48,7 @@ class BrokerProcess:
         self._retrying = False
         self._leads = False
         self._ready = asyncio.Event()
+        self._waits = asyncio.Event()
         self.child = Child(broker.label, self._start, self._goes_on)
 
     def _goes_on(self, code: int) -> bool:
@@ -81,20 +82,29 @@ class BrokerProcess:
                 self._channel.send(worker.LEAD)
 
     def _on_ready(self, channel: socket.socket) -> None:
+        said = b""
+        with contextlib.suppress(OSError):
+            said = channel.recv(len(worker.READY))
+        if said == worker.WAITING:
+            self._waits.set()
+            return
         self._loop.remove_reader(channel.fileno())
         if self._theirs is not None:
             self._theirs.close()
             self._theirs = None
-        with contextlib.suppress(OSError):
-            if channel.recv(len(worker.READY)):
-                self._ready.set()
-                if self.child.restarts:
-                    log.info("the %s process is back", self.broker.label)
+        if said:
+            self._ready.set()
+            if self.child.restarts:
+                log.info("the %s process is back", self.broker.label)
 
     async def stop(self, timeout_s: float) -> bool:
         """End the process; False if it was killed or could not write everything."""
         path = worker.progress_path(self._run, self.broker)
         return await self.child.stop(timeout_s, lambda: _modified_ns(path))
+
+    async def waits(self) -> None:
+        """Wait until the process has loaded everything and waits to lead."""
+        await self._waits.wait()
 
     async def ready(self) -> None:
         """Wait until the process serves."""

@@ -108,7 +108,11 @@ class Supervisor:
     # -- the brokers, while this server leads -------------------------------------------
 
     async def prepare_brokers(self) -> None:
-        """Start every broker's process, to wait until this server leads."""
+        """Start every broker's process, and return once all of them wait to lead."""
+        self._open_brokers()
+        await asyncio.gather(*(process.waits() for process in self._brokers.values()))
+
+    def _open_brokers(self) -> None:
         lost = self._replica.lose if self._replica is not None else (lambda: None)
         run, fds = self._run_folder.path, self._lock.fds
         self._brokers = {
@@ -121,7 +125,7 @@ class Supervisor:
         """Have every broker's process serve; `ServerState.SERVING` follows once all are ready."""
         self._health.state = ServerState.STARTING
         if not self._brokers:
-            await self.prepare_brokers()
+            self._open_brokers()
         self._leads = True
         for process in self._brokers.values():
             process.lead()

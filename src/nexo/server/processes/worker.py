@@ -39,6 +39,8 @@ from nexo.storage.ports import Files
 log = logging.getLogger("nexo.replica")
 
 READY = b"ready"
+WAITING = b"waits"
+"""Says that a process has loaded everything and waits for `LEAD`."""
 LEAD = b"lead"
 """Tells a waiting process that this server leads."""
 
@@ -109,6 +111,7 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
 async def _told_to_lead(settings: Settings, channel: socket.socket, stop: asyncio.Event) -> bool:
     """Wait, with everything loaded, until this server leads; False if it ends before."""
     open_store(settings.replicate)
+    channel.send(WAITING)
     told = asyncio.create_task(asyncio.get_running_loop().sock_recv(channel, len(LEAD)))
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait([told, stopped], return_when=asyncio.FIRST_COMPLETED)

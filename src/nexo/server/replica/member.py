@@ -33,7 +33,7 @@ class Brokers(Protocol):
     """The processes that serve while this server leads."""
 
     async def prepare_brokers(self) -> None:
-        """Have processes waiting, so that a later start is quick."""
+        """Start processes that wait, so that a later start is quick; returns once they do."""
 
     async def start_brokers(self) -> None:
         """Start them; returns at once."""
@@ -54,6 +54,8 @@ class View:
     last_put_ms: int = 0
     standbys: list[str] = field(default_factory=list)
     problem: str = ""
+    prepared: bool = False
+    """Of a standby: whether the brokers' processes wait, so that a takeover is quick."""
     takeover_ms: int = 0
     """How long the last takeover of this server took, from the lease to serving."""
 

@@ -32,6 +32,7 @@ class StandingBy:
         self._folders = Folders(member)
         self._watch = Watch(member.server, number, lease, now_s())
         self._announced = 0
+        self._loaded = asyncio.Event()
 
     async def until_taken(self) -> tuple[int, LeaderLease, float]:
         """Follow until the lead is taken or the server stops.
@@ -42,14 +43,16 @@ class StandingBy:
         member, view, lease = self._member, self._member.view, self._watch.lease
         log.info("%s leads: this server is a standby", lease.address)
         view.role, view.leader, view.term = "standby", lease.address, lease.term
-        view.standbys = []
+        view.standbys, view.prepared = [], False
         member.show()
         applying = asyncio.create_task(self._apply())
         announcing = asyncio.create_task(self._announce())
+        preparing = asyncio.create_task(self._prepare())
         try:
             asked_s = await self._watch_leases()
         finally:
             announcing.cancel()
+            preparing.cancel()
             self._folders.ended = True
             await asyncio.wait([applying])
         if member.stopping.is_set():
@@ -66,7 +69,7 @@ class StandingBy:
             await self._member.in_thread(leases.withdraw, self._member.store, self._member.server)
 
     async def _apply(self) -> None:
-        folders, member, prepared = self._folders, self._member, False
+        folders, member = self._folders, self._member
         while not folders.ended:
             try:
                 await member.in_thread(folders.step, to_end=self._watch.overdue(now_s()))
@@ -75,10 +78,17 @@ class StandingBy:
                 member.problem(f"the object store does not answer: {error}")
             except (Corrupt, OSError) as error:
                 member.problem(f"the log cannot be applied: {error}")
-            if folders.loaded and not prepared and not folders.ended:
-                prepared = True
-                await self._brokers.prepare_brokers()
+            if folders.loaded:
+                self._loaded.set()
             await asyncio.sleep(min(RETRY_S, member.lease_s / 8))
+
+    async def _prepare(self) -> None:
+        """Have processes waiting once the folders are loaded."""
+        view = self._member.view
+        await self._loaded.wait()
+        await self._brokers.prepare_brokers()
+        view.prepared = True
+        self._member.show()
 
     async def _announce(self) -> None:
         member = self._member

@@ -294,12 +294,12 @@ class Link(NotPicklable):
                     self._runner = None
                     self._fail_waiters(error)
                     return
-                failures += 1
                 self._place += 1  # the next address may be reachable
                 if self._place % len(self.address.places):
                     continue
+                failures += 1
                 self._connect_failed(error)
-                await asyncio.sleep(pause_s(failures))
+                await asyncio.sleep(pause_s(failures, len(self.address.places)))
                 continue
             failures = 0
             try:

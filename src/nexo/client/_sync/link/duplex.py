@@ -310,7 +310,7 @@ def _run(found: ref[Duplex]) -> None:
                 return
             del duplex
             with suppress(Empty):
-                end.get(timeout=pause_s(failures))
+                end.get(timeout=pause_s(failures, len(address.places)))
             continue
         failures = 0
         _serve(found, wire)

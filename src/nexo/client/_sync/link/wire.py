@@ -297,7 +297,7 @@ def open_wire(address: Address, broker: Broker, *, was_up: bool) -> Wire:
             return connect_any(address, broker)
         except NexoError as error:
             failures += 1
-            wait_s = pause_s(failures)
+            wait_s = pause_s(failures, len(address.places))
             given_up = address.while_down == "fail" or time.monotonic() + wait_s > deadline_s
             if given_up or is_final(error, was_up=was_up):
                 raise
