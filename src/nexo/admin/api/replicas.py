@@ -27,7 +27,7 @@ class BrokerLog(msgspec.Struct):
     last_put_ms: int
 
 
-class Replicas(msgspec.Struct):
+class ReplicaPage(msgspec.Struct):
     """Roles, lag and the last put."""
 
     replicates: bool
@@ -38,7 +38,7 @@ class Replicas(msgspec.Struct):
 
 
 @routes.get("/replicas")
-async def replicas(context: ApiContext, ask: Nothing) -> Replicas:
+async def replicas(context: ApiContext, ask: Nothing) -> ReplicaPage:
     """Who leads, how far behind the object store is, and what is wrong."""
     await context.check_watchable(*Broker)
     sampler = context.sampler
@@ -47,4 +47,4 @@ async def replicas(context: ApiContext, ask: Nothing) -> Replicas:
         for watch in sampler.brokers.values()
         if watch.up and watch.status.get("replica")
     ]
-    return Replicas(bool(context.place.settings.replicate), sampler.replica, logs)
+    return ReplicaPage(bool(context.place.settings.replicate), sampler.replica, logs)
