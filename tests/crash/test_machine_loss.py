@@ -231,3 +231,35 @@ def _retained(client: nexo.Client) -> list[Message[object]]:
     wait_until(lambda: len(messages) >= topics)
     subscription.close()
     return messages
+
+
+@pytest.mark.skipif(not SOAK, reason="writes gigabytes: set SOAK=1")
+@pytest.mark.timeout(3_000)
+def test_a_standby_joins_while_the_leader_works(tmp_path: Path) -> None:
+    leader, standby = (_server(tmp_path / name) for name in ("one", "two"))
+    joined_bytes = int(os.environ.get("NEXO_SOAK_JOIN_MB", "2000")) * 1_000_000
+    load = Load(f"{leader.url},127.0.0.1:{standby.port}")
+    try:
+        leader.start()
+        _create(leader.url)
+        with nexo.Client(f"{leader.url}?timeout=60") as client:
+            client.stream("bulk").create(retention_bytes=0)
+            for _ in range(joined_bytes // 8_000_000):
+                client.stream("bulk").publish_many([os.urandom(8_000)] * 1_000)
+        load.start()
+        began_s = time.monotonic()
+        standby.start()
+        wait_until(lambda: ready(standby)["replica"]["prepared"], 2_000)
+        wait_until(lambda: ready(standby)["replica"]["lag_ms"] == 0, 600)
+        took_s = time.monotonic() - began_s
+        size = sum(path.stat().st_size for path in standby.data_dir.rglob("*") if path.is_file())
+        told = sum(len(told.values) for told in load.told.values())
+    finally:
+        load.ended.set()
+        leader.close()
+        standby.close()
+    print(  # noqa: T201
+        f"a standby joined {size / 1e9:.2f} GB in {took_s:.0f} s ({size / took_s / 1e6:.0f} MB/s) "
+        f"while the leader acknowledged {told:,} writes"
+    )
+    assert told
