@@ -243,7 +243,7 @@ def test_a_standby_joins_while_the_leader_works(tmp_path: Path) -> None:
         leader.start()
         _create(leader.url)
         with nexo.Client(f"{leader.url}?timeout=60") as client:
-            client.stream("bulk").create(retention_bytes=0)
+            client.stream("bulk").create(retention={"max_bytes": 0})
             for _ in range(joined_bytes // 8_000_000):
                 client.stream("bulk").publish_many([os.urandom(8_000)] * 1_000)
         load.start()
