@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_READY_S = 30.0
+_READY_S = 60.0
 _STOP_S = 10.0
 
 

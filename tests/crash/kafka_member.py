@@ -31,6 +31,12 @@ class Storm:
 
     def run(self) -> None:
         """Until it is told to stop."""
+        while not self.stopped:
+            consumer = self._joined()
+            self._read(consumer)
+            consumer.close()
+
+    def _joined(self) -> Consumer:
         consumer = Consumer({
             **self._common, "group.id": self._given["group"], "client.id": self._given["name"],
             "auto.offset.reset": "earliest", "enable.auto.commit": False,
@@ -39,11 +45,15 @@ class Storm:
             "partition.assignment.strategy": self._given["strategy"],
         })  # fmt: skip
         consumer.subscribe([self._given["topic"]], on_assign=self._assigned)
-        while not self.stopped:
+        return consumer
+
+    def _read(self, consumer: Consumer) -> None:
+        """Until it is told to stop, or has to join again."""
+        handle = self._transact if self._given["outputs"] else self._process
+        goes_on = True
+        while goes_on and not self.stopped:
             found = [each for each in consumer.consume(50, timeout=0.2) if each.error() is None]
-            if found:
-                (self._transact if self._given["outputs"] else self._process)(consumer, found)
-        consumer.close()
+            goes_on = handle(consumer, found) if found else True
 
     def _note(self, kind: str, rows: Iterable[tuple[int, int]]) -> None:
         now_ns = time.monotonic_ns()
@@ -53,17 +63,18 @@ class Storm:
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._note("a", [(each.partition, 0) for each in partitions])
 
-    def _process(self, consumer: Consumer, found: list[Message]) -> None:
+    def _process(self, consumer: Consumer, found: list[Message]) -> bool:
         self._note("r", _places(found))
         try:
             consumer.commit(offsets=_after(found), asynchronous=False)
         except KafkaException:
-            return  # of another generation now, or the broker is away: delivered again
+            return True  # of another generation now, or the broker is away: delivered again
         self._note("c", [(at.partition, at.offset) for at in _after(found)])
+        return True
 
     # -- transactions --------------------------------------------------------------------
 
-    def _transact(self, consumer: Consumer, found: list[Message]) -> None:
+    def _transact(self, consumer: Consumer, found: list[Message]) -> bool:
         try:
             producer = self._ready()
             producer.begin_transaction()
@@ -75,7 +86,8 @@ class Storm:
             self._note("r", _places(found))
         except KafkaException as caught:
             self._give_up(caught.args[0])
-            _rewind(consumer)
+            return _rewind(consumer)
+        return True
 
     def _ready(self) -> Producer:
         if self._producer is None:
@@ -110,20 +122,15 @@ def _after(found: list[Message]) -> list[TopicPartition]:
     return [TopicPartition(topic, partition, end) for (topic, partition), end in ends.items()]
 
 
-def _rewind(consumer: Consumer) -> None:
-    """Go on from what is committed, as what was read was not processed."""
-    while True:
-        try:
-            owned = consumer.committed(consumer.assignment(), timeout=LIMIT_S)
-            for each in owned:
-                each.offset = max(each.offset, 0)
-                consumer.seek(each)
-        except KafkaException:
-            if not consumer.assignment():
-                return
-            time.sleep(0.1)
-        else:
-            return
+def _rewind(consumer: Consumer) -> bool:
+    """Go on from what is committed, as what was read was not processed; whether that worked."""
+    try:
+        for each in consumer.committed(consumer.assignment(), timeout=LIMIT_S):
+            each.offset = max(each.offset, 0)
+            consumer.seek(each)
+    except KafkaException:
+        return False
+    return True
 
 
 def main() -> None:

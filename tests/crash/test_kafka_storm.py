@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,12 +83,18 @@ class Group:
             "strategy": GROUPS[self.name], "outputs": "out" if self.name == TRANSACTIONAL else "",
         }  # fmt: skip
         command = [sys.executable, str(PROGRAM), str(self.folder / name), json.dumps(given)]
-        self.running.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
+        with (self.folder / "errors").open("ab") as errors:
+            self.running.append(subprocess.Popen(command, stderr=errors))
 
     def end(self, chance: random.Random, *, kill: bool) -> None:
         one = self.running.pop(chance.randrange(len(self.running)))
+        self.check(one)
         (one.kill if kill else one.terminate)()
         one.wait(60)
+
+    def check(self, one: subprocess.Popen[bytes]) -> None:
+        """Members end only when they are told to."""
+        assert one.poll() is None, (self.folder / "errors").read_text()[-3_000:]
 
     def close(self) -> None:
         for one in self.running:
@@ -125,7 +132,8 @@ def test_a_storm_of_rebalances_and_kills_loses_nothing(served: Process, tmp_path
         feeder.join(LIMIT_S)
         ends = _ends(served.url, "in")
         assert sum(ends) >= feeder.acknowledged
-        wait_until(lambda: all(_is_done(bootstrap, group.name, ends) for group in groups), LIMIT_S)
+        for group in groups:
+            _wait_until_done(bootstrap, group, ends)
     finally:
         for group in groups:
             group.close()
@@ -163,16 +171,23 @@ def _ends(url: str, stream: str) -> list[int]:
         return [part.next_offset for part in client.stream(stream).info().partitions]
 
 
-def _is_done(bootstrap: str, group: str, ends: list[int]) -> bool:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, **QUIET})
-    try:
-        asked = [TopicPartition("in", index) for index in range(PARTITIONS)]
-        found = consumer.committed(asked, timeout=20)
-    except KafkaException:
-        return False
-    finally:
-        consumer.close()
-    return [max(each.offset, 0) for each in found] == ends
+def _wait_until_done(bootstrap: str, group: Group, ends: list[int]) -> None:
+    """Wait until the group has committed everything."""
+    options = {"bootstrap.servers": bootstrap, "group.id": group.name, **QUIET}
+    asked = [TopicPartition("in", index) for index in range(PARTITIONS)]
+
+    def is_done() -> bool:
+        for one in group.running:
+            group.check(one)
+        try:
+            found = watcher.committed(asked, timeout=20)
+        except KafkaException:
+            return False
+        time.sleep(0.1)
+        return [max(each.offset, 0) for each in found] == ends
+
+    with closing(Consumer(options)) as watcher:
+        wait_until(is_done, LIMIT_S)
 
 
 def _check(group: Group, ends: list[int]) -> int:
