@@ -36,6 +36,8 @@ def members(url: str, topic: str, group: str) -> list[dict[str, object]]:
 def test_groups_are_shown_with_their_clients(served: Process, topic: str, protocol: str) -> None:
     url, api = served.url, Api(served.http_url)
     fill(url, topic, COUNT)
+    shown = api.get("/stream/records", stream=topic, limit=COUNT)["records"]
+    assert sorted(row["key"] for row in shown) == sorted(map(str, range(COUNT)))
     options: dict[str, object] = {"enable.auto.commit": False, "group.protocol": protocol, **QUIET}
     group = f"{topic} team"
     one = _joined(url, topic, "one", options)
@@ -50,8 +52,8 @@ def test_groups_are_shown_with_their_clients(served: Process, topic: str, protoc
         assert sum(int(str(row["lag"])) for row in rows) == COUNT
 
         (view,) = api.get("/stream/groups", stream=topic)
-        shown = {row["client_id"]: row["partitions"] for row in view["kafka"]["members"]}
-        assert (text_of(view["name"]), view["lag"], shown) == (group, COUNT, owned)
+        clients = {row["client_id"]: row["partitions"] for row in view["kafka"]["members"]}
+        assert (text_of(view["name"]), view["lag"], clients) == (group, COUNT, owned)
         assert view["kafka"]["assignor"]
         assert {lane["owner"] for lane in view["partitions"]} == set(view["consumers"])
         assert group in CliRunner().invoke(main, ["stream", "groups", topic, "--url", url]).output

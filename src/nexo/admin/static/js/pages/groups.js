@@ -39,7 +39,7 @@ async function detail(group, stream, memory, redraw, lack) {
   return [
     panel(`Group ${unescaped(group.name)}, by partition`, [
       h("div.body", facts([["Generation", count(group.generation)], ...(group.kafka ? [["State", group.kafka.state], ["Assignor", group.kafka.assignor || "none"]] : [["Consumers", group.consumers.join(", ") || "none"]]),
-        ...Object.entries(group.options).filter(([, set]) => set !== null).map(option)])),
+        ...Object.entries(group.kafka ? {} : group.options).filter(([, set]) => set !== null).map(option)])),
       table("By partition", [
         number("Partition", (lane) => lane.partition, { format: String }), number("Finished below", (lane) => lane.floor),
         number("End", (lane) => lane.next_offset), number("Lag", (lane) => lane.lag), number("In work", (lane) => lane.in_flight),
