@@ -64,7 +64,8 @@ class Turn(Generic[J]):
 
     def touch(self, journal: J) -> None:
         """Have ``journal`` written at the end of the turn."""
-        self._waiting(journal)
+        if journal not in self._touched:
+            self._waiting(journal)
 
     def when_safe(self, journal: J, mode: Persistence, safe: Safe) -> None:
         """Call ``safe`` once everything ``journal`` did so far has the durability of ``mode``.
@@ -154,6 +155,9 @@ class Turn(Generic[J]):
         """Request one sync per mode; records that no caller
         waits for are synced with the next window.
         """
+        if not waiting:
+            self._runtime.committed(Persistence.FILE_ASYNC, _nobody)
+            return
         if len(waiting) == 1:
             [(mode, safe)] = waiting
             self._runtime.committed(mode, _tell([safe]))
@@ -161,8 +165,12 @@ class Turn(Generic[J]):
         by_mode: dict[Persistence, list[Safe]] = {}
         for mode, safe in waiting:
             by_mode.setdefault(mode, []).append(safe)
-        for mode, group in (by_mode or {Persistence.FILE_ASYNC: []}).items():
+        for mode, group in by_mode.items():
             self._runtime.committed(mode, _tell(group))
+
+
+def _nobody(_error: NexoError | None) -> None:
+    """Nobody waits."""
 
 
 def _tell(group: list[Safe]) -> Safe:

@@ -155,4 +155,5 @@ class Values:
 
 def _cost(block: bytes, headers: Headers) -> int:
     """What a cached block takes of the budget."""
-    return len(block) + _OVERHEAD_BYTES + sum(len(each or b"") for each in headers or ())
+    size = len(block) + _OVERHEAD_BYTES
+    return size + sum(len(each or b"") for each in headers) if headers else size
