@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_four_engines_count_the_same_by_the_url_alone(spark: SparkSession, tmp_path: Path) -> None:
+def test_four_engines_count_the_same_by_the_url_alone(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")  # its own is another package
     with testing.process(tmp_path / "nexo") as server:
         lake = Lake(LakeSettings(tmp_path / "nexo" / "lake"))
         with nexo.connect(server.url) as client:
