@@ -28,7 +28,7 @@ from tests.replicas import ready
 from tests.timing import wait_until
 
 SOAK = bool(os.environ.get("SOAK"))
-LOSSES = int(os.environ.get("NEXO_SOAK_LOSSES", "100" if SOAK else "5"))
+LOSSES = int(os.environ.get("SOAK_LOSSES", "100" if SOAK else "5"))
 LEASE_MS = 3_000 if SOAK else 1_000
 CLIENTS = 20
 PAUSE_S = 0.05
@@ -237,7 +237,7 @@ def _retained(client: nexo.Client) -> list[Message[object]]:
 @pytest.mark.timeout(3_000)
 def test_a_standby_joins_while_the_leader_works(tmp_path: Path) -> None:
     leader, standby = (_server(tmp_path / name) for name in ("one", "two"))
-    joined_bytes = int(os.environ.get("NEXO_SOAK_JOIN_MB", "2000")) * 1_000_000
+    joined_bytes = int(os.environ.get("SOAK_JOIN_MB", "2000")) * 1_000_000
     load = Load(f"{leader.url},127.0.0.1:{standby.port}")
     try:
         leader.start()
