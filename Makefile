@@ -24,7 +24,7 @@ serve: $(VENV)/.serve ## run the server: TCP 7654, HTTP 8080, data in ./data
 	@$(BIN)/nexo serve
 
 test: $(VENV)/.test check ## all checks and all tests
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --durations 60
 
 unit: $(VENV)/.test ## unit and property tests at a small budget, in a minute
 	$(BIN)/pytest --numprocesses $(WORKERS) --quiet --hypothesis-profile quick tests/unit tests/property

@@ -45,22 +45,25 @@ def fill(client: nexo.Client, persistence: Persistence) -> None:
 
 @pytest.mark.parametrize("persistence", Persistence)
 def test_files_give_what_the_broker_gives(tmp_path: Path, persistence: Persistence) -> None:
-    with testing.process(tmp_path) as server, nexo.connect(server.url) as client:
+    folder, settings = tmp_path / "data", {}
+    if persistence == Persistence.REPLICATED:
+        settings = {"replicate": f"file://{tmp_path / 'copy'}"}
+    with testing.process(folder, **settings) as server, nexo.connect(server.url) as client:
         fill(client, persistence)
         asked = BrokerOrigin(server.url, "log")
         whole = rows(asked)
         assert len(whole) == 5 * 501 + 10
-        assert rows(open_files(tmp_path, "log")) == whole
+        assert rows(open_files(folder, "log")) == whole
         client.stream("log").compact()
         thinned = rows(asked)
         assert len(thinned) < len(whole)
-        assert rows(open_files(tmp_path, "log")) == thinned
+        assert rows(open_files(folder, "log")) == thinned
         times = {stamp for _, _, stamp, _, _ in thinned}
         moments = [0, *sorted(times)[::3], max(times) + 1]
         found = [asked.offsets_at(moment) for moment in moments]
-        files = open_files(tmp_path, "log")
+        files = open_files(folder, "log")
         assert [files.offsets_at(moment) for moment in moments] == found
-    stopped = open_files(tmp_path, "log")
+    stopped = open_files(folder, "log")
     assert rows(stopped) == thinned
     assert [stopped.offsets_at(moment) for moment in moments] == found
 
