@@ -61,6 +61,7 @@ SUITES = {
                               "tests/crash/test_flips.py",
                               "tests/crash/test_flipped_folder.py"],
     "planned restarts under load": ["tests/crash/test_restarts.py"],
+    "machine lost, standby takes over": ["tests/crash/test_machine_loss.py"],
     "strangers of every kind": ["tests/attack"],
     "types of the docs": ["tests/integration/test_docs_types.py"],
     "disk full, failed sync": ["tests/crash/test_disk.py"],
