@@ -251,9 +251,13 @@ def test_half_of_tls_stops_the_start_and_is_named(setting: str) -> None:  # SPEC
         load(flags={setting: "/some.pem"})
 
 
-def test_one_port_for_both_stops_the_start() -> None:  # SPEC A8
-    with pytest.raises(ConfigError, match="port and http_port are both 7000"):
-        load(flags={"port": 7000, "http_port": 7000})
+@pytest.mark.parametrize("other", ["http_port", "health_port", "kafka_port"])
+def test_one_port_for_both_stops_the_start(other: str) -> None:  # SPEC A8
+    with pytest.raises(ConfigError, match=f"port and {other} are both 7000"):
+        load(flags={"port": 7000, other: 7000})
+
+
+def test_a_port_that_is_not_opened_may_be_another() -> None:  # SPEC A8
     assert load(flags={"port": 7000, "http_port": 7000, "dashboard": False}).port == 7000
     assert load(flags={"port": 0, "http_port": 0}).port == 0
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import inspect
 
-from nexo import setting_values
+from nexo.config import values as setting_values
 from nexo.errors import AlreadyExists, ConfigError, InvalidInput, InvalidName, InvalidOption
 from nexo.model import duration_ms
 from nexo.options.described import Described, Unit, described

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nexo import __version__, config, extras, setting_names
+from nexo import __version__, config, extras
 from nexo.config import Settings
+from nexo.config import names as setting_names
 from nexo.model import Broker
 
 if TYPE_CHECKING:

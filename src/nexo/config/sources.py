@@ -1,0 +1,102 @@
+"""Where settings come from: defaults < TOML file < environment < flags (SPEC A8)."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from nexo.config import names, values
+from nexo.config.checks import check_together
+from nexo.config.fields import SPECS, checked
+from nexo.config.settings import Settings
+from nexo.errors import ConfigError
+
+_SECONDS = {"PUBSUB_DEFAULT_RETAINED_TTL_SECS": "retained_ttl_ms"}
+_NOT_SETTINGS = {"NEXO_URL", "NEXO_CONFIG", "NEXO_USER", "NEXO_PASSWORD", "NEXO_TOKEN"}
+
+
+def load(
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+) -> Settings:
+    """Settings from all sources; a `ConfigError` names the first unknown key or bad value."""
+    given: dict[str, Any] = {}
+    if file is not None:
+        given |= _from_file(file)
+    given |= _from_environ(environ or {})
+    for key, value in (flags or {}).items():
+        if value is not None:
+            given[key] = checked(key, value, key)
+    settings = Settings(**given)
+    if settings.env == "prod" and "dashboard" not in given:
+        settings = replace(settings, dashboard=False)
+    check_together(settings)
+    return settings
+
+
+def doubtful_variables(environ: Mapping[str, str]) -> list[str]:
+    """A sentence for each variable that is none of ours, but nearly is (SPEC A8)."""
+    known = [*(spec.metadata["env"] for spec in SPECS.values()), *_SECONDS]
+    named = ((key, _nearly(key, known)) for key in environ if key not in known)
+    return [
+        f"the environment variable {key} is not known; did you mean {close}?"
+        for key, close in named
+        if close
+    ]
+
+
+def _nearly(key: str, known: list[str]) -> str:
+    """The one of ``known`` that ``key`` nearly is, by letters or, if both begin alike, words."""
+    close = get_close_matches(key, known, 1, 0.85)
+    family = key.partition("_")[0] + "_"
+    alike = {
+        spec.metadata["env"]: (name, spec.metadata["doc"])
+        for name, spec in SPECS.items()
+        if spec.metadata["env"].startswith(family)
+    }
+    close = close or names.meant(key, alike)
+    return close[0] if len(close) == 1 else ""
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}") from None
+    return {key: checked(key, value, f"{file}: {key}") for key, value in table.items()}
+
+
+def _from_environ(environ: Mapping[str, str]) -> dict[str, Any]:
+    by_env = {spec.metadata["env"]: name for name, spec in SPECS.items()}
+    found: dict[str, Any] = {}
+    for key, value in environ.items():
+        if key in by_env:
+            found[by_env[key]] = checked(by_env[key], value, key)
+        elif key in _SECONDS:
+            found[_SECONDS[key]] = checked(_SECONDS[key], values.number(key, value) * 1_000, key)
+        elif key.startswith("NEXO_") and not _foreign(key, value):
+            raise ConfigError(f"unknown environment variable {key}{_meant_variable(key)}")
+    return found
+
+
+def _meant_variable(key: str) -> str:
+    known = dict.fromkeys(_NOT_SETTINGS, ("", ""))
+    for name, spec in SPECS.items():
+        known[spec.metadata["env"]] = (name, spec.metadata["doc"])
+    return names.did_you_mean(key, known, "`nexo serve --help` names all of them")
+
+
+def _foreign(key: str, value: str) -> bool:
+    """Variables that begin like ours but are the client's, or Kubernetes' for a service `nexo`."""
+    return (
+        key in _NOT_SETTINGS
+        or key.startswith(("NEXO_SERVICE_", "NEXO_PORT_"))
+        or (key == "NEXO_PORT" and "://" in value)
+    )
