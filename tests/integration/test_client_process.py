@@ -14,7 +14,7 @@ from nexo.model import Broker
 
 async def test_clients_survive_a_kill_of_the_whole_server(served: testing.Process) -> None:
     """SPEC A5."""
-    with nexo.connect(served.url) as client:
+    with nexo.connect(served.url, timeout=5) as client:
         async with await nexo.connect_async(served.url) as aclient:
             served.kill()
             with pytest.raises(errors.ConnectionLost):

@@ -137,10 +137,12 @@ async def test_the_first_requests_may_come_all_at_once(aclient: nexo.AsyncClient
 
 def test_the_sync_client_reconnects(nexo_server: testing.Server) -> None:
     """SPEC A5."""
-    with nexo.connect(nexo_server.url) as client:
+    with nexo.connect(nexo_server.url, timeout=2) as client:
         nexo_server.stop()
+        began_s = time.monotonic()
         with pytest.raises(errors.ConnectionLost):
             client.ping()
+        assert time.monotonic() - began_s < 2 + 1.5, "it waited no longer than it may"
         nexo_server.start()
         client.ping()
 

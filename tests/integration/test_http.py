@@ -355,4 +355,4 @@ def test_the_asyncapi_document_refers_to_what_it_has(server: Process) -> None:
                 yield from references(each)
 
     assert all(follow(reference) for reference in references(document))
-    assert "Subscribe" in document["components"]["messages"]
+    assert "SocketSubscribe" in document["components"]["messages"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -103,14 +104,19 @@ def test_with_two_pipelines_only_a_recreated_stream_starts_again(
 
 
 class Driver:
-    """A probe that is only called in the driver: it does not travel."""
+    """A probe that is only called in the driver: it does not travel.
+
+    Tables are committed by several threads at once; it is called by one after another.
+    """
 
     def __init__(self, call: object) -> None:
         self.call = call
+        self._turn = Lock()
 
     def __call__(self, point: str) -> None:
-        if self.call is not None:
-            self.call(point)  # type: ignore[operator]
+        with self._turn:
+            if self.call is not None:
+                self.call(point)  # type: ignore[operator]
 
     def __reduce__(self) -> tuple[type[Driver], tuple[None]]:
         return Driver, (None,)

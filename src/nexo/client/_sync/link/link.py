@@ -47,7 +47,7 @@ class Link(NotPicklable):
 
         A timeout of None is the address's default.
         """
-        wire = self._take()
+        wire = self._take(timeout_s)
         try:
             wire.set_timeout(self._timeout_s if timeout_s is None else timeout_s)
             reply = wire.reply(wire.request(op, parts))
@@ -78,7 +78,7 @@ class Link(NotPicklable):
 
         ``on_late`` has no use here, as a blocked thread is not cancelled.
         """
-        wire = self._take()
+        wire = self._take(timeout_s)
         try:
             wire.set_timeout(self._timeout_s if timeout_s is None else timeout_s)
             return PoolPoll(self, wire, wire.request(op, parts))
@@ -127,7 +127,7 @@ class Link(NotPicklable):
 
     # -- the pool
 
-    def _take(self) -> Wire:
+    def _take(self, timeout_s: float | None) -> Wire:
         while self._idle:
             try:
                 wire = self._idle.pop()
@@ -141,7 +141,8 @@ class Link(NotPicklable):
             wire.close()
         if self._closed:
             raise ClientClosed("the client is closed")
-        wire = open_wire(self.address, self.broker, was_up=self.welcome is not None)
+        was_up = self.welcome is not None
+        wire = open_wire(self.address, self.broker, timeout_s, was_up=was_up)
         self.welcome = wire.welcome
         return wire
 

@@ -288,9 +288,9 @@ def _result(status: int, payload: Buffer) -> Reply:
     raise error_of(status, payload)
 
 
-def open_wire(address: Address, broker: Broker, *, was_up: bool) -> Wire:
+def open_wire(address: Address, broker: Broker, timeout_s: float | None, *, was_up: bool) -> Wire:
     """Connect, trying again while the server is down if the address says so (SPEC A5)."""
-    deadline_s = time.monotonic() + address.patience_s(None, was_up=was_up)
+    deadline_s = time.monotonic() + address.patience_s(timeout_s, was_up=was_up)
     failures = 0
     while True:
         try:
