@@ -10,7 +10,7 @@ TEST_PACKAGES := redis-server chromium postgresql curl kcat default-jdk-headless
 TEST_NPM := kafkajs@2.2.4 pyright@1.1.414
 BENCH_PACKAGES := redis-server mosquitto rabbitmq-server
 IMAGE_PACKAGES := buildah mmdebstrap
-WORKERS ?= 3
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test unit check format bench bench-quick bench-guard demo soak fuzz docs site site-serve image upgrade clean
