@@ -96,7 +96,8 @@ class _Ground:
             info = broker.describe("orders")
             table = self._lake.ensure(StreamId("orders", info.created_ms), raw_schema)
             found = advances("orders", offsets_of(table.properties), held(info), BatchLimits())
-            step, files = StreamStep(info, table, found), Files(defaultdict(list))
+            step = StreamStep(info, table, found)
+            files: Files = defaultdict(list)
             ranges = list(step.ranges(BatchLimits()))
             for part, outcome in zip(ranges, Fetcher(self.url)(ranges), strict=True):
                 assert isinstance(outcome, list)

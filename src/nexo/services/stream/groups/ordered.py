@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from nexo.access.login import Identity
 from nexo.access.permit import ADMIN, READ
 from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.deadlines import KeyDeadlines
@@ -26,11 +25,12 @@ from nexo.brokers.stream.groups.ordered import (
 )
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit, OrderedOptions, StoredOffset
 from nexo.brokers.stream.survey import ordered_lag, streams_of
-from nexo.errors import Conflict, Forbidden, InvalidOption, NotFound, NotMember, OffsetOutOfRange
+from nexo.errors import Conflict, InvalidOption, NotFound, OffsetOutOfRange
 from nexo.model import Persistence
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import MAX_WAIT_MS
 from nexo.services.stream.core import Core, safest
+from nexo.services.stream.groups.bindings import Bindings, not_member
 from nexo.services.stream.permits import (
     permit_everything,
     permit_group,
@@ -44,8 +44,6 @@ MIN_TIMEOUT_MS, MAX_TIMEOUT_MS = 1_000, 86_400_000
 member could meet would remove all of them.
 """
 
-ROAMING = -1
-"""The connection of members that belong to none."""
 ORDERED = "ordered"
 """The channels of ordered groups are ``(ORDERED, name)``; streams have numbers there."""
 
@@ -75,9 +73,7 @@ class Ordered:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._joined = 0
-        self._members: dict[tuple[str, str], tuple[int, Identity | None]] = {}
-        """By group and name: the connection a member joined on, and as whom."""
-        self._by_connection: dict[int, set[tuple[str, str]]] = {}
+        self._bindings = Bindings()
         self._deadlines: KeyDeadlines[str] = KeyDeadlines()
         self.is_taken: Callable[[str], bool] = lambda _group: False
         """Whether a group has members of another protocol."""
@@ -109,44 +105,28 @@ class Ordered:
         found.check_join(member)
         found = self._ensure(group, options or {})
         assignment = found.join(member, partitions, core.now_ms)
-        self._bind(connection, group, member)
+        self._unbind(group, member)
+        self._bindings.bind(connection, group, member)
         self.changed(group, found)
         self._done_when_written(done, member, assignment)
 
     def _check_free(self, connection: Connection, group: str, member: str) -> None:
         """A name in use may be taken over by the same user, as after a reconnect."""
-        bound = self._members.get((group, member))
-        if bound is None or bound[0] == connection.id:
-            return
-        if not _is_same_user(bound[1], connection):
-            raise Forbidden(f"member {member!r} of group {group!r} belongs to another user")
-        self._core.waits.fail(_member_channel(group, member), _not_member(member))
-
-    def _bind(self, connection: Connection, group: str, member: str) -> None:
-        self._unbind(group, member)
-        self._members[group, member] = connection.id, connection.identity
-        self._by_connection.setdefault(connection.id, set()).add((group, member))
+        if self._bindings.takes_over(connection, group, member):
+            self._core.waits.fail(_member_channel(group, member), not_member(member))
 
     def _unbind(self, group: str, member: str) -> None:
-        bound = self._members.pop((group, member), None)
-        if bound is not None:
-            mine = self._by_connection[bound[0]]
-            mine.discard((group, member))
-            if not mine:
-                del self._by_connection[bound[0]]
+        if self._bindings.unbind(group, member):
             self.on_gone(group, member)
 
     def roam(self, connection: Connection, group: str, member: str) -> None:
         """Let a member change its connection: it stays until it leaves or times out."""
         self._unbind(group, member)
-        self._members[group, member] = ROAMING, connection.identity
-        self._by_connection.setdefault(ROAMING, set()).add((group, member))
+        self._bindings.roam(connection, group, member)
 
     def check_member(self, connection: Connection, group: str, member: str) -> None:
         """Raise `NotMember` unless the member joined on this connection."""
-        bound = self._members.get((group, member))
-        if bound is None or bound[0] not in (connection.id, ROAMING):
-            raise _not_member(member)
+        self._bindings.check(connection, group, member)
 
     def _ensure(self, name: str, given: dict[str, Any]) -> OrderedGroup:
         _check_timeouts(given)
@@ -248,11 +228,11 @@ class Ordered:
         self._unbind(name, member)
         if group.leave(member, self._core.now_ms):
             self.changed(name, group)
-        self._core.waits.fail(_member_channel(name, member), _not_member(member))
+        self._core.waits.fail(_member_channel(name, member), not_member(member))
 
     def connection_closed(self, connection: Connection) -> None:
         """The members of a closed connection leave at once."""
-        for name, member in list(self._by_connection.get(connection.id, ())):
+        for name, member in self._bindings.of(connection):
             group = self._core.engine.ordered.get(name)
             if group is None:
                 self._unbind(name, member)
@@ -261,8 +241,7 @@ class Ordered:
 
     def _group_of(self, connection: Connection, name: str, member: str) -> OrderedGroup:
         """The group of a member, which was permitted when it joined; others are checked here."""
-        bound = self._members.get((name, member))
-        if bound is None or bound[0] != connection.id:
+        if not self._bindings.joined_on(connection, name, member):
             permit_ordered(connection, name, self._core.engine.ordered.get(name))
         return self._core.engine.find_ordered(name)
 
@@ -300,16 +279,9 @@ class Ordered:
     ) -> None:
         """Raise `Forbidden` unless the client may store these; its members were permitted."""
         known = self._core.engine.ordered.get(group)
-        own = self._is_own(connection, group, member)
+        own = self._bindings.is_own(connection, group, member)
         topics = [commit.topic for commit in offsets]
         permit_offsets(connection, group, None if own else known, topics)
-
-    def _is_own(self, connection: Connection, group: str, member: str) -> bool:
-        """Whether the member joined on this connection, or on another of the same user."""
-        bound = self._members.get((group, member))
-        return bound is not None and (
-            bound[0] == connection.id or _is_same_user(bound[1], connection)
-        )
 
     def _has(self, group: str, member: str) -> bool:
         known = self._core.engine.ordered.get(group)
@@ -326,9 +298,9 @@ class Ordered:
         """``topic, partition, offset, metadata`` as offsets to commit with a transaction."""
         found = [OffsetCommit(*row) for row in rows]
         self._permit_commit(connection, group, found, member)
-        others = generation != STANDALONE and not self._is_own(connection, group, member)
+        others = generation != STANDALONE and not self._bindings.is_own(connection, group, member)
         if others and self._has(group, member):
-            raise _not_member(member)
+            raise not_member(member)
         self._check_there(found)
         return found
 
@@ -474,16 +446,6 @@ class Ordered:
             self.changed(name, group)
         if (due_ms := self._deadlines.next_ms()) is not None:
             self._core.runtime.wake_at(due_ms)
-
-
-def _not_member(member: str) -> NotMember:
-    return NotMember(f"{member!r} is not a member of the group: join it first")
-
-
-def _is_same_user(identity: Identity | None, connection: Connection) -> bool:
-    """Whether a connection is of the user that an identity names; None is without logins."""
-    now = connection.identity
-    return identity is None or (now is not None and now.user.name == identity.user.name)
 
 
 def _member_channel(group: str, member: str) -> str:
