@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+WAIT_S = 60.0
+"""Long enough for a machine that does ten other things."""
 
 
 def often_within(
@@ -19,17 +26,28 @@ def often_within(
     return False
 
 
-def wait_until(holds: Callable[[], bool], limit_s: float = 20.0) -> None:
-    """Wait for what another thread or process brings about."""
+def wait_until(
+    look: Callable[[], T],
+    limit_s: float = WAIT_S,
+    what: str = "it did not come about",
+    every_s: float = 0.005,
+) -> T:
+    """What ``look`` finds once it is true: another thread or process brings it about."""
     deadline_s = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline_s, "it did not come about"
-        time.sleep(0.005)
+    while not (found := look()):
+        assert time.monotonic() < deadline_s, what
+        time.sleep(every_s)
+    return found
 
 
-async def eventually(holds: Callable[[], bool], limit_s: float = 20.0) -> None:
-    """Wait for what other tasks of this loop bring about."""
+async def eventually(look: Callable[[], Any], limit_s: float = WAIT_S) -> Any:
+    """What ``look``, which may be async, finds once it is true: other tasks bring it about."""
     deadline_s = time.monotonic() + limit_s
-    while not holds():
+    while True:
+        found = look()
+        if inspect.isawaitable(found):
+            found = await found
+        if found:
+            return found
         assert time.monotonic() < deadline_s, "it did not come about"
         await asyncio.sleep(0.001)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable
 
 import pytest
 from celery import Celery
@@ -16,15 +14,9 @@ from nexo.testing import Process
 from tests.browser.busy import SCRIPT
 from tests.browser.checks import problems_of
 from tests.browser.conftest import DESKTOP, PHONE, Dashboard
+from tests.timing import wait_until
 
 pytestmark = pytest.mark.browser
-
-
-def eventually(check: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 5
-    while not check():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 # -- store ------------------------------------------------------------------------------
@@ -402,7 +394,7 @@ def test_groups_are_sought_and_parked_records_settled(
     assert stream.group("g").lag() == 1
     dashboard.press("Discard all")
     dashboard.answer("Discard")
-    eventually(lambda: stream.group("g").info().partitions[0].parked == 0)
+    wait_until(lambda: stream.group("g").info().partitions[0].parked == 0)
     dashboard.press("Seek g")
     dashboard.answer("Seek", to="offset", offset="4")
     assert stream.group("g").lag() == 6

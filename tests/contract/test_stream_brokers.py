@@ -15,7 +15,7 @@ from nexo import testing, xstreams
 from nexo.errors import ConnectionLost, InvalidInput, InvalidName, InvalidOption, NotFound
 from nexo.xstreams import ConsumerGroupInfo, DeadLetter, StreamBroker, StreamMessage
 from tests.contract.redis_server import redis_server
-from tests.timing import often_within
+from tests.timing import often_within, wait_until
 
 Make = Callable[..., StreamBroker]
 
@@ -419,11 +419,7 @@ class TestClaiming:
         broker.create_group("tasks", "workers", "0")
         add(broker, 1)
         broker.xreadgroup("workers", "w1", "tasks")
-        claimed: list[StreamMessage] = []
-        deadline_s = time.monotonic() + 5
-        while not claimed and time.monotonic() < deadline_s:
-            claimed = broker.xautoclaim("tasks", "workers", "w2", 40, 10)
-            time.sleep(0.005)
+        claimed = wait_until(lambda: broker.xautoclaim("tasks", "workers", "w2", 40, 10))
         assert numbers(claimed) == [0]
         assert broker.xautoclaim("tasks", "workers", "w3", 30_000, 10) == []
 
@@ -469,8 +465,7 @@ class TestRenewing:
         broker.create_group("tasks", "workers", "0")
         added = add(broker, 3)
         broker.xreadgroup("workers", "w1", "tasks", 3)
-        while min(each.idle_ms for each in _pending(broker)) < 40:
-            time.sleep(0.005)
+        wait_until(lambda: min(each.idle_ms for each in _pending(broker)) >= 40)
         assert broker.xrenew("tasks", "workers", "w1", [added[2], added[0]]) == [added[2], added[0]]
         first, second, third = _pending(broker)
         assert max(first.idle_ms, third.idle_ms) + 30 < second.idle_ms
@@ -669,9 +664,7 @@ class TestWorker:
             for name in names
         ]
         with workers[0], workers[1]:
-            deadline_s = time.monotonic() + 20
-            while sum(each.handled for each in workers) < 6 and time.monotonic() < deadline_s:
-                time.sleep(0.01)
+            wait_until(lambda: sum(each.handled for each in workers) == 6)
         assert sorted(runs) == list(range(6))
 
 

@@ -22,6 +22,7 @@ from nexo.model import Broker
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value
 from nexo.testing import Process, Server
+from tests.timing import wait_until
 
 MIB = 1024**2
 WAIT_S = 20.0
@@ -380,13 +381,6 @@ def test_deleting_makes_room_on_a_disk_without_a_byte(small_disk: Path) -> None:
         process.start()
         assert client.streams() == ["t"]
         assert sorted(queue.name for queue in client.queues()) == ["q", "r"]
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.01)
 
 
 def failing(*_: object) -> None:

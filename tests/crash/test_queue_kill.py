@@ -14,6 +14,7 @@ import nexo
 from nexo import testing
 from nexo.client._async.queue.jobs import Job
 from nexo.errors import NexoError
+from tests.timing import eventually
 
 KILLS = 50 if os.environ.get("SOAK") else 5
 BATCH = 20
@@ -79,10 +80,8 @@ class Load:
 
 async def kill_and_restart(server: testing.Process, kills: int, load: Load) -> None:
     for _ in range(kills):
-        progress = len(load.acked)
-        async with asyncio.timeout(30):
-            while len(load.acked) < progress + 3 * BATCH:
-                await asyncio.sleep(0.01)
+        goal = len(load.acked) + 3 * BATCH
+        await eventually(lambda goal=goal: len(load.acked) >= goal)
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
     load.stopping = True

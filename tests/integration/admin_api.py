@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass
 from typing import Any
+
+from tests.timing import wait_until
 
 TIMEOUT_S = 10.0
 ACTION = {"content-type": "application/json", "x-nexo": "1"}
@@ -71,15 +73,12 @@ class Api:
 
     def wait_ready(self) -> None:
         """Wait until the dashboard's process has seen every broker."""
-        deadline_s = time.monotonic() + TIMEOUT_S
-        while True:
-            try:
-                if self.request("GET", "/ready").status == 200:
-                    return
-            except OSError:
-                pass
-            assert time.monotonic() < deadline_s, "the dashboard did not come up"
-            time.sleep(0.05)
+        wait_until(self._is_ready, what="the dashboard did not come up", every_s=0.05)
+
+    def _is_ready(self) -> bool:
+        with contextlib.suppress(OSError):
+            return self.request("GET", "/ready").status == 200
+        return False
 
 
 def value(data: object) -> dict[str, str]:

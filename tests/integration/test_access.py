@@ -31,7 +31,7 @@ from nexo.protocol.ops import Op
 from nexo.protocol.stream_ordered import Commit
 from nexo.testing import Process, Server, process
 from tests.raw_connection import RawConnection
-from tests.timing import wait_until
+from tests.timing import eventually, wait_until
 from tests.unit.access.samples import REQUESTS
 
 PASSWORD = "correct horse"
@@ -193,9 +193,7 @@ def test_a_subscription_comes_back_after_it_was_locked_out(
             client.pubsub.subscribe("more")
         monkeypatch.undo()
         with nexo.connect(url) as other:
-            deadline_s = time.monotonic() + WAIT_S
-            while not other.pubsub.publish("news", "hello"):
-                assert time.monotonic() < deadline_s, "it never came back"
+            wait_until(lambda: other.pubsub.publish("news", "hello"))
         assert news.get(WAIT_S).value == "hello"
 
 
@@ -322,7 +320,7 @@ def test_lists_are_of_what_the_user_may_see(guarded: Server) -> None:
             root.stream(name).create()
         for topic in ("news/1", "secret/1"):
             root.pubsub.publish(topic, "x", retain=True)
-        until(lambda: "mail" in command(guarded, "queue", "list").stdout)
+        wait_until(lambda: "mail" in command(guarded, "queue", "list").stdout)
         with nexo.connect(url_for(guarded, "ana")) as ana, ana.pubsub.subscribe("news/+"):
             assert [queue.name for queue in ana.queues()] == ["mail", "mail/eu"]
             assert ana.streams() == ["s1", "s2"]
@@ -336,7 +334,7 @@ def test_lists_are_of_what_the_user_may_see(guarded: Server) -> None:
 
 def test_a_token_logs_in(guarded: Server) -> None:
     token = users_of(guarded).add_token("ana", "laptop")
-    until(lambda: works(f"{guarded.url}?token={token}"))
+    wait_until(lambda: works(f"{guarded.url}?token={token}"))
 
 
 def works(url: str) -> bool:
@@ -353,14 +351,6 @@ def enters(url: str) -> bool:
         return True
     time.sleep(0.4)  # who asks more often is locked out
     return False
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what the server notices within a second or two."""
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 # -- changes while it runs ------------------------------------------------------------------
@@ -380,7 +370,7 @@ def test_a_permission_taken_away_counts_for_open_connections(guarded: Server) ->
                 return False  # the connection was just cut
             return False
 
-        until(refused)
+        wait_until(refused)
         assert ana.store.get("ana.k") is not None
 
 
@@ -395,7 +385,7 @@ def test_a_removed_user_loses_its_connections(guarded: Server, raw: Raw) -> None
             return True
         return False
 
-    until(cut)
+    wait_until(cut)
 
 
 # -- the real processes -----------------------------------------------------------------------
@@ -525,7 +515,7 @@ def test_who_may_not_read_all_ordered_groups_is_told_that_they_are_not_counted(
     users_of(guarded).set_grants("ana", [parse_grant("stream:*:s*")])
     with nexo.connect(url_for(guarded, "root")) as root:
         root.stream("s").create()
-    until(lambda: command(guarded, "stream", "groups", "s").exit_code == 0)
+    wait_until(lambda: command(guarded, "stream", "groups", "s").exit_code == 0)
     listed = command(guarded, "stream", "list", "s")
     assert listed.stderr == "ordered groups are not shown: it takes stream:read:*\n"
     assert listed.exit_code == 0
@@ -548,7 +538,7 @@ def test_top_ends_with_the_refusal_if_nothing_may_be_read(guarded: Server) -> No
 def test_top_shows_what_may_be_read_and_what_may_not(guarded: Server) -> None:
     """SPEC A10, K5."""
     users_of(guarded).set_grants("ana", [parse_grant("queue:read:*")])
-    until(lambda: command(guarded, "top", "--once", "--interval", "50ms").exit_code == 0)
+    wait_until(lambda: command(guarded, "top", "--once", "--interval", "50ms").exit_code == 0)
     shown = command(guarded, "top", "--once", "--interval", "50ms", "--json")
     rows = {row["broker"]: row for row in json.loads(shown.stdout)["brokers"]}
     assert rows["queue"]["up"]
@@ -569,13 +559,13 @@ def test_the_environment_logs_in_clients_and_commands(
     assert CliRunner().invoke(main, command).exit_code == 0
     monkeypatch.delenv("NEXO_PASSWORD")
     monkeypatch.setenv("NEXO_TOKEN", users_of(guarded).add_token("ana", "laptop"))
-    until(lambda: works(guarded.url))
+    wait_until(lambda: works(guarded.url))
 
 
 async def test_a_message_that_is_forbidden_fails_alone(guarded: Server) -> None:
     """SPEC A10, C2: those of the same loop turn that are allowed are published."""
     add(users_of(guarded), "bob", "pubsub:write:news/#")
-    until(lambda: enters(url_for(guarded, "bob")))
+    wait_until(lambda: enters(url_for(guarded, "bob")))
     async with nexo.AsyncClient(url_for(guarded, "bob")) as client:
         topics = ["news/1", "secret", "news/2"]
         sent = (client.pubsub.publish(topic, 1) for topic in topics)
@@ -589,7 +579,7 @@ async def test_messages_keep_their_order_around_one_that_is_forbidden(
 ) -> None:
     """SPEC C2, A10: what leaves later does not overtake what went with it."""
     add(users_of(guarded), "bob", "pubsub:*:news/#")
-    until(lambda: enters(url_for(guarded, "bob")))
+    wait_until(lambda: enters(url_for(guarded, "bob")))
     async with nexo.AsyncClient(url_for(guarded, "bob")) as client:
         subscription = await client.pubsub.subscribe("news/#", retained=False)
         sent = [
@@ -620,9 +610,7 @@ async def test_a_subscription_that_is_no_longer_allowed_ends_alone(guarded: Serv
         await asyncio.to_thread(guarded.crash)
         users.set_grants("ana", [parse_grant("pubsub:read:chat/#")])
         await asyncio.to_thread(guarded.start)
-        async with asyncio.timeout(WAIT_S):
-            while not await root.pubsub.publish("chat/1", "hi"):
-                await asyncio.sleep(0.01)
+        await eventually(lambda: root.pubsub.publish("chat/1", "hi"))
         assert (await chat.get(WAIT_S)).value == "hi"
         with pytest.raises(Forbidden):
             await news.get(WAIT_S)

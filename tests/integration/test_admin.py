@@ -9,9 +9,10 @@ import re
 import signal
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,7 @@ from nexo.protocol.ops import Op
 from nexo.protocol.stream_ordered import Commit
 from nexo.testing import Process, process
 from tests.integration.admin_api import ACTION, Api, value
+from tests.timing import wait_until
 
 _numbers = count()
 ROOT = Path(__file__).parents[2]
@@ -51,13 +53,6 @@ def sdk(running: Process) -> Iterator[nexo.Client]:
 def name() -> str:
     """A name nobody used, with what names may hold."""
     return f"team/a:{next(_numbers)}.x"
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 # -- the server -------------------------------------------------------------------------
@@ -360,9 +355,7 @@ def test_the_tail_shows_messages_as_they_come(api: Api, sdk: nexo.Client) -> Non
     url = f"{api.url}/api/v1/pubsub/tail?pattern=live%2F%2B"
     with urllib.request.urlopen(url, timeout=10) as events:
         assert events.readline() == b": hello\n"
-        deadline_s = time.monotonic() + 5
-        while sdk.pubsub.publish("live/1", "<script>") == 0:
-            assert time.monotonic() < deadline_s
+        wait_until(lambda: sdk.pubsub.publish("live/1", "<script>"))
         line = next(line for line in events if line.startswith(b"data: "))
     (message,) = json.loads(line[6:])["messages"]
     assert (message["topic"], message["value"]["text"]) == ("live/1", "<script>")
@@ -375,10 +368,10 @@ def test_a_tail_ends_with_its_viewer(api: Api, sdk: nexo.Client, busy: bool) -> 
     for _ in range(3):
         with urllib.request.urlopen(f"{api.url}/api/v1/pubsub/tail?pattern={topic}") as events:
             assert events.readline() == b": hello\n"
-            until(lambda: sdk.pubsub.publish(topic, 1) > 0)
+            wait_until(lambda: sdk.pubsub.publish(topic, 1) > 0)
             if busy:
                 sdk.pubsub.publish_many(topic, ["x" * 1_000] * 2_000)
-    until(lambda: sdk.pubsub.publish(topic, 1) == 0)
+    wait_until(lambda: sdk.pubsub.publish(topic, 1) == 0)
 
 
 # -- queue ------------------------------------------------------------------------------
@@ -482,13 +475,12 @@ def test_schedules_are_set_listed_and_removed(api: Api, sdk: nexo.Client, name: 
 def test_queues_are_searched_and_sorted(api: Api, sdk: nexo.Client) -> None:
     for number, jobs in enumerate((1, 3, 2)):
         sdk.queue(f"sorted/{number}").create().push_many(["x"] * jobs)
-    deadline_s = time.monotonic() + 10
-    while True:  # ranks are as of the last round
+
+    def sorted_page() -> Any:  # ranks are as of the last round
         page = api.get("/queue/list", search="SORTED", sort="waiting", limit=2)
-        if [row["info"]["waiting"] for row in page["queues"]] == [3, 2]:
-            break
-        assert time.monotonic() < deadline_s, page
-        time.sleep(0.1)
+        return [row["info"]["waiting"] for row in page["queues"]] == [3, 2] and page
+
+    page = wait_until(sorted_page, every_s=0.1)
     assert page["total"] == 3
 
 
@@ -552,7 +544,7 @@ def test_a_record_is_traced_through_its_groups(api: Api, sdk: nexo.Client, name:
         parked = api.get("/stream/trace", stream=name, offset=0)["groups"][0]
         assert (parked["reason"], parked["deliveries"]) == ("bad <b>", 1)
         third.ack()
-    until(lambda: states()[3] in ("waiting", "unread"))
+    wait_until(lambda: states()[3] in ("waiting", "unread"))
     assert api.look("/stream/trace", stream=name, offset=0, partition=7).status >= 400
 
 
@@ -705,10 +697,7 @@ def test_the_dashboard_ends_with_a_killed_supervisor(tmp_path: Path) -> None:
     with process(tmp_path / "d") as server:
         Api(server.http_url).wait_ready()
         os.kill(server.pid, signal.SIGKILL)
-        deadline_s = time.monotonic() + 5
-        while admin_pid(server) is not None:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.02)
+        wait_until(lambda: admin_pid(server) is None)
 
 
 def test_a_pipeline_without_a_lake_says_so(api: Api) -> None:

@@ -25,7 +25,7 @@ from nexo.protocol.ops import Op
 from nexo.protocol.stream_ordered import Commit
 from nexo.testing import Process
 from tests.integration.admin_api import ACTION, Api, Reply, value
-from tests.integration.test_admin_survey import until
+from tests.timing import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ def filled(api: Api, path: str, rows: str, **parameters: object) -> Any:
         page = api.get(path, **parameters)
         return page if page[rows] else None
 
-    return until(look)
+    return wait_until(look)
 
 
 def test_a_token_works_for_scripts(guarded: Process) -> None:
@@ -196,15 +196,16 @@ def test_failed_logins_are_logged_with_user_and_address(guarded: Process) -> Non
 
 def until_ready(url: str, context: ssl.SSLContext) -> None:
     """Wait until the dashboard reaches every broker; it has no certificate of its own."""
-    deadline_s = time.monotonic() + 30
-    while True:
+
+    def ready() -> bool:
         try:
             urllib.request.urlopen(url, timeout=10, context=context).close()
-            return
         except urllib.error.HTTPError as not_yet:
             not_yet.close()
-        assert time.monotonic() < deadline_s
-        time.sleep(0.1)
+            return False
+        return True
+
+    wait_until(ready, every_s=0.1)
 
 
 def test_where_clients_must_show_a_certificate_browsers_must_too(tmp_path: Path) -> None:

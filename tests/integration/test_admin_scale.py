@@ -25,6 +25,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.testing import Process
 from tests.integration.admin_api import Api
+from tests.timing import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
@@ -159,13 +160,12 @@ def found_key(api: Api, glob: str) -> str:
 
 
 def test_the_totals_come_to_cover_everything(api: Api) -> None:
-    deadline_s = time.monotonic() + 120
-    while True:
+    def covered() -> Any:
         brokers = {row["name"]: row["numbers"] for row in api.get("/overview")["brokers"]}
-        if (brokers["queue"]["waiting"], brokers["stream"]["lag"]) == (10_000, RECORDS):
-            break
-        assert time.monotonic() < deadline_s, brokers
-        time.sleep(0.2)
+        counts = brokers["queue"]["waiting"], brokers["stream"]["lag"]
+        return counts == (10_000, RECORDS) and brokers
+
+    brokers = wait_until(covered, 120, every_s=0.2)
     assert (brokers["queue"]["queues"], brokers["stream"]["streams"]) == (QUEUES, STREAMS + 1)
 
 

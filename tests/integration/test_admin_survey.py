@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from nexo.protocol.ops import Op
 from nexo.protocol.stream_ordered import Commit
 from nexo.testing import Process, process
 from tests.integration.admin_api import Api
+from tests.timing import wait_until
 
 STREAMS = 300
 LAST = f"many/{STREAMS - 1:04}"
@@ -56,17 +57,8 @@ def api(running: Process) -> Api:
     return Api(running.http_url)
 
 
-def until(look: Callable[[], Any]) -> Any:
-    """What ``look`` finds, as soon as it finds something."""
-    deadline_s = time.monotonic() + 30
-    while not (found := look()):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.1)
-    return found
-
-
 def test_groups_of_any_stream_and_kind_are_ranked_by_lag(api: Api) -> None:
-    groups = until(lambda: len(seen := api.get("/overview")["groups"]) > 1 and seen)
+    groups = wait_until(lambda: len(seen := api.get("/overview")["groups"]) > 1 and seen)
     assert [(row["stream"], row["name"], row["kind"], row["lag"]) for row in groups] == [
         (LAST, "careful", "shared", 48),
         (LAST, "billing", "ordered", 40),
@@ -76,7 +68,7 @@ def test_groups_of_any_stream_and_kind_are_ranked_by_lag(api: Api) -> None:
 
 
 def test_alerts_reach_the_last_of_many(api: Api) -> None:
-    overview = until(lambda: (seen := api.get("/overview"))["alerts_total"] > 1 and seen)
+    overview = wait_until(lambda: (seen := api.get("/overview"))["alerts_total"] > 1 and seen)
     found = {(alert["kind"], alert["subject"]) for alert in overview["alerts"]}
     assert found == {("dead-letters", LAST), ("parked", LAST)}
     assert overview["alerts_total"] == 2
@@ -91,7 +83,7 @@ def test_queues_are_paged_searched_and_ranked(api: Api) -> None:
     def most_dead() -> str:
         return str(api.get("/queue/list", sort="dead", limit=1)["queues"][0]["info"]["name"])
 
-    assert until(lambda: most_dead() == LAST)
+    assert wait_until(lambda: most_dead() == LAST)
 
 
 def test_jobs_in_work_show_who_holds_them(api: Api, running: Process) -> None:

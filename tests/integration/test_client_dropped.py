@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 from collections.abc import Callable
 from queue import Queue
 from typing import Any
@@ -16,15 +15,12 @@ import nexo
 from nexo import testing
 from nexo.client._sync.pubsub.subscription import Subscription
 from nexo.model import Broker
+from tests.timing import wait_until
 
 
-def eventually(check: Callable[[], bool]) -> None:
-    """Wait for it, collecting garbage meanwhile."""
-    deadline_s = time.monotonic() + 30
-    while not check():
-        gc.collect()
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+def collected(look: Callable[[], bool]) -> Callable[[], bool]:
+    """Collect garbage before each look."""
+    return lambda: gc.collect() >= 0 and look()
 
 
 def threads() -> set[threading.Thread]:
@@ -51,7 +47,7 @@ def test_a_dropped_client_leaves_no_connection(nexo_server: testing.Server) -> N
     with nexo.connect(nexo_server.url) as observer:
         before = connections(observer, Broker.QUEUE)
         dropped(lambda client: client.queues() and None, nexo_server.url)
-        eventually(lambda: connections(observer, Broker.QUEUE) == before)
+        wait_until(collected(lambda: connections(observer, Broker.QUEUE) == before))
 
 
 def test_a_dropped_subscription_leaves_no_thread(nexo_server: testing.Server) -> None:  # SPEC K1
@@ -63,8 +59,8 @@ def test_a_dropped_subscription_leaves_no_thread(nexo_server: testing.Server) ->
             assert threads() - others
 
         dropped(subscribe, nexo_server.url)
-        eventually(lambda: not threads() - others)
-        eventually(lambda: connections(observer, Broker.PUBSUB) == before)
+        wait_until(collected(lambda: not threads() - others))
+        wait_until(collected(lambda: connections(observer, Broker.PUBSUB) == before))
 
 
 def test_a_dropped_client_no_longer_looks_for_a_server_that_is_down() -> None:  # SPEC A5, K1
@@ -77,7 +73,7 @@ def test_a_dropped_client_no_longer_looks_for_a_server_that_is_down() -> None:  
     with pytest.warns(ResourceWarning, match="was not closed"):
         del client, subscription
     gc.collect()
-    eventually(lambda: not threads() - others)
+    wait_until(collected(lambda: not threads() - others))
 
 
 def test_handlers_go_on_without_their_client(nexo_server: testing.Server) -> None:  # SPEC K1
@@ -117,7 +113,7 @@ def test_handlers_that_nobody_holds_go_on_too(nexo_server: testing.Server) -> No
         client.pubsub.publish("t", "still there")
         assert got.get(timeout=30) == "still there"
     found().close()
-    eventually(lambda: found() is None)
+    wait_until(collected(lambda: found() is None))
 
 
 def test_a_queue_works_without_its_client(nexo_server: testing.Server) -> None:  # SPEC K1

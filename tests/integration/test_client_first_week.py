@@ -65,11 +65,13 @@ async def test_a_handler_that_hangs_is_given_up(aclient: nexo.AsyncClient) -> No
     async def hang(_: AsyncJob[Any]) -> None:
         await asyncio.Event().wait()
 
+    async def both_dead() -> bool:
+        return await queue.dlq.count() == 2
+
     async with await queue.subscribe(hang, concurrency=1, time_limit="20ms"):
         await queue.push(1)
         await queue.push(2)
-        while await queue.dlq.count() < 2:
-            await asyncio.sleep(0.01)
+        await eventually(both_dead)
     (last, _) = await queue.dlq.peek()
     assert "longer than 0.02 s" in last.error
 
@@ -95,9 +97,7 @@ async def test_a_stream_handler_that_hangs_is_given_up(aclient: nexo.AsyncClient
         await asyncio.Event().wait()
 
     async with await stream.subscribe("g", hang, time_limit=0.02, max_deliveries=2):
-        while not await stream.group("g").parked.count():
-            await asyncio.sleep(0.01)
-    (parked,) = await stream.group("g").parked.peek()
+        (parked,) = await eventually(stream.group("g").parked.peek)
     assert parked.attempt == 2
     assert await stream.group("g").parked.delete(parked)
     assert not await stream.group("g").parked.delete(parked)

@@ -24,6 +24,7 @@ from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value
 from nexo.testing import Process, Server
 from tests.raw_connection import RawConnection
+from tests.timing import wait_until
 
 WAIT_S = 20.0
 SOAK = bool(os.environ.get("SOAK"))
@@ -54,13 +55,6 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Tight]]:
     yield make
     for one in started:
         one.server.close()
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def replies(sock: socket.socket, count: int) -> list[tuple[int, int, bytes]]:
@@ -119,7 +113,7 @@ def test_connections_beyond_the_limit_are_told_so_and_closed(start: Callable[...
             return replies(sock, 1)[0][0] == Status.DATA
         return False
 
-    until(room_again, "a freed place is given again")
+    wait_until(room_again, what="a freed place is given again")
     for sock in kept:
         sock.close()
 
@@ -242,7 +236,7 @@ def test_a_peer_that_never_reads_its_replies_is_read_no_further_and_dropped(
         assert sent < 1_000, "the server stopped reading"
         assert slow_readers(client) == 1
         client.store.set("k", 1)
-        until(lambda: slow_readers(client) == 0, "it is dropped after twice the idle time")
+        wait_until(lambda: slow_readers(client) == 0, what="it stays after twice the idle time")
         slow.settimeout(WAIT_S)
         assert ended(slow)
 
@@ -262,12 +256,12 @@ def test_requests_that_came_together_wait_while_their_replies_are_not_read(
             slow.burst((Op.S_READ, stream.pack(stream.Read("s", 0, 1, 1, 60_000))))
         big = stream.pack(stream.Read("s", 0, 0, 1_000_000))
         slow.burst(*[(Op.S_READ, big), (Op.ECHO, b"between")] * 200)
-        until(lambda: slow_readers(client, Broker.STREAM) == 1, "it reads nothing")
+        wait_until(lambda: slow_readers(client, Broker.STREAM) == 1, what="it reads nothing")
         assert unsent_bytes(client, "slow") < 4 * 1024**2
         for _ in range(200):
             assert len(slow.reply()) > 500_000
             assert slow.reply() == b"between"
-        until(lambda: slow_readers(client, Broker.STREAM) == 0, "it has caught up")
+        wait_until(lambda: slow_readers(client, Broker.STREAM) == 0, what="it has caught up")
         assert slow.ask(Op.ECHO, b"after") == (Status.DATA, b"after")
     slow.close()
 
@@ -279,7 +273,7 @@ def test_a_server_stops_without_those_who_do_not_read(start: Callable[..., Tight
     with nexo.connect(tight.server.url) as client:
         client.store.set("big", bytes(1_000_000))
         slow.burst(*[(Op.MAP_GET, pack_str("big"))] * 20)
-        until(lambda: slow_readers(client) == 1, "it reads nothing")
+        wait_until(lambda: slow_readers(client) == 1, what="it reads nothing")
     tight.server.stop()
     with pytest.raises(ConnectionResetError):
         list(map(RawConnection.reply, [slow] * 20))
@@ -404,7 +398,7 @@ def test_idle_connections_give_everything_back(served: Process) -> None:
         assert each < 32 * 1024, f"{each:.0f} bytes per idle connection"
         for sock in idle:
             sock.close()
-        until(lambda: descriptors(served) <= before + 5, "every descriptor is given back")
+        wait_until(lambda: descriptors(served) <= before + 5, what="every descriptor is given back")
 
 
 @pytest.mark.slow
@@ -424,7 +418,7 @@ def test_connections_that_come_and_go_leave_nothing_behind(served: Process) -> N
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             sock.close()
         assert client.store.get("k") == 1
-        until(lambda: descriptors(served) <= before + 5, "every descriptor is given back")
+        wait_until(lambda: descriptors(served) <= before + 5, what="every descriptor is given back")
         assert memory_bytes(served) - before_bytes < 32 * 1024**2
 
 
@@ -452,4 +446,4 @@ def test_a_server_out_of_descriptors_serves_who_is_there_and_recovers(served: Pr
                 return bool(late.store.get("k") == 99)
             return False
 
-        until(welcome, "new clients are served again")
+        wait_until(welcome, what="new clients are served again")

@@ -10,7 +10,6 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -35,16 +34,10 @@ from nexo.protocol.ops import Op
 from nexo.protocol.queue import PopJobs, encode
 from nexo.testing import Server
 from tests.integration.classic import Classic
+from tests.timing import eventually
 
 WAIT_S = 10.0
 Client = nexo.AsyncClient
-
-
-async def until(done: Callable[[], bool]) -> None:
-    """Let others run until something has happened."""
-    async with asyncio.timeout(WAIT_S):
-        while not done():
-            await asyncio.sleep(0.002)
 
 
 @pytest.fixture
@@ -57,7 +50,7 @@ async def test_the_documents_example(aclient: Client) -> None:
     await mails.push({"to": "test@test.com"})
     sent: list[Any] = []
     consumer = await mails.subscribe(lambda job: sent.append(job.value))
-    await until(lambda: sent == [{"to": "test@test.com"}])
+    await eventually(lambda: sent == [{"to": "test@test.com"}])
     await consumer.close()
     chunk = bytes(1024 * 1024)
     videos = await aclient.queue("video-processing").create()
@@ -297,7 +290,7 @@ async def test_a_handler_acks_by_returning_and_nacks_by_raising(aclient: Client)
 
     await queue.push_many(["good", "bad"])
     async with await queue.subscribe(handle, wait=5):
-        await until(lambda: len(seen) == 3)
+        await eventually(lambda: len(seen) == 3)
     assert sorted(seen) == [("bad", 1), ("bad", 2), ("good", 1)]
     (dead,) = await queue.dlq.peek()
     assert dead.error == "ValueError: broken"
@@ -318,7 +311,7 @@ async def test_concurrency_one_is_strictly_fifo(jobs: Queue[Any]) -> None:  # SP
 
     await jobs.push_many(range(200))
     async with await jobs.subscribe(handle, concurrency=1, batch=7):
-        await until(lambda: len(seen) == 200)
+        await eventually(lambda: len(seen) == 200)
     assert seen == list(range(200))
 
 
@@ -335,7 +328,7 @@ async def test_no_more_handlers_run_than_asked_for(jobs: Queue[Any]) -> None:
 
     await jobs.push_many(range(60))
     async with await jobs.subscribe(handle, concurrency=4):
-        await until(lambda: done == 60)
+        await eventually(lambda: done == 60)
     assert most == 4
 
 
@@ -377,7 +370,7 @@ async def test_a_handler_of_five_lease_times_completes_once(aclient: Client) -> 
 
     await queue.push("long")
     async with await queue.subscribe(handle):
-        await until(lambda: runs > 0)
+        await eventually(lambda: runs > 0)
         await asyncio.sleep(3.1)
     info = await queue.info()
     assert (runs, info.finished_total, info.failed_total) == (1, 1, 0)
@@ -387,7 +380,7 @@ async def test_a_subscription_to_a_deleted_queue_ends_and_says_why(jobs: Queue[A
     consumer = await jobs.subscribe(print, wait=30)
     await asyncio.sleep(0.02)
     await jobs.delete()
-    await until(lambda: not consumer.running)
+    await eventually(lambda: not consumer.running)
     assert isinstance(consumer.failure, NotFound)
     await consumer.close()
 
@@ -402,11 +395,11 @@ async def test_a_subscription_outlives_a_server_restart(
 
     async with await jobs.subscribe(handle):
         await jobs.push("before")
-        await until(lambda: seen == ["before"])
+        await eventually(lambda: seen == ["before"])
         await asyncio.to_thread(nexo_server.stop)
         await asyncio.to_thread(nexo_server.start)
         await jobs.push("after")
-        await until(lambda: "after" in seen)
+        await eventually(lambda: "after" in seen)
     assert seen.count("after") == 1
 
 

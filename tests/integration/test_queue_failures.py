@@ -7,7 +7,6 @@ import gc
 import logging
 import subprocess
 import sys
-import time
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from nexo.client._async.link.link import Link
 from nexo.client._async.queue.jobs import Job
 from nexo.client._async.queue.queue import Queue
 from nexo.client._sync.queue.jobs import Job as SyncJob
+from nexo.client.queue_views import QueueInfo
 from nexo.errors import (
     ConnectionLost,
     InvalidInput,
@@ -30,6 +30,7 @@ from nexo.errors import (
     QueueFull,
 )
 from nexo.model import Broker
+from tests.timing import eventually, wait_until
 
 WAIT_S = 10.0
 TOO_LARGE = bytes(11 * 1024 * 1024)
@@ -38,9 +39,12 @@ TOO_LARGE = bytes(11 * 1024 * 1024)
 
 async def settled(queue: Queue[Any]) -> tuple[int, int, int]:
     """Finished, failed and dead, once no job is at work."""
-    async with asyncio.timeout(WAIT_S):
-        while (info := await queue.info()).working or info.waiting or info.scheduled:
-            await asyncio.sleep(0.01)
+
+    async def at_rest() -> QueueInfo | None:
+        info = await queue.info()
+        return None if info.working or info.waiting or info.scheduled else info
+
+    info = await eventually(at_rest)
     return info.finished_total, info.failed_total, info.died_total
 
 
@@ -216,9 +220,7 @@ def test_a_handler_that_exits_fails_and_the_others_go_on(client: nexo.Client) ->
         sys.exit(1)
 
     with queue.subscribe(leave, concurrency=1) as consumer:
-        until_s = time.monotonic() + WAIT_S
-        while queue.info().dead < 3 and time.monotonic() < until_s:
-            time.sleep(0.01)
+        wait_until(lambda: queue.info().dead == 3)
         assert consumer.running
     assert {letter.error for letter in queue.dlq.peek()} == {"SystemExit: 1"}
 
@@ -489,18 +491,11 @@ async def test_one_odd_job_does_not_hide_the_others(aclient: nexo.AsyncClient) -
         with pytest.raises(InvalidInput, match="Mail"):
             _ = page[-1].value
     async with await mails.subscribe(lambda job: job.value):
-        assert await until_dead(mails)
+        await eventually(mails.dlq.count)
     (letter,) = await mails.dlq.peek()
     assert letter.reason == "nack"
     with pytest.raises(InvalidInput, match="Mail"):
         _ = letter.value
-
-
-async def until_dead(queue: Queue[Any]) -> bool:
-    async with asyncio.timeout(WAIT_S):
-        while not (await queue.info()).dead:
-            await asyncio.sleep(0.01)
-    return True
 
 
 async def test_push_many_refuses_what_is_too_large_before_it_stores_anything(

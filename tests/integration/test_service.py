@@ -20,6 +20,7 @@ import nexo
 from nexo.errors import NexoError
 from nexo.testing import Process, process
 from tests.integration.classic import Classic, text, value
+from tests.timing import wait_until
 
 
 def broker_pids(server: Process) -> dict[str, int]:
@@ -94,10 +95,7 @@ def test_every_line_of_a_json_log_is_json(tmp_path: Path) -> None:  # SPEC K4
 
 
 def wait_for_line(server: Process, text: str, times: int = 1) -> None:
-    deadline = time.monotonic() + 30
-    while server.log_file.read_text().count(text) < times:
-        assert time.monotonic() < deadline, f"{text!r} is not in {server.log_file.read_text()}"
-        time.sleep(0.02)
+    wait_until(lambda: server.log_file.read_text().count(text) >= times, what=f"no {text!r}")
 
 
 def delivered(client: nexo.Client, topic: str, message: str) -> bool:
@@ -130,10 +128,7 @@ def test_killing_the_supervisor_ends_every_process_and_frees_the_folder(tmp_path
         pids = broker_pids(server).values()
         os.kill(server.pid, signal.SIGKILL)
         server.kill()
-        deadline = time.monotonic() + 5
-        while any(Path(f"/proc/{pid}").exists() for pid in pids):
-            assert time.monotonic() < deadline
-            os.sched_yield()
+        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
         server.start()
 
 

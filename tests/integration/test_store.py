@@ -20,6 +20,7 @@ from nexo.client._async.store.store import Store
 from nexo.errors import DoesNotFit, InvalidInput, PayloadTooLarge, WrongType
 from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
+from tests.timing import eventually
 
 
 @dataclass
@@ -322,9 +323,10 @@ class TestAsyncClient:
 
 
 async def _until_no_keys(store: Store) -> None:
-    async with asyncio.timeout(5):
-        while (await store.info())["keys"]:
-            await asyncio.sleep(0.02)
+    async def empty() -> bool:
+        return not (await store.info())["keys"]
+
+    await eventually(empty)
 
 
 class TestServer:

@@ -16,15 +16,9 @@ from nexo.client._async.stream.stream import Stream
 from nexo.client.stream_records import Record
 from nexo.errors import AlreadyExists, Fenced, InvalidInput, NotFound, TransactionAborted
 from nexo.testing import Server
+from tests.timing import eventually
 
 WAIT_S = 10.0
-
-
-async def until(done: Callable[[], bool]) -> None:
-    """Let others run until something has happened."""
-    async with asyncio.timeout(WAIT_S):
-        while not done():
-            await asyncio.sleep(0.002)
 
 
 @pytest.fixture
@@ -163,7 +157,7 @@ async def test_consumers_of_a_group_share_the_work(events: Stream[Any]) -> None:
 
     subscriptions = [await events.subscribe("g", collector(mine), batch=10) for mine in got]
     await events.publish_many(list(range(300)))
-    await until(lambda: sum(map(len, got)) == 300)
+    await eventually(lambda: sum(map(len, got)) == 300)
     for subscription in subscriptions:
         await subscription.close()
     assert sorted(offset for mine in got for offset in mine) == list(range(300))
@@ -180,7 +174,7 @@ async def test_a_handler_sees_records_in_order_and_failures_come_back(events: St
 
     await events.publish_many(["a", "b", "c"])
     subscription = await events.subscribe("g", handle)
-    await until(lambda: (1, 3) in seen)
+    await eventually(lambda: (1, 3) in seen)
     await subscription.close()
     assert [row for row in seen if row[1] == 1] == [(0, 1), (1, 1), (2, 1)]
     assert await events.group("g").lag() == 0
@@ -197,15 +191,13 @@ async def test_what_keeps_failing_is_parked_and_can_be_replayed(events: Stream[A
 
     await events.publish_many(["bad", "good"])
     subscription = await events.subscribe("g", handle, max_deliveries=2)
-    await until(lambda: done == ["good"])
-    async with asyncio.timeout(WAIT_S):
-        while not (parked := await events.group("g").parked.peek()):
-            await asyncio.sleep(0.005)
+    await eventually(lambda: done == ["good"])
+    parked = await eventually(events.group("g").parked.peek)
     assert [(r.value, r.attempt) for r in parked] == [("bad", 2)]
     assert "broken" in parked[0].reason
     failing = False
     assert await events.group("g").parked.replay(parked[0]) == 1
-    await until(lambda: done == ["good", "bad"])
+    await eventually(lambda: done == ["good", "bad"])
     await subscription.close()
     assert await events.group("g").parked.peek() == []
 
@@ -288,7 +280,7 @@ async def test_consumers_and_records_survive_a_crash(nexo_server: Server) -> Non
         seen: list[int] = []
         subscription = await events.subscribe("g", lambda r: seen.append(r.offset), wait=1.0)
         await events.publish_many(list(range(100)))
-        await until(lambda: len(seen) >= 100)
+        await eventually(lambda: len(seen) >= 100)
         async with asyncio.timeout(WAIT_S):
             while await events.group("g").lag():
                 await asyncio.sleep(0.005)
@@ -296,7 +288,7 @@ async def test_consumers_and_records_survive_a_crash(nexo_server: Server) -> Non
         await asyncio.to_thread(nexo_server.start)
         place = await events.publish("after")
         assert place.offset == 100
-        await until(lambda: 100 in seen)
+        await eventually(lambda: 100 in seen)
         await subscription.close()
         assert sorted(seen) == list(range(101))
 

@@ -24,6 +24,7 @@ from nexo.client._async.stream.stream import Stream
 from nexo.model import Broker
 from nexo.testing import Process
 from tests.integration.holdings import Holdings
+from tests.timing import eventually
 
 # ruff: noqa: T201 - the counts are to be seen
 
@@ -158,8 +159,7 @@ async def test_after_a_crash_records_are_acked_one_by_one(url: str) -> None:  # 
             lags.append(await other.stream("s").group("g").lag())
 
         subscription = await stream.subscribe("g", handle)
-        while len(lags) < 4:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: len(lags) == 4)
         await subscription.close()
     assert lags == [4, 3, 2, 1], "whoever dies now is known by what it had begun"
 

@@ -17,9 +17,14 @@ from nexo.client._async.stream.stream import Stream
 from nexo.client.stream_records import Record
 from nexo.errors import InvalidInput, NotFound
 from nexo.testing import Server
-from tests.integration.test_stream import events, take, until
+from tests.integration.test_stream import events, take
+from tests.timing import eventually, wait_until
 
 __all__ = ["events"]
+
+
+async def lag_is(events: Stream[Any], lag: int) -> bool:
+    return await events.group("g").lag() == lag
 
 
 async def counted(
@@ -34,9 +39,7 @@ async def counted(
 
     await events.publish_many(list(range(count)))
     subscriptions = [await events.subscribe("g", handle, **options) for _ in range(subscribers)]
-    async with asyncio.timeout(20):
-        while await events.group("g").lag():
-            await asyncio.sleep(0.01)
+    await eventually(lambda: lag_is(events, 0))
     for subscription in subscriptions:
         await subscription.close()
     return runs
@@ -70,7 +73,7 @@ async def test_what_waits_for_a_slow_handler_goes_to_another_consumer(
     await events.publish_many(list(range(10)))
     first = await events.subscribe("g", slow, ack_wait=0.3)
     second = await events.subscribe("g", lambda r: others.append((r.offset, r.attempt)))
-    await until(lambda: len(others) == 9)
+    await eventually(lambda: len(others) == 9)
     release.set()
     await first.close()
     await second.close()
@@ -104,10 +107,8 @@ async def test_only_the_record_a_handler_had_counts_when_its_process_dies(
     await events.publish_many(list(range(6)))
     other = nexo.AsyncClient(str(aclient.address))
     await other.stream("events").subscribe("g", hang)
-    async with asyncio.timeout(10):
-        await begun.wait()
-        while await events.group("g").lag() > 4:
-            await asyncio.sleep(0.01)
+    await begun.wait()
+    await eventually(lambda: lag_is(events, 4))
     link = other.link(nexo.model.Broker.STREAM)
     link._wire.abort(nexo.errors.ConnectionLost("killed"))  # type: ignore[union-attr]
     ends.set()
@@ -124,7 +125,7 @@ async def test_one_record_takes_one_place_of_many(events: Stream[Any]) -> None: 
 
     async with await events.subscribe("g", handle, concurrency=100):
         await events.publish(1)
-        await until(lambda: bool(tasks))
+        await eventually(lambda: bool(tasks))
     assert tasks == [1]
 
 
@@ -137,7 +138,7 @@ async def test_a_subscription_stops_while_the_server_is_down(nexo_server: Server
         stream = await client.stream("events").create()
         subscription = await stream.subscribe("g", print)
         await asyncio.to_thread(nexo_server.stop)
-        await until(lambda: client.link(nexo.model.Broker.STREAM)._wire is None)
+        await eventually(lambda: client.link(nexo.model.Broker.STREAM)._wire is None)
         async with asyncio.timeout(5):
             await subscription.close()
         assert not subscription.running
@@ -196,11 +197,9 @@ async def test_whatever_a_handler_raises_is_its_failure_alone(
 
     await events.publish_many(["bad", "good"])
     subscription = await events.subscribe("g", handle, max_deliveries=2, concurrency=concurrency)
-    async with asyncio.timeout(10):
-        while not (parked := await events.group("g").parked.peek()):
-            await asyncio.sleep(0.005)
+    parked = await eventually(events.group("g").parked.peek)
     await events.publish("later")
-    await until(lambda: handled == ["good", "later"])
+    await eventually(lambda: handled == ["good", "later"])
     assert subscription.running
     await subscription.close()
     assert [record.value for record in parked] == ["bad"]
@@ -292,9 +291,7 @@ def test_the_sync_client_keeps_leases_and_counts_failures_alike(
             sys.exit(1)
 
     with stream.subscribe("g", handle, ack_wait=0.3, max_deliveries=2) as subscription:
-        deadline_s = time.monotonic() + 20
-        while stream.group("g").lag() and time.monotonic() < deadline_s:
-            time.sleep(0.01)
+        wait_until(lambda: not stream.group("g").lag())
         assert subscription.running
     assert runs == Counter(range(7)) + Counter({"bad": 2})
     assert [record.value for record in stream.group("g").parked.peek()] == ["bad"]

@@ -36,15 +36,10 @@ from nexo.topics import (
     Rebalance,
 )
 from nexo.topics.model import Strategy
+from tests.timing import eventually
 
 WAIT_S = 60.0
 PARTITIONS = 8
-
-
-async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not done():
-            await asyncio.sleep(0.002)
 
 
 def numbers(consumer: AsyncConsumer[Any]) -> list[int]:
@@ -58,7 +53,7 @@ async def orders(aclient: nexo.AsyncClient) -> str:
 
 
 async def owning(*wanted: tuple[AsyncConsumer[Any], list[int]]) -> None:
-    await until(lambda: all(numbers(consumer) == parts for consumer, parts in wanted))
+    await eventually(lambda: all(numbers(consumer) == parts for consumer, parts in wanted))
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, on_call: Callable[[Op], None]) -> None:
@@ -123,7 +118,7 @@ async def test_every_partition_of_every_topic_is_owned(aclient: nexo.AsyncClient
     await admin.create_topic("b", 2)
     async with AsyncConsumerGroup("g", topics=["a", "b"], server=aclient) as group:
         first, second = await group.join(), await group.join()
-        await until(lambda: len(first.assignment) + len(second.assignment) == 5)
+        await eventually(lambda: len(first.assignment) + len(second.assignment) == 5)
         owners = (await group.describe()).assignment
         assert sorted(owners) == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)]
 
@@ -137,7 +132,7 @@ async def test_what_is_revoked_is_told_before_what_is_assigned(
         first = await group.join()
         second = await group.join()
         await owning((first, [0, 1, 2, 3]), (second, [4, 5, 6, 7]))
-        await until(lambda: len(told) >= 3)
+        await eventually(lambda: len(told) >= 3)
         assert [(e.kind, e.member, [p.partition for p in e.partitions]) for e in told] == [
             ("assigned", first.member_id, list(range(8))),
             ("revoked", first.member_id, [4, 5, 6, 7]),
@@ -391,7 +386,7 @@ async def test_a_member_that_cannot_take_over_does_not_keep_the_group_busy(
             watch(patch, refuse)
             leave = ordered.OrderedLeave(group="g", member=consumer.member_id)
             await aclient.link(Broker.STREAM).call(Op.S_ORDERED_LEAVE, wire.pack(leave))
-            await until(lambda: len(joins) >= 3)
+            await eventually(lambda: len(joins) >= 3)
         assert joins[2] - joins[1] > 0.2
 
 
@@ -402,7 +397,9 @@ async def test_a_member_that_was_put_out_joins_again(
         leave = ordered.OrderedLeave(group="g", member=consumer.member_id)
         await aclient.link(Broker.STREAM).call(Op.S_ORDERED_LEAVE, wire.pack(leave))
         old = consumer.member_id
-        await until(lambda: consumer.member_id != old and len(consumer.assignment) == PARTITIONS)
+        await eventually(
+            lambda: consumer.member_id != old and len(consumer.assignment) == PARTITIONS
+        )
 
 
 # -- storms
@@ -462,9 +459,7 @@ async def test_a_storm_of_joins_and_leaves_loses_and_repeats_nothing(
                 await storm.add()
             await check_owned_once(group)
             await asyncio.sleep(chance.random() * 0.02)
-        async with asyncio.timeout(60):
-            while not storm.finished():
-                await asyncio.sleep(0.02)
+        await eventually(storm.finished)
         while storm.live:
             await storm.remove()
     assert storm.clashes == []
@@ -485,7 +480,7 @@ async def test_at_the_end_of_a_storm_everything_is_owned(
         for member in members[:17]:
             await member.close()
         left = members[17:]
-        await until(lambda: sorted(all_numbers(left)) == list(range(PARTITIONS)))
+        await eventually(lambda: sorted(all_numbers(left)) == list(range(PARTITIONS)))
         description = await group.describe()
         assert len(description.members) == 3
         assert len(description.assignment) == PARTITIONS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -25,15 +24,9 @@ from nexo.topics import (
     Rebalance,
     Topic,
 )
+from tests.timing import wait_until
 
 WAIT_S = 60.0
-
-
-def until(done: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not done():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.002)
 
 
 def test_messages_are_produced_consumed_and_committed(client: nexo.Client) -> None:
@@ -97,8 +90,10 @@ def test_a_group_rebalances_between_threads(client: nexo.Client) -> None:
     with ConsumerGroup("g", topics="t", server=client) as group:
         group.on("rebalance", told.append)
         first, second = group.join(), group.join()
-        until(lambda: len(first.assignment) == 4 and len(second.assignment) == 4)
-        until(lambda: len(told) >= 3)  # the handler is called after the change, by another thread
+        wait_until(lambda: len(first.assignment) == 4 and len(second.assignment) == 4)
+        wait_until(
+            lambda: len(told) >= 3
+        )  # the handler is called after the change, by another thread
         assert [e.kind for e in told] == ["assigned", "revoked", "assigned"]
         assert (group.describe()).leader == first.member_id
 
@@ -129,7 +124,7 @@ def test_threads_work_through_a_storm_without_repeats(client: nexo.Client) -> No
                 time.sleep(0.02)
                 leaver.close()
                 gone.join(WAIT_S)
-        until(lambda: len(seen) == 400)
+        wait_until(lambda: len(seen) == 400)
         for consumer, thread in running:
             consumer.close()
             thread.join(WAIT_S)

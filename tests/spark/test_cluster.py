@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from nexo.lake.catalog import Lake
 from nexo.lake.settings import LakeSettings
 from nexo.ports import free_port
 from pyspark_nexo.java import find_java
+from tests.timing import wait_until
 
 SOAK = bool(os.environ.get("SOAK"))
 ROWS = 5_000_000 if SOAK else 100_000
@@ -77,11 +77,10 @@ def master(tmp_path: Path) -> Iterator[str]:
 
 
 def _wait_for(log: Path, text: str, times: int) -> None:
-    deadline_s = time.monotonic() + _READY_S
-    while log.read_text(errors="replace").count(text) < times:
-        if time.monotonic() > deadline_s:
-            pytest.fail(f"the cluster did not come up:\n{log.read_text()[-2000:]}")
-        time.sleep(0.1)
+    def found() -> bool:
+        return log.read_text(errors="replace").count(text) >= times
+
+    wait_until(found, _READY_S, f"the cluster did not come up: see {log}", every_s=0.1)
 
 
 def take_and_read(master: str, url: str, lake: Path, rows: int) -> None:
