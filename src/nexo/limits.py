@@ -34,12 +34,14 @@ LONGEST_FAREWELL_S = 2.0
 CLIENT_NAME_CHARS = 128
 """What is kept of the name a client gives itself."""
 
-# -- Kafka's protocol ---------------------------------------------------------------------
+# -- other protocols ----------------------------------------------------------------------
 
+PIPELINED_REQUESTS = 1_000
+"""Unanswered requests of one client of a protocol that answers in order, such as Kafka's;
+the next are not read before some are answered.
+"""
 KAFKA_ELEMENTS = 100_000
 """The elements of all arrays in one request of a Kafka client."""
-KAFKA_IN_FLIGHT = 1_000
-"""Unanswered requests of one Kafka client; the next are not read before some are answered."""
 
 # -- permissions --------------------------------------------------------------------------
 

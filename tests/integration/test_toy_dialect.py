@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import nexo
+from nexo import limits
 from nexo.access.grants import parse_grant
 from nexo.access.users import UsersFile
 from nexo.config import load
@@ -18,9 +19,11 @@ from nexo.server.dialects import DIALECTS
 from nexo.server.embedded import EmbeddedServer
 from nexo.server.entrance.gate import route
 from tests.integration import certificates
+from tests.timing import eventually
 from tests.toy_dialect import ToyDialect
 
 PASSWORD = "correct-horse"
+ROOT = Path(__file__).parents[2]
 TOY = ToyDialect()
 BOTH = (*DIALECTS, TOY)
 
@@ -53,6 +56,12 @@ def url_of(server: EmbeddedServer) -> str:
     return f"nexo://127.0.0.1:{server.port}"
 
 
+def test_the_page_shows_the_toy_as_it_is() -> None:
+    shown = (ROOT / "docs" / "design" / "adding-a-dialect.md").read_text(encoding="utf-8")
+    toy = (ROOT / "tests" / "toy_dialect.py").read_text(encoding="utf-8")
+    assert f"```python\n{toy}```" in shown
+
+
 def test_first_bytes_tell_the_dialects_apart() -> None:
     assert route(b"get k\n", BOTH) == (TOY, Broker.STORE)
     assert route(b"push q v\n", BOTH) == (TOY, Broker.QUEUE)
@@ -67,12 +76,12 @@ async def test_both_dialects_share_a_port_and_the_data(tmp_path: Path) -> None:
         await client.queue("jobs").create()
         assert await say(server.port, "set k v", "get k", "get other") == [
             "ok",
-            "value v",
+            'value "v"',
             "ok",
         ]
         assert await client.store.get("k") == "v"
         async with await client.pubsub.subscribe("news") as news:
-            assert await say(server.port, "publish news hello") == ["value 1"]
+            assert await say(server.port, "publish news hello") == ["ok"]
             assert (await news.get()).value == "hello"
         assert await say(server.port, "push jobs work") == ["ok"]
         jobs = await client.queue("jobs").pop()
@@ -80,14 +89,39 @@ async def test_both_dialects_share_a_port_and_the_data(tmp_path: Path) -> None:
         await jobs.ack()
         waiting = asyncio.create_task(say(server.port, "pop jobs"))
         await client.queue("jobs").push("later")
-        assert await waiting == ["value later"]
+        assert await waiting == ['value "later"']
+        info = await client.queue("jobs").info()
+        assert (info.waiting, info.working, info.finished_total) == (0, 0, 2)
+
+
+async def test_answers_come_in_the_order_of_requests(tmp_path: Path) -> None:
+    """A pop that waits holds back the answers after it, though they are there at once."""
+    async with serving(tmp_path) as (server, toys), nexo.AsyncClient(url_of(server)) as client:
+        await client.queue("jobs").create()
+        asked = asyncio.create_task(say(toys, "pop jobs", "set k v", "get k"))
+        await eventually(lambda: client.store.get("k"))
+        assert not asked.done()
+        await client.queue("jobs").push("later")
+        assert await asked == ['value "later"', "ok", 'value "v"']
+
+
+async def test_a_line_that_does_not_end_or_is_no_text_ends_the_connection(tmp_path: Path) -> None:
+    users = UsersFile(tmp_path / "users.json")
+    users.add("ana", PASSWORD, [])
+    async with serving(tmp_path, auth=True, users_file=users.path) as (_, toys):
+        for sent in (b"get " + b"k" * limits.BEFORE_LOGIN_BYTES, b"get \xff\n"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", toys)
+            writer.write(sent)
+            assert (await reader.read()).startswith(b"error PROTOCOL ")
+            writer.close()
 
 
 async def test_errors_come_in_the_dialects_own_words(tmp_path: Path) -> None:
     async with serving(tmp_path) as (_, toys):
-        missing, unknown = await say(toys, "push nowhere v", "dance")
+        missing, unknown, welcome = await say(toys, "push nowhere v", "dance", "login ana secret")
         assert missing.startswith("error NOT_FOUND ")
         assert unknown.startswith("error INVALID ")
+        assert welcome == "ok"  # authentication is off
 
 
 async def test_permissions_hold_whatever_is_spoken(tmp_path: Path) -> None:
@@ -99,7 +133,7 @@ async def test_permissions_hold_whatever_is_spoken(tmp_path: Path) -> None:
         asked = {
             f"login ana {PASSWORD}": "ok",
             "set mine.k v": "ok",
-            "get mine.k": "value v",
+            "get mine.k": 'value "v"',
             "get yours": "error FORBIDDEN ",
             "push jobs v": "error FORBIDDEN ",
             "publish news v": "error FORBIDDEN ",
@@ -116,6 +150,6 @@ async def test_a_listener_of_its_own_may_speak_tls(tmp_path: Path) -> None:
     trusting = ssl.create_default_context(cafile=certs.ca)
     settings = {"tls_cert": certs.server, "tls_key": certs.server_key}
     async with serving(tmp_path, **settings) as (_, toys):
-        assert await say(toys, "set k v", "get k", tls=trusting) == ["ok", "value v"]
+        assert await say(toys, "set k v", "get k", tls=trusting) == ["ok", 'value "v"']
         (refused,) = await say(toys, "get k")
         assert refused.startswith("error PROTOCOL ")

@@ -136,7 +136,7 @@ def test_malformed_requests_end_the_connection_alone(bootstrap: str, url: str, s
 
 def test_requests_past_the_limit_wait_and_are_answered_in_order(bootstrap: str) -> None:
     """The first is a long poll, so that all others wait for it."""
-    count = limits.KAFKA_IN_FLIGHT + 50
+    count = limits.PIPELINED_REQUESTS + 50
     name = b"\x00\x04held"
     create = struct.pack(">i", 1) + name
     poll = struct.pack(">iiiibi", -1, 1_000, 1, 1_000_000, 0, 1) + name

@@ -37,7 +37,7 @@ TRIED = {
     "LONGEST_FAREWELL_S": (HTTP, "test_a_reply_before_the_end_of_the_body_is_followed_by_the_end"),
     "CLIENT_NAME_CHARS": (ENTRANCES, "test_a_clients_name_forges_no_log_line"),
     "KAFKA_ELEMENTS": ("kafka/test_frames.py", ""),
-    "KAFKA_IN_FLIGHT": ("kafka/test_frames.py", ""),
+    "PIPELINED_REQUESTS": ("kafka/test_frames.py", ""),
     "DECISIONS": DECISIONS,
     "DECISION_NAME_CHARS": DECISIONS,
     "REPLY_PAYLOADS": (HERE, "test_a_reply_of_the_store_is_bounded_by_payloads"),

@@ -135,7 +135,10 @@ class Dialect(Protocol):
         return None
 
     def refusal(self, first: bytes, error: NexoError) -> bytes:
-        """What to answer a client that is refused before it has a session."""
+        """What a client reads that is refused; ``first`` is how its request begins.
+
+        Empty if the protocol has no words for it: then the connection is closed.
+        """
 
     def start(self, host: HostPort) -> Speaker:
         """Begin to serve; called once per process, before the first connection."""

@@ -10,12 +10,20 @@ from array import array
 from collections.abc import Callable
 from fcntl import ioctl
 from termios import TIOCOUTQ
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from nexo import limits
 from nexo.access.login import Identity
-from nexo.dialects.dialect import HostPort, Origin
-from nexo.errors import NexoError
+from nexo.dialects.dialect import Dialect, HostPort, Origin
+from nexo.errors import NexoError, Unavailable
+from nexo.model import Broker
+from nexo.services.service import Service
+
+if TYPE_CHECKING:  # a process imports its own broker only
+    from nexo.services.pubsub.service import PubSubService
+    from nexo.services.queue import QueueService
+    from nexo.services.store.service import StoreService
+    from nexo.services.stream import StreamService
 
 log = logging.getLogger("nexo.session")
 
@@ -23,10 +31,37 @@ log = logging.getLogger("nexo.session")
 class DialectState:
     """What the sessions of one dialect share in a process; dialects add their own."""
 
-    def __init__(self, host: HostPort) -> None:
+    def __init__(self, dialect: Dialect, host: HostPort) -> None:
+        self.dialect = dialect
         self.host = host
         self.stopping = False
         """Refuse requests from now on."""
+
+    @property
+    def store(self) -> StoreService:
+        """The store, if it runs in this process; `Unavailable` otherwise, as for the others."""
+        return cast("StoreService", self._service(Broker.STORE))
+
+    @property
+    def pubsub(self) -> PubSubService:
+        """Pub/sub."""
+        return cast("PubSubService", self._service(Broker.PUBSUB))
+
+    @property
+    def queues(self) -> QueueService:
+        """The queue broker."""
+        return cast("QueueService", self._service(Broker.QUEUE))
+
+    @property
+    def streams(self) -> StreamService:
+        """The stream broker."""
+        return cast("StreamService", self._service(Broker.STREAM))
+
+    def _service(self, broker: Broker) -> Service:
+        found = self.host.services.get(broker)
+        if found is None:
+            raise Unavailable(f"the {broker.label} broker runs in another process: connect to it")
+        return found
 
 
 S = TypeVar("S", bound=DialectState)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from nexo.blocks import pack_block
 from nexo.errors import InvalidInput
 from nexo.options.described import check_range
 from nexo.options.queue import MAX_DELAY_MS, MAX_PRIORITY
@@ -27,6 +28,11 @@ class NewJobs(msgspec.Struct, frozen=True):
     """The user who pushes them, if users log in."""
     headers: list[bytes | None] | None = None
     """One per job, as its producer wrote them."""
+
+    @classmethod
+    def of(cls, values: Sequence[bytes], priority: int = 0, delay_ms: int = 0) -> NewJobs:
+        """Jobs with these values, each with its type byte."""
+        return NewJobs(len(values), pack_block(values), priority, delay_ms)
 
     def check(self) -> None:
         """Raise `InvalidInput` for anything out of range."""

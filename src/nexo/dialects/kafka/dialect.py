@@ -39,4 +39,4 @@ class KafkaDialect(Dialect):
 
     def start(self, host: HostPort) -> SessionSpeaker[KafkaShared, KafkaSession]:
         """Begin to serve. At the end, connections are closed: clients connect again."""
-        return SessionSpeaker(KafkaShared(host), KafkaSession)
+        return SessionSpeaker(KafkaShared(self, host), KafkaSession)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -10,8 +10,10 @@ from nexo.access.scram import Exchange
 from nexo.dialects.kafka.format.apis import Api, Key
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.speaker import KafkaShared
-from nexo.model import Buffer
+from nexo.dialects.pipelined import Pending
+from nexo.errors import NexoError
 from nexo.names import name_of
+from nexo.protocol.hello import Hello
 from nexo.services.connection import Connection
 
 T = TypeVar("T")
@@ -40,38 +42,38 @@ class KafkaClient(Connection, Protocol):
     def address_told(self) -> tuple[str, int]:
         """Where the client shall connect to."""
 
+    def log_in(self, asked: Hello, done: Callable[[NexoError | None], None]) -> None:
+        """Identify the client."""
+
     def finish(self) -> None:
         """Send what was answered, then end the connection."""
 
-    def answered(self) -> None:
-        """One of the waiting requests has its answer."""
-
 
 class Request:
-    """A decoded request. It has to be answered once; answers leave in the order of requests."""
+    """A decoded request. It has to be answered once."""
 
-    __slots__ = ("api", "body", "client_id", "correlation", "number", "parts", "session", "version")
+    __slots__ = (
+        "_pending", "api", "body", "client_id", "correlation", "number", "session", "version",
+    )  # fmt: skip
 
     def __init__(
         self,
         session: KafkaClient,
-        number: int,
+        pending: Pending,
         api: Api,
         version: int,
         correlation: int,
         client_id: str,
         body: Message,
     ) -> None:
+        self._pending = pending
         self.session = session
-        self.number = number
-        """Counts the requests of the connection."""
+        self.number = pending.number
         self.api = api
         self.version = version
         self.correlation = correlation
         self.client_id = client_id
         self.body = body
-        self.parts: Sequence[Buffer] | None = None
-        """What to send, once it is answered."""
 
     def __getitem__(self, field: str) -> Any:
         return self.body[field]
@@ -88,13 +90,11 @@ class Request:
         if self.api.is_flexible(self.version) and self.api.key is not Key.API_VERSIONS:
             head += b"\x00"
         size = len(head) + sum(map(len, body))
-        self.parts = [_SIZE.pack(size) + head, *body]
-        self.session.answered()
+        self._pending.send([_SIZE.pack(size) + head, *body])
 
     def answer_nothing(self) -> None:
         """The client waits for no answer."""
-        self.parts = ()
-        self.session.answered()
+        self._pending.send(())
 
 
 class Gather(Generic[T]):

@@ -34,7 +34,7 @@ def authenticate(request: Request) -> None:
     if login.mechanism is None:
         _fail(request, Error.ILLEGAL_SASL_STATE, "agree on a mechanism first: SaslHandshake")
     elif login.mechanism == PLAIN:
-        _plain(request, guard)
+        _plain(request)
     else:
         _scram(request, guard)
 
@@ -54,18 +54,15 @@ def _done(request: Request) -> Callable[[NexoError | None], None]:
     return done
 
 
-def _plain(request: Request, guard: Guard | None) -> None:
+def _plain(request: Request) -> None:
     try:
         _, user, password = bytes(request["auth"] or b"").decode().split("\0")
     except ValueError:
         _fail(request, Error.ILLEGAL_SASL_STATE, "not a PLAIN message")
         return
-    if guard is None:
-        request.answer({})
-    elif user == TOKEN_USER:
-        guard.login(request.session, Hello(token=password), _done(request))
-    else:
-        guard.login(request.session, Hello(user=user, password=password), _done(request))
+    by_token = user == TOKEN_USER
+    asked = Hello(token=password) if by_token else Hello(user=user, password=password)
+    request.session.log_in(asked, _done(request))
 
 
 def _scram(request: Request, guard: Guard | None) -> None:

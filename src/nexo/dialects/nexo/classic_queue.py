@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from nexo.blocks import ID_SIZE, pack_block, pack_id, parse_id, values_of
+from nexo.blocks import ID_SIZE, pack_id, parse_id, values_of
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.dialects.nexo.replies import reply_data, reply_ok
@@ -115,7 +115,7 @@ class ClassicQueueRequests:
         reader = FieldReader(payload)
         name, given, value = reader.text(), _options(reader.text(), _Push), bytes(reader.rest())
         check_value(value)
-        jobs = NewJobs(1, pack_block([value]), given.priority or 0, given.delay_ms or 0)
+        jobs = NewJobs.of([value], given.priority or 0, given.delay_ms or 0)
         self._queues.push(peer, name, jobs, reply_ok(peer, request_id))
 
     def _consume(self, peer: Peer, request_id: int, payload: memoryview) -> None:

@@ -1,0 +1,230 @@
+"""Sessions of protocols that answer requests in the order in which they came.
+
+Requests run as they arrive, so several may wait for their answers at once; an answer that is
+ready before an earlier one is held back. What a client may send and leave unanswered is bounded
+here, so that no dialect has to think of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nexo import limits
+from nexo.dialects.dialect import Origin
+from nexo.dialects.session import BaseSession, DialectState
+from nexo.errors import NexoError, ProtocolError, ShuttingDown, Unauthenticated
+from nexo.model import Buffer
+from nexo.protocol.hello import Hello
+
+log = logging.getLogger("nexo.session")
+
+_ROOM = 64 * 1024
+"""A request has this much room beside the largest payload."""
+
+
+class Pending:
+    """A request that waits for its answer; it is answered once."""
+
+    __slots__ = ("_session", "data", "number", "parts")
+
+    def __init__(self, session: PipelinedSession, data: bytes, number: int) -> None:
+        self._session = session
+        self.data = data
+        """The whole request."""
+        self.number = number
+        """Counts the requests of the connection; identifies a wait."""
+        self.parts: Sequence[Buffer] | None = None
+        """What to send, once it is answered."""
+
+    def send(self, parts: Sequence[Buffer]) -> None:
+        """Answer, with nothing if the client expects no answer."""
+        self.parts = parts
+        self._session.answered()
+
+    def refuse(self, error: NexoError) -> None:
+        """Answer with an error; a protocol without words for it closes the connection."""
+        if reply := self._session.refusal(self.data, error):
+            self.send([reply])
+        else:
+            self._session.refuse(error)
+
+
+class PipelinedSession(BaseSession, asyncio.Protocol):
+    """Implements `nexo.dialects.dialect.Session` but for what a request is and does."""
+
+    def __init__(self, state: DialectState, origin: Origin) -> None:
+        super().__init__(state.host, origin)
+        self._state = state
+        self.dialect = state.dialect.name
+        self.refusal = state.dialect.refusal
+        self._arrived = bytearray()
+        self._partial_since_ms = 0
+        """When the part of a request that is here began to arrive; 0 if there is none."""
+        self._waiting: deque[Pending] = deque()
+        self._held = False
+        """Too many requests wait: no more are read."""
+        self._heard_ms = self.opened_ms
+        self._requests = 0
+        self._bytes_in = self._bytes_out = 0
+
+    # -- the protocol's own part -------------------------------------------------------
+
+    @abstractmethod
+    def request_size(self, arrived: bytearray, at: int) -> int | None:
+        """The size of the request that begins at ``at``; None while its bytes do not tell.
+
+        `ProtocolError` if no request begins like this.
+        """
+
+    @abstractmethod
+    def run(self, request: Pending) -> None:
+        """Decode a request and call a use case, which answers now or later.
+
+        A `NexoError` is answered; a `ProtocolError` also ends the connection.
+        """
+
+    # -- what it is given --------------------------------------------------------------
+
+    def admit(self, *, needs_login: bool = True) -> None:
+        """Raise `ShuttingDown` or `Unauthenticated` if a request must not be run now."""
+        if self._state.stopping:
+            raise ShuttingDown("the server is stopping; reconnect in a moment")
+        if needs_login and self._host.guard is not None and self.identity is None:
+            raise Unauthenticated("log in first")
+
+    def log_in(self, asked: Hello, done: Callable[[NexoError | None], None]) -> None:
+        """Identify the client; ``done`` gets the error or None, now or later.
+
+        While authentication is off, every login succeeds.
+        """
+        if self._host.guard is None:
+            done(None)
+        else:
+            self._host.guard.login(self, asked, done)
+
+    @property
+    def introduced(self) -> bool:
+        """Has sent a request, or logged in where authentication is on."""
+        return self.identity is not None if self._host.guard else self._requests > 0
+
+    # -- bytes in ----------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Run every whole request that has arrived."""
+        if self._closing:
+            return
+        self._heard_ms = self._host.clock.now_ms()
+        self._bytes_in += len(data)
+        self._arrived += data
+        self._run_arrived()
+
+    def _run_arrived(self) -> None:
+        at = 0
+        try:
+            while not self._closing and len(self._waiting) < limits.PIPELINED_REQUESTS:
+                size = self._whole_size(at)
+                if size is None:
+                    break
+                data = bytes(memoryview(self._arrived)[at : at + size])
+                at += size
+                self._run(data)
+        except ProtocolError as error:
+            self.refuse(error)
+        except Exception:
+            log.exception("a request of %s failed", self.name)
+            self.kick("its request failed")
+        del self._arrived[:at]
+        self._note_partial(at)
+        if len(self._waiting) >= limits.PIPELINED_REQUESTS and not self._closing:
+            self._held = True
+            self._transport.pause_reading()
+
+    def _run(self, data: bytes) -> None:
+        self._requests += 1
+        request = Pending(self, data, self._requests)
+        self._waiting.append(request)
+        try:
+            self.run(request)
+        except ProtocolError:
+            raise
+        except NexoError as error:
+            request.refuse(error)
+
+    def _whole_size(self, at: int) -> int | None:
+        """The size of the next request if all of it is here."""
+        size, here = self.request_size(self._arrived, at), len(self._arrived) - at
+        most = self._host.settings.max_payload_bytes + _ROOM
+        if self._host.guard is not None and self.identity is None:
+            most = limits.BEFORE_LOGIN_BYTES
+        if (here if size is None else size) > most:
+            raise ProtocolError(f"a request of {size or here} bytes: must be at most {most}")
+        return size if size is not None and size <= here else None
+
+    def _note_partial(self, taken: int) -> None:
+        if not self._arrived:
+            self._partial_since_ms = 0
+        elif taken or not self._partial_since_ms:
+            self._partial_since_ms = self._host.clock.now_ms()
+
+    # -- bytes out ---------------------------------------------------------------------
+
+    def answered(self) -> None:
+        """A request has its answer: send all that are next in line."""
+        if self.closed:
+            return
+        parts: list[Any] = []
+        while self._waiting and self._waiting[0].parts is not None:
+            parts += self._waiting.popleft().parts or ()
+        if parts:
+            self._bytes_out += sum(map(len, parts))
+            self._transport.writelines(parts)
+        if self._held and len(self._waiting) < limits.PIPELINED_REQUESTS:
+            self._held = False
+            self._host.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Read again after some of too many requests were answered."""
+        if self._closing:
+            return
+        if not self.congested:
+            self._transport.resume_reading()
+        self._run_arrived()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        super().resume_writing()
+        if self._held:
+            self._transport.pause_reading()
+
+    # -- what the host asks ------------------------------------------------------------
+
+    def refuse(self, error: NexoError) -> None:
+        """Say why no request can be taken, in the protocol's words, and end the connection."""
+        log.info("refusing %s: %s", self.name, error.message)
+        if not self.closed:
+            self._transport.write(self.refusal(b"", error))
+        self.finish()
+
+    def check(self, now_ms: int) -> None:
+        """Kick a client whose request does not arrive."""
+        if not self._partial_since_ms or self._held or self._closing:
+            return
+        size = self.request_size(self._arrived, 0) or 0
+        allowed_ms = 1000 * (limits.LOGIN_S + size / limits.FRAME_BYTES_PER_S)
+        if now_ms - self._partial_since_ms > allowed_ms:
+            self.kick("its request does not arrive")
+
+    def status(self) -> dict[str, Any]:
+        """What the dashboard shows of the connection."""
+        return super().status() | {
+            "heard_ms": self._heard_ms,
+            "requests": self._requests,
+            "bytes_in": self._bytes_in,
+            "bytes_out": self._bytes_out,
+            "in_flight": len(self._waiting),
+        }
