@@ -38,14 +38,15 @@ class Address:
     client: str = ""
     """A name for the server's logs and dashboard."""
     timeout_s: float = 30.0
-    """How long a request may take that says nothing else."""
+    """How long a request may take, unless it has a timeout of its own."""
     connect_timeout_s: float = 5.0
     """How long one attempt to connect may take."""
     while_down: WhileDown = "wait"
     """What a request does while there is no connection."""
     down_wait_s: float | None = None
-    """How long such a request waits with ``while_down='wait'``. None: 5 seconds for a server that
-    was never reached, and through a restart for as long as the request may take."""
+    """How long such a request waits with ``while_down='wait'``. None: 5 seconds if the server was
+    never reached, and as long as the request may take during a restart.
+    """
     ping_s: float = 15.0
     """A connection silent this long is pinged, and given up after twice this."""
     ca_file: str | None = None
@@ -57,9 +58,9 @@ class Address:
     others: tuple[tuple[str, int], ...] = ()
     """Hosts and ports to try where ``host`` does not answer."""
     door_folder: str | None = None
-    """Of the server's own processes: unix sockets to use instead, see `door_path`."""
+    """For the server's own processes: unix sockets to use instead, see `door_path`."""
     caller: str | None = None
-    """Of the server's own processes: the address of the one they speak for."""
+    """For the server's own processes: the address of the client they act for."""
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
@@ -91,7 +92,7 @@ class Address:
 
 
 class ConnectOptions(TypedDict, total=False):
-    """What a client can be told beside its URL, over which these win."""
+    """Options of a client; they override those of its URL."""
 
     user: str | None
     password: str | None
@@ -113,16 +114,15 @@ _FIRST_WAIT_S = 5.0
 
 
 def door_path(folder: str, broker: Broker) -> str:
-    """Where a broker lets in processes of its own server, which log in as anyone must."""
+    """The unix socket of a broker for processes of its own server, which must log in too."""
     return f"{folder}/{broker.label}.door"
 
 
 def parse_url(url: str | None = None, **options: Any) -> Address:
     """The address in ``url``, or in ``NEXO_URL``, or of a local server.
 
-    ``options`` are `ConnectOptions`, or fields of `Address`, and win over the URL's. If neither
-    says who calls, the environment does: ``NEXO_TOKEN``, or ``NEXO_USER`` with
-    ``NEXO_PASSWORD``.
+    ``options`` are `ConnectOptions`, or fields of `Address`, and win over the URL's. Credentials
+    default to the environment: ``NEXO_TOKEN``, or ``NEXO_USER`` with ``NEXO_PASSWORD``.
     """
     for name in _DURATIONS:
         if name in options:
@@ -137,7 +137,7 @@ def parse_url(url: str | None = None, **options: Any) -> Address:
 
 
 def _logged_in(address: Address, environ: Mapping[str, str]) -> Address:
-    """With what is missing for a login, as far as the environment has it."""
+    """The options, with missing credentials taken from the environment."""
     if address.token or address.password is not None:
         return address
     token, password = environ.get("NEXO_TOKEN"), environ.get("NEXO_PASSWORD")

@@ -1,4 +1,4 @@
-"""Looks at certificate files, so that what is wrong is told with the option that named the file."""
+"""Loads certificate files; an error names the option that the file came from."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def load_chain(
     key: tuple[str, Path] | None = None,
     key_option: str = "",
 ) -> None:
-    """Show a certificate; each file comes with the option that names it.
+    """Load a certificate to show; each file comes with the option that names it.
 
-    Without ``key`` it is in the certificate's file; ``key_option`` would name one.
+    Without ``key``, the certificate's file holds the key too; ``key_option`` is for the error.
     """
     texts = [_read(*given) for given in (cert, key) if given is not None]
     if b"CERTIFICATE-----" not in texts[0]:
@@ -37,7 +37,7 @@ def _unusable(error: ssl.SSLError, cert: tuple[str, Path], key: tuple[str, Path]
 
 
 def checked_ca(option: str, path: Path) -> Path:
-    """A file of certificates to trust."""
+    """Load a file of certificates to trust."""
     if b"CERTIFICATE-----" not in _read(option, path):
         raise InvalidOption(f"{option} = {path} holds no certificate (PEM)")
     return path

@@ -1,4 +1,4 @@
-"""Arguments are checked at the call, before anything is sent or joins what others send."""
+"""Checks of arguments, made at the call, before anything is sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Duration: TypeAlias = float | str | timedelta
 """Seconds, a text like ``"250ms"`` or ``"5m"``, or a `timedelta`."""
 
 MAX_DURATION_MS = 2**53
-"""Longer than anything, and exact as a float."""
+"""Longer than any real duration, and exact as a float."""
 
 
 def millis(value: Duration, what: str = "duration", high_ms: int = MAX_DURATION_MS) -> int:
@@ -55,7 +55,7 @@ def _text_ms(value: str, what: str) -> int:
 
 
 def positive_millis(value: Duration, what: str, high_ms: int = MAX_DURATION_MS) -> int:
-    """`millis` of what must be more than nothing."""
+    """`millis` of a duration that must not be 0."""
     if not (ms := millis(value, what, high_ms)):
         raise InvalidInput(f"{what} must be more than 0; leave it out for the default")
     return ms
@@ -67,7 +67,7 @@ def positive_s(value: Duration, what: str) -> float:
 
 
 def seconds(value: Duration | None, what: str = "timeout") -> float | None:
-    """A duration in seconds; None stays None, which is for ever."""
+    """A duration in seconds; None stays None, for no limit."""
     return None if value is None else millis(value, what) / 1_000
 
 
@@ -93,20 +93,20 @@ def whole(value: Any, what: str, low: int, high: int) -> int:
 
 
 def each(values: Any, what: str = "values") -> Iterable[Any]:
-    """``values`` if there can be several."""
+    """``values`` if they are iterable and not a single text."""
     if not isinstance(values, Iterable):
         raise InvalidInput(f"{what} are a list or another iterable, not {type(values).__name__}")
     return values
 
 
 def pairs(values: Any, what: str = "values") -> Mapping[Any, Any]:
-    """``values`` if they have names."""
+    """``values`` if they are a mapping."""
     if not isinstance(values, Mapping):
         raise InvalidInput(f"{what} are a dict or another mapping, not {type(values).__name__}")
     return values
 
 
 def function(value: Any, what: str = "the handler") -> None:
-    """Refuse what cannot be called, before it is given work."""
+    """Reject a handler that is not callable."""
     if not callable(value):
         raise InvalidInput(f"{what} is a function, not {type(value).__name__}")

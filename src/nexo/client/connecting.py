@@ -1,4 +1,4 @@
-"""Why a connection cannot be opened, in words that say what to try; and whether to try again."""
+"""Why a connection cannot be opened, what to do about it, and whether to try again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQU
 
 
 def reason(error: Exception) -> str:
-    """What went wrong; mistakes about TLS with what to do."""
+    """What went wrong; for mistakes about TLS, also what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the server's certificate is not trusted ({error.verify_message}){_hint(error)}"
     if isinstance(error, ssl.SSLError) and error.reason in _NOT_TLS:
@@ -22,10 +22,10 @@ def reason(error: Exception) -> str:
 
 
 def is_final(error: Exception | None, *, was_up: bool) -> TypeGuard[NexoError]:
-    """Whether it is no use to try again.
+    """Whether trying again is useless.
 
-    Who ``was_up`` and is locked out now, by the failures of others at its address, only has to
-    wait.
+    A client that ``was_up`` and is now locked out, by failed logins of others at its address,
+    only has to wait.
     """
     if isinstance(error, LockedOut) and was_up:
         return False
@@ -49,16 +49,16 @@ def no_welcome(address: Address, error: ConnectionLost) -> ConnectionLost:
 _FIRST_S, _LONGEST_S, _LONGEST_OF_SEVERAL_S = 0.05, 2.0, 0.5
 
 RESTART_S = 0.05
-"""Before a request is sent again that a server refused or lost because it stops."""
+"""The pause before a request that a stopping server refused or lost is sent again."""
 
 _jitter = SystemRandom()
-"""Not the module's generator: what a program seeds for itself stays its own, on any thread."""
+"""A generator of our own, because programs seed the module's generator for themselves."""
 
 
 def pause_s(failures: int, places: int = 1) -> float:
     """Seconds: doubling, and spread at random so that many clients do not return together.
 
-    Of several places one may lead soon, so it is asked more often.
+    Of several servers one may soon lead, so pauses are shorter.
     """
     most_s = _LONGEST_S if places == 1 else _LONGEST_OF_SEVERAL_S
     longest_s = min(most_s, _FIRST_S * 2.0 ** min(failures, 10))

@@ -1,9 +1,9 @@
-"""What becomes of a client in another process than the one that made it.
+"""Clients in forked processes.
 
-A forked child inherits its connections and locks, but not its threads. Two processes that spoke
-on one connection would take each other's replies (SPEC A6), and one that only kept it open
-would hide the other's end from the server. So whatever holds connections is told in the
-child, lets go of them, and opens its own or says that it belongs to the parent.
+A forked child inherits connections and locks, but no threads. Two processes that use one connection
+would take each other's replies (SPEC A6), and a child that keeps it open would hide the parent's
+end from the server. So whatever holds connections is notified in the child, drops them, and either
+opens its own or raises that it belongs to the parent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NoReturn, Protocol
 
 
 class NotPicklable:
-    """Base of what holds connections: it cannot be sent to another process."""
+    """Base of objects that hold connections and so cannot be pickled."""
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         raise TypeError(
@@ -24,10 +24,10 @@ class NotPicklable:
 
 
 class Inherited(Protocol):
-    """What a child has to be kept from using as it is."""
+    """An object that a forked child must not use as it is."""
 
     def forked(self) -> None:
-        """This process is a child: let go, and wait for no lock, as its holder is not here."""
+        """Called in the child: drop connections, and wait for no lock: its holder may be gone."""
 
 
 _inherited: weakref.WeakSet[Inherited] = weakref.WeakSet()
@@ -39,7 +39,7 @@ def tell_when_forked(holder: Inherited) -> None:
 
 
 def from_before(what: str) -> str:
-    """The words for who uses in a child what cannot be shared."""
+    """The error text for using in a child what belongs to the parent."""
     return f"{what} was made before this process was forked: make one here"
 
 

@@ -42,7 +42,7 @@ class Message(msgspec.Struct, Generic[T], frozen=True, eq=False):
 
     @property
     def headers(self) -> dict[str, Any]:
-        """What was published beside the value."""
+        """The headers it was published with."""
         return msgspec.json.decode(self._headers, type=dict[str, Any]) if self._headers else {}
 
     @property

@@ -20,16 +20,16 @@ MAX_REPLY_BYTES = 1 << 30
 
 
 _HEAD_BYTES = 1_024
-"""What the head of a joined request takes at most, beside what grows with its items."""
+"""The most bytes that a joined request takes besides its items."""
 
 
 def room_bytes(welcome: Welcome | None, wanted: int) -> int:
-    """How large the items of a joined request may grow: ``wanted``, if the server takes it."""
+    """The most bytes of items in a joined request: ``wanted``, or less if the server takes less."""
     return wanted if welcome is None else min(wanted, welcome.max_payload_bytes - _HEAD_BYTES)
 
 
 def check_sizes(welcome: Welcome | None, sizes: Iterable[int]) -> None:
-    """Refuse items of which one is too large for the server, before any of them is sent."""
+    """Reject items if one is too large for the server, before any is sent."""
     if welcome is None:
         return
     largest, most = max(sizes, default=0), welcome.max_payload_bytes

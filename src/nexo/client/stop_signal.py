@@ -9,10 +9,10 @@ from signal import SIGINT, SIGTERM
 
 
 class ProcessStopSignal:
-    """Heard from the moment it is made, on the main thread; ``with`` ends it.
+    """Catches signals from its creation, on the main thread, until ``with`` ends.
 
-    A signal interrupts the main thread wherever it is, also where it holds a lock, so what
-    hears it may take none, as setting a `threading.Event` would. It writes to a pipe.
+    A signal may interrupt the main thread while it holds a lock, so the handler must take none,
+    which setting a `threading.Event` would. It writes to a pipe instead.
     """
 
     def __init__(self, *numbers: int) -> None:

@@ -1,4 +1,4 @@
-"""What the store's client hands out: values taken off it, decisions, keys of cached calls."""
+"""What the store's client returns: values removed from it, decisions, keys of cached calls."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from nexo.protocol.values import decode_value, json_bytes
 
 
 class RateDecision(NamedTuple):
-    """What a rate limiter says."""
+    """The decision of a rate limiter."""
 
     allowed: bool
     remaining: float
-    """What could still be taken now."""
+    """How much could still be taken now."""
     retry_after: float
     """Seconds until it would be allowed; 0 if it was."""
 
@@ -29,7 +29,7 @@ def call_key(function: Callable[..., Any], args: tuple[Any, ...], named: dict[st
 
 
 def taken(value: Buffer, type_: Any, done: str) -> Any:
-    """A value that is no longer in the store: if it does not fit, the error has it.
+    """Decode a value that the store no longer has; if it does not fit, the error carries it.
 
     ``done`` says in the error what was changed.
     """

@@ -1,4 +1,4 @@
-"""Stream records as users see them, and as they leave; shared by both clients."""
+"""Stream records as users see them and as they are sent; shared by both clients."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Record(Generic[T]):
 
     @property
     def headers(self) -> dict[str, Any]:
-        """What was published beside the value."""
+        """The headers it was published with."""
         return msgspec.json.decode(self._headers, type=dict[str, Any]) if self._headers else {}
 
     @property
@@ -114,9 +114,9 @@ def shown(holder: Any) -> str:
 
 
 def slices(records: int, partitions: int | None) -> int:
-    """Into how many batches records without a key are cut, so that partitions get alike many.
+    """How many batches to cut records without a key into, so that partitions get equal shares.
 
-    A few of them stay together: the batches of several requests take turns anyway (SPEC E2).
+    A few records stay together: the batches of several requests take turns anyway (SPEC E2).
     """
     return max(1, min(partitions or 1, records // 2))
 
@@ -145,7 +145,7 @@ def content_of(value: object) -> tuple[int, bytes]:
 
 
 def uniform(values: list[Any], type_: Any = None) -> tuple[int, list[bytes]] | None:
-    """Type and bytes of values that are all raw or all text, found without a look at each."""
+    """Type and bytes of values that are all raw or all text, without checking each."""
     kinds = set(map(type, values))
     if kinds == {bytes} and type_ in (None, bytes):
         return ValueType.RAW, values
@@ -155,7 +155,7 @@ def uniform(values: list[Any], type_: Any = None) -> tuple[int, list[bytes]] | N
 
 
 def key_bytes(key: Key) -> bytes | None:
-    """A key as it travels."""
+    """A key as it is sent."""
     if isinstance(key, str):
         try:
             return key.encode()
@@ -183,7 +183,7 @@ def key_text(key: bytes) -> str | bytes:
 
 
 def headers_bytes(headers: Headers) -> bytes:
-    """Headers as they travel: JSON text, empty for none."""
+    """Headers as they are sent: JSON text, empty for none."""
     if not headers:
         return b""
     if not isinstance(headers, Mapping):

@@ -30,7 +30,7 @@ settings = TelemetrySettings()
 
 
 def in_use() -> bool:
-    """Whether this application traces anything; that a library imported the API is not enough."""
+    """Whether this application traces anything; importing the API alone does not count."""
     if settings.disabled:
         return False
     if settings.provider is not None:
@@ -42,7 +42,7 @@ def in_use() -> bool:
 
 
 def carried() -> dict[str, Any]:
-    """Headers that carry the current span, for what is sent later; none if nobody traces."""
+    """Headers that carry the current span, for messages sent later; none without tracing."""
     if not in_use():
         return {}
     from opentelemetry import propagate
@@ -54,7 +54,7 @@ def carried() -> dict[str, Any]:
 
 @contextmanager
 def publishing(name: str, verb: str = "publish") -> Iterator[dict[str, Any]]:
-    """A span around sending; yields the headers that carry it, none if nobody records."""
+    """A span around sending; yields the headers that carry it, none if it is not recorded."""
     from opentelemetry import propagate, trace
 
     with _tracer().start_as_current_span(
@@ -71,7 +71,7 @@ def processing(
 ) -> Iterator[None]:
     """A span around handling what carries ``headers``, linked to the span that sent it.
 
-    It is that span's child too, unless a span is current already: then it is that one's.
+    Its parent is the current span if there is one, otherwise the span that sent it.
     """
     from opentelemetry import propagate, trace
 
@@ -90,7 +90,7 @@ def processing(
 
 
 def joined(carried: Mapping[str, Any], headers: Any) -> Any:
-    """``headers`` with those that carry a span; what is no mapping is left to be refused."""
+    """``headers`` with those that carry a span; anything but a mapping is returned as it is."""
     if headers is not None and not isinstance(headers, Mapping):
         return headers
     return {**carried, **(headers or {})} or None

@@ -1,1 +1,1 @@
-"""Protocols the server speaks, told apart by a connection's first byte."""
+"""The protocols that the server speaks, recognised by a connection's first bytes."""

@@ -54,7 +54,7 @@ class BusyPoll:
     def _poll(self) -> None:
         """Ask for one more turn of the loop, which polls its sockets first."""
         if monotonic_ns() < self._until_ns:
-            os.sched_yield()  # other processes that want this core run first
+            os.sched_yield()  # let other processes that want this core run first
             self._call_soon(self._poll)
         else:
             self._polling = False

@@ -25,14 +25,14 @@ class Replicas(Protocol):
     """What a commit asks of replication."""
 
     def refusal(self) -> NexoError | None:
-        """Why nothing may be acknowledged now, if so."""
+        """Why nothing may be acknowledged now; None if it may."""
 
     def when_shipped(self, callback: Callback) -> None:
         """Call back once everything written so far is in the object store."""
 
 
 def check_offered(given: Mapping[str, Any], settings: Settings) -> None:
-    """Raise `InvalidOption` if options ask for a safety that this server cannot give."""
+    """Raise `InvalidOption` if options ask for a durability that this server does not offer."""
     if given.get("persistence") == Persistence.REPLICATED and not settings.replicate:
         raise InvalidOption(
             "persistence = replicated: this server does not replicate; start it with --replicate"
@@ -41,7 +41,7 @@ def check_offered(given: Mapping[str, Any], settings: Settings) -> None:
 
 INLINE_MS = 0.8
 _MOST_MS = 2 * INLINE_MS
-"""What a sync counts as at most, so that a single slow one changes nothing."""
+"""The longest duration that one sync counts as, so that a single slow one changes nothing."""
 _WEIGHT = 0.2
 QUIET_S = 0.25
 """How long a journal must be quiet before it notes that all of it is synced."""
@@ -85,7 +85,7 @@ class Committer:
             self._schedule()
 
     def _ship(self, callback: Callback) -> Callback:
-        """What to do after the sync for ``replicated``."""
+        """A callback for the sync, which then waits for the object store."""
 
         def synced(error: NexoError | None) -> None:
             if error is not None:
@@ -98,11 +98,11 @@ class Committer:
         return synced
 
     def when_unique(self, callback: Callback) -> None:
-        """As `when_synced`; a server that replicates has shipped it too."""
+        """Like `when_synced`; a server that replicates has shipped everything too."""
         self.when_synced(callback if self._replicas is None else self._ship(callback))
 
     def when_synced(self, callback: Callback) -> None:
-        """Call back after the next sync, without hastening it beyond the window."""
+        """Call back after the next sync, which the end of the window brings at the latest."""
         if self._flusher.failed is not None:
             callback(self._flusher.failed)
             return
@@ -213,7 +213,7 @@ class Committer:
         self._cancel_timers()
 
     def abandon(self) -> None:
-        """Forget everyone who waits."""
+        """Drop all waiting callbacks."""
         self._waiting.clear()
         self._watching.clear()
         self._cancel_timers()

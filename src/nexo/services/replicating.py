@@ -1,10 +1,10 @@
 """Ships what a broker writes to the object store, on its event loop; puts run in a thread.
 
 What ``replicated`` writers wait for leaves at once, or with the next put while one is under way.
-Everything else leaves within ``replicate_ms``. Now and then a base is made, so that the log does
-not grow without end. A store that does not answer is asked again until it does; meanwhile
-waiting operations are kept up to a bound, then dropped, and the broker starts again from its
-files once the store is back.
+Everything else leaves within ``replicate_ms``. From time to time a base is made, so that the log
+stays bounded. A store that does not answer is asked again until it does; meanwhile waiting
+operations are kept up to a bound, then dropped, and the broker starts again from its files once the
+store is back.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _WaitingShipment(NamedTuple):
 
 
 class Replicating:
-    """The leader's side of one broker. ``on_end`` hears why the process has to end."""
+    """The leader's side of one broker. ``on_end`` is called when the process must end."""
 
     def __init__(
         self,
@@ -69,10 +69,10 @@ class Replicating:
         base: Manifest | None = None,
     ) -> None:
         self.on_end: Callable[[bool], None] = lambda lost: None
-        """Called once, with whether the lead is lost; otherwise a new start is wanted."""
+        """Called once with True if the lead is lost, with False if the process must restart."""
         self.restart_wanted = False
         self.mark: Mark | None = None
-        """Set by a `close` after which the store has everything."""
+        """Set by `close` if the store has everything by then."""
         self.files = self._files = files
         self._loop = asyncio.get_running_loop()
         self._root = root
@@ -104,7 +104,7 @@ class Replicating:
     # -- what the brokers ask -----------------------------------------------------
 
     def refusal(self) -> NexoError | None:
-        """Why nothing may be acknowledged now, if so."""
+        """Why nothing may be acknowledged now; None if it may."""
         if self._refused is None and now_s() > self._lease.first():
             return Unavailable(
                 "this server could not renew its lease in time, so another may lead: try again"

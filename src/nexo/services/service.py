@@ -29,16 +29,16 @@ class Runtime(Protocol):
     """Where this service keeps its data."""
 
     unique: Persistence
-    """How safe numbers must be that are never given out twice, before anybody sees them."""
+    """The durability that a number which must never repeat needs before a client sees it."""
 
     def soon(self, callback: Callable[[], None]) -> None:
         """Call back once at the end of this turn of the loop, after all its requests."""
 
     def wake_at(self, due_ms: int) -> None:
-        """Have ``Service.tick`` called at ``due_ms`` or a little later (earliest wish wins)."""
+        """Have ``Service.tick`` called at ``due_ms`` or a little later; the earliest counts."""
 
     def committed(self, mode: Persistence, callback: Callable[[NexoError | None], None]) -> None:
-        """Call back once everything appended so far by this service has the safety of ``mode``.
+        """Call back once everything this service has appended is as durable as ``mode`` says.
 
         ``FILE_ASYNC`` calls back at once. The argument is the error if a sync failed: then
         nothing more may be acknowledged.
@@ -51,7 +51,7 @@ class Runtime(Protocol):
         """Raise `DiskFull` or `ReadOnly` if writes must be refused now."""
 
     def progress(self) -> None:
-        """A long `Service.close` goes on: who waits for the stop goes on waiting."""
+        """Report that a long `Service.close` is making progress, so that it is not killed."""
 
 
 class Service(Protocol):

@@ -46,8 +46,8 @@ class Wait:
     nothing: Any = None
     """The answer at the deadline, or a function that returns it."""
     each: bool = False
-    """It waits for something of its own: if it finds
-    nothing, the next one may still find something.
+    """Whether each wait of the channel looks for something else: if one finds nothing, the next may
+    still find something.
     """
 
     @property
@@ -123,7 +123,7 @@ class WaitingRoom:
                 return
 
     def _wake_rest(self, channel: Hashable) -> None:
-        """Continue after a first one that waits for something of its own."""
+        """Continue after a first wait that looks for something of its own."""
         for wait in list(self._in(channel))[1:]:
             if wait.key in self._waits and not self._try(wait) and not wait.each:
                 return

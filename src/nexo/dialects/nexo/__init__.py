@@ -1,1 +1,1 @@
-"""Nexo's own protocol: sessions, relays, and one service per broker."""
+"""Nexo's own protocol: sessions, links between processes, and the requests of each broker."""

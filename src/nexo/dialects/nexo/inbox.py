@@ -18,8 +18,8 @@ READ_BYTES = 256 * 1024
 """The most that one connection may deliver per callback, for fairness between connections."""
 
 LEAST_BYTES, GROWTH = 16 * 1024, 4
-"""A large frame's buffer starts this small, and has at most this many times what has arrived:
-bytes that are only announced take no memory.
+"""A large frame's buffer starts with so many bytes and grows to at most so many times what has
+arrived: bytes that are only announced take no memory.
 """
 
 FrameSink: TypeAlias = Callable[[int, int, int, memoryview], None]
@@ -27,7 +27,7 @@ FrameSink: TypeAlias = Callable[[int, int, int, memoryview], None]
 
 _KINDS = frozenset(map(int, FrameKind))
 _unpack = Struct(">HII").unpack_from
-"""A header with its type and meta byte in one number: most frames have both as the one before."""
+"""A header with its type and meta byte in one number: most frames repeat those of the last."""
 
 
 class ReadBuffer:
@@ -55,12 +55,12 @@ class Inbox:
         self._large: memoryview | None = None
         self._large_end = self._large_size = 0
         self._until = 0
-        """Where the frames end that may be handed on; 0 while halted."""
+        """Where the deliverable frames end; 0 while halted."""
         self.halted = False
         self.op = self.count = 0
-        """The meta byte of the last read's last frame, and how many in a row had it."""
+        """The meta byte of the last frame read, and how many in a row had it."""
         self.runs: list[tuple[int, int]] = []
-        """The same of the frames before those; empty in most reads."""
+        """The same of earlier runs of frames; empty after most reads."""
 
     @property
     def midway(self) -> bool:

@@ -170,7 +170,7 @@ class BrokerLink(asyncio.BufferedProtocol):
         if kind == FrameKind.PUSH:
             self._pushing = True
             self._client.push(frame(kind, meta, request_id, payload))
-        elif kind == FrameKind.RESPONSE and request_id in self._pending:  # else to the introduction
+        elif kind == FrameKind.RESPONSE and request_id in self._pending:  # not to our HELLO
             self._pending.discard(request_id)
             self._client.relayed(frame(kind, meta, request_id, payload))
 

@@ -26,14 +26,12 @@ class Meter:
         """When the last bytes came, on the monotonic clock."""
         self.bytes_in = self.bytes_out = self.requests = 0
         self.waiting: dict[int, Waiting] = {}
-        """By id, the requests that were not answered in the read that brought them."""
+        """By id, the requests not answered during the read in which they arrived."""
         self._left: list[int] = []
-        """Opcodes of those which the read going on has left waiting."""
+        """Opcodes of the requests that the current read has left waiting."""
 
     def read(self, size: int, inbox: Inbox | Drain) -> int:
-        """Everything that a read brought was run, and the
-        replies so far are written; returns when.
-        """
+        """A read's requests have run, and their replies so far are written; returns the time."""
         now_ns = monotonic_ns()
         took_ns = now_ns - self.arrived_ns
         count, times = inbox.count, self._by_op[inbox.op]

@@ -49,7 +49,7 @@ CLASSIC: Encoding = _Classic()
 
 
 class ReceivedPart(Part):
-    """Part of a run: what our clients get is what came."""
+    """Part of a run: our clients get the bytes as they came."""
 
     __slots__ = ("_base", "_ends", "_frames")
 

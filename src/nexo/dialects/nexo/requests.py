@@ -12,11 +12,11 @@ from nexo.services.service import Service
 
 
 class Requests(Protocol):
-    """One broker's requests; a class that has some ``answers`` too lists them likewise."""
+    """One broker's requests; a class may also have ``answers``, by opcode too."""
 
     @property
     def handlers(self) -> Mapping[int, Handler]:
-        """By opcode; of requests in ``answers`` too."""
+        """By opcode, also of the requests in ``answers``."""
 
 
 def requests_of(service: Service) -> Requests:

@@ -1,4 +1,4 @@
-"""One client connection: frames in, replies out (the `Peer` that services talk to)."""
+"""One client connection: frames in, replies out."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _pack = HEADER.pack
 
 
 class NexoSession(BaseSession, asyncio.BufferedProtocol):
-    """Implements `nexo.services.service.Peer` on an asyncio transport.
+    """Implements `nexo.dialects.nexo.handlers.Peer` on an asyncio transport.
 
     Everything sent in one turn of the loop leaves in one write. While the client does not
     read its replies, no more of its requests are read.

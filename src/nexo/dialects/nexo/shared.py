@@ -47,7 +47,7 @@ def _stopping(peer: Peer, request_id: int, payload: memoryview) -> None:
 
 
 def _stopping_at_hello(peer: Peer, request_id: int, payload: memoryview) -> None:
-    peer.said_hello = True  # it reads coded errors, and must tell this one from a final one
+    peer.said_hello = True  # it reads coded errors: this one is not final
     _stopping(peer, request_id, payload)
 
 

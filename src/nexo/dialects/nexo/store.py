@@ -24,7 +24,7 @@ _REPLIES: dict[Op, Callable[[Any], object]] = {
     Op.RATE_BUCKET: lambda rate: wire.RateReply(rate.allowed, rate.remaining, rate.retry_ms),
     Op.RATE_WINDOW: lambda rate: wire.RateReply(rate.allowed, rate.remaining, rate.retry_ms),
 }
-"""What makes a result a reply, where it is not one already."""
+"""Converts results that are not replies already."""
 
 _RUNS: dict[Op, Run] = {
     Op.KEY_SET: lambda store, who, asked: store.set(

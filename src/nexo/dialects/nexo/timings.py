@@ -25,7 +25,7 @@ class Timings:
         self.by_op = [
             Histogram() if BROKER_OF[op] in here and op in _OPS else elsewhere for op in range(256)
         ]
-        """Of other opcodes together: those of other brokers are timed where they run."""
+        """All other opcodes share one: requests of other brokers are timed where they run."""
         self._answered: list[Waiting] = []
 
     def answered(self, request: Waiting) -> None:
@@ -33,9 +33,7 @@ class Timings:
         self._answered.append(request)
 
     def written(self) -> int:
-        """The replies of this turn are written; returns when,
-        or 0 if none was to a waiting request.
-        """
+        """The replies of this turn are written; returns the time, or 0 if none had waited."""
         if not self._answered:
             return 0
         now_ns, answered, self._answered = monotonic_ns(), self._answered, []

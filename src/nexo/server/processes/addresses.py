@@ -1,4 +1,4 @@
-"""Where a started server answers, as its users would write it."""
+"""The addresses of a running server, as its users write them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 from dataclasses import dataclass
 
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
-"""Where a server that listens everywhere is reached from its own machine."""
+"""How its own machine reaches a server that listens on every interface."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,31 +21,31 @@ class Addresses:
 
     @property
     def url(self) -> str:
-        """For clients."""
+        """The URL for clients."""
         return f"{'nexos' if self.tls else 'nexo'}://{self._reachable}:{self.port}"
 
     @property
     def near_url(self) -> str:
-        """For processes on this machine, where its name may be unknown.
+        """The URL for processes on this machine, which may not know its name.
 
-        With TLS it is the same as for others: a certificate is for a name.
+        With TLS it is the public URL: certificates are for names.
         """
         loopback = _LOOPBACK.get(self.host)
         return self.url if self.tls or loopback is None else f"nexo://{loopback}:{self.port}"
 
     @property
     def http_url(self) -> str:
-        """Of the dashboard and the HTTP API."""
+        """The URL of the dashboard and the HTTP API."""
         return f"{'https' if self.tls else 'http'}://{self._reachable}:{self.http_port}"
 
     @property
     def health_url(self) -> str:
-        """Of the probes, which speak no TLS."""
+        """The URL of the probes, which are served without TLS."""
         return f"http://{self._reachable}:{self.health_port}"
 
     @property
     def _reachable(self) -> str:
-        """The host to connect to; one that listens everywhere goes by its machine's name."""
+        """The host to connect to: the machine's name if the server listens on every interface."""
         if self.host in _LOOPBACK:
             return socket.gethostname()
         return f"[{self.host}]" if ":" in self.host else self.host

@@ -1,4 +1,4 @@
-"""The users file as the dashboard looks at it."""
+"""The users file as the dashboard reads it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECHECK_S = 1.0
 
 
 class FileAccounts:
-    """Reads the file again when somebody asks, at most once a second."""
+    """Reads the file again on use, at most once a second."""
 
     def __init__(self, file: UsersFile) -> None:
         self._file = file
@@ -36,7 +36,7 @@ class FileAccounts:
         return [_account(user) for _, user in sorted(self._known().items())]
 
     def may(self, user: str, broker: Broker, name: str) -> May:
-        """What a user may do to ``name``; for an empty one, to anything at all."""
+        """What a user may do to ``name``, or to any name if it is empty."""
         found = self._known().get(user)
         if found is None:
             return May(read=False, write=False, admin=False)
@@ -51,7 +51,7 @@ class FileAccounts:
 
     def _known(self) -> dict[str, User]:
         if time.monotonic() - self._read_s >= RECHECK_S:
-            with contextlib.suppress(ConfigError):  # the brokers log it, and keep what they know
+            with contextlib.suppress(ConfigError):  # the brokers log it, and keep their users
                 self._users = self._file.load()
             self._read_s = time.monotonic()
         return self._users

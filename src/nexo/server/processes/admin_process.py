@@ -17,18 +17,18 @@ from nexo.server.processes.worker import settings_text
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What the process is told."""
+    """The arguments of the process."""
 
     listener_fd: int
     lifeline_fd: int
-    """Readable once the supervisor is gone."""
+    """Becomes readable when the supervisor ends."""
     run_folder: Path
     url: str
-    """What users open."""
+    """The URL that users open."""
 
 
 class AdminProcess:
-    """The socket it answers on stays open over its restarts."""
+    """The listening socket stays open while the process restarts."""
 
     def __init__(self, settings: Settings, listener: socket.socket, run: Path, url: str) -> None:
         self._settings = settings
@@ -44,6 +44,6 @@ class AdminProcess:
         return command, (self._start.listener_fd, self._start.lifeline_fd)
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Close the listening socket."""
         for sock in (self._listener, self._lifeline, self._theirs):
             sock.close()

@@ -1,8 +1,8 @@
 """The process of the dashboard and HTTP API: ``python -m nexo.server.processes.admin_worker``.
 
 It serves on a socket that the supervisor listens on, so the address survives a restart, and
-talks to the brokers as any client does: whatever it does to them, a client could do. Only the
-way is its own, a socket of each broker in the run folder, so that it needs no certificate.
+talks to the brokers as any client does. Only its connections differ: they use each broker's socket
+in the run folder, and so need no certificate.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def serve(settings: Settings, start: Start) -> None:
 
 
 async def _announce(admin: AdminApp, url: str) -> None:
-    """Say when ``/ready`` is; it answers from the next turn on."""
+    """Log that the dashboard is ready, once it is."""
     await admin.ready()
     log.info("the dashboard is ready at %s", url)
 
@@ -98,7 +98,7 @@ def main(arguments: list[str]) -> None:
     text, settings_json = arguments
     settings = load(flags=msgspec.json.decode(settings_json))
     logs.configure(settings, "admin")
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # its news are not the server's
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it reports its own start and stop
     stand_behind_brokers()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to stop
     loops.run(serve(settings, msgspec.json.decode(text, type=Start, dec_hook=_path)))

@@ -58,7 +58,7 @@ class BrokerProcess:
 
     @property
     def serves(self) -> bool:
-        """Whether the process has recovered its data and lives."""
+        """Whether the process runs and has recovered its data."""
         return self._ready.is_set() and self.child.pid is not None
 
     def _start(self) -> tuple[list[str], Sequence[int]]:
@@ -72,13 +72,13 @@ class BrokerProcess:
         return command, (self._theirs.fileno(), *self._lock_fds)
 
     def lead(self) -> None:
-        """Have a process that waits go on; one that replicates waits for it."""
+        """Tell the process to serve; a replicating process waits for this."""
         self._leads = True
         self._tell_to_lead()
 
     def _tell_to_lead(self) -> None:
         if self._channel is not None and self._settings.replicate:
-            with contextlib.suppress(OSError):  # it has just ended: the next one is told
+            with contextlib.suppress(OSError):  # it has just ended: its successor is told
                 self._channel.send(worker.LEAD)
 
     def _on_ready(self, channel: socket.socket) -> None:

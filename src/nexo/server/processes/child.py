@@ -61,7 +61,7 @@ class Child:
             await asyncio.sleep(pause_s)
 
     async def _try_to_run(self) -> str:
-        """How it ended. A machine short of processes or memory gets another try."""
+        """Run it once; returns how it ended. One that cannot be started counts as ended."""
         try:
             return f"ended with {await self._run()}"
         except OSError as error:
@@ -103,4 +103,4 @@ class Child:
             if not ended:
                 before = now
                 log.info("the %s process is still writing; waiting for it", self.name)
-        return self._code in (0, -signal.SIGTERM)  # the latter before it began to serve
+        return self._code in (0, -signal.SIGTERM)  # SIGTERM ends it by itself before it serves

@@ -1,4 +1,4 @@
-"""File descriptors: every connection needs one, and the usual limit is for other programs."""
+"""File descriptors: every connection needs one, and the default limit is low for a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which version's form a data folder is in, so that an older server leaves a newer one alone.
+"""The format of a data folder, so that an older server refuses a newer one.
 
 The file ``nexo.format`` in the data folder is ``{"format": 2, "nexo": "0.2.0"}``. It is written
 before the first broker opens its files. Version 0.1.0 wrote none: that is format 1.
@@ -16,7 +16,7 @@ from nexo.storage.disk.files import OsFiles
 
 FILE = "nexo.format"
 FORMAT = 2
-"""Rises whenever an older server could not read, or would misread, what this one writes."""
+"""Increases whenever older servers cannot read, or would misread, what this one writes."""
 
 
 class Stamp(msgspec.Struct, frozen=True):

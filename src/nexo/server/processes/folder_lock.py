@@ -35,13 +35,13 @@ class FolderLock:
     """The folders of one server, held until every process that inherited ``fds`` has ended."""
 
     def __init__(self, settings: Settings, wait_s: float = 5.0, *, touch: bool = True) -> None:
-        """Take what exists of them; ``touch`` makes the data folder and its file, for `write`.
+        """Lock those that exist; ``touch`` makes the data folder and its file, for `write`.
 
         A `ConfigError` names the setting that does not work.
         """
         self.fds: list[int] = []
         self.left_by = ""
-        """The server before, if it ended without a stop."""
+        """The previous server, if it ended without a stop."""
         self._touch = touch
         self._made: list[Path] = []
         try:
@@ -64,7 +64,7 @@ class FolderLock:
         with _naming("data_dir", folder):
             self.fds.append(os.open(file, flags | os.O_CLOEXEC, 0o644))
         _acquire(self.fds[-1], f"data_dir = {folder}", wait_s, _holder(file) or _UNKNOWN)
-        if not _is_open(file, self.fds[-1]):  # its holder undid it, so others take a new one
+        if not _is_open(file, self.fds[-1]):  # its holder removed it, so lock a new one
             self._let_go()
             self._take_data_dir(folder, wait_s)
         else:
@@ -85,13 +85,13 @@ class FolderLock:
         os.pwrite(self.fds[0], json.dumps(facts).encode(), 0)
 
     def close(self) -> None:
-        """Let go."""
+        """Release the locks."""
         if self._touch:
             os.ftruncate(self.fds[0], 0)
         self._let_go()
 
     def undo(self) -> None:
-        """Let go, and leave no file or folder that was made to take it."""
+        """Release the locks, and remove the files and folders made for them."""
         for path in self._made:
             with suppress(OSError):  # others may have put something there
                 path.rmdir() if path.is_dir() else path.unlink()
@@ -145,7 +145,7 @@ def holds_data(settings: Settings) -> bool:
 
 
 def absent_paths(paths: Iterable[Path]) -> list[Path]:
-    """Those that are not there, and folders above them that are not, each behind what it holds."""
+    """The missing ones of these and of the folders above them, deepest first."""
     absent = {part for path in paths for part in (path, *path.parents) if not part.exists()}
     return sorted(absent, key=lambda path: len(path.parts), reverse=True)
 

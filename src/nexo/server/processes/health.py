@@ -31,10 +31,10 @@ class ServerState(enum.StrEnum):
 
 
 class Health:
-    """What the probes are told. The supervisor sets ``state``."""
+    """What the probes report. The supervisor sets ``state``."""
 
     def __init__(self, brokers: Callable[[], Mapping[str, bool]]) -> None:
-        """``brokers()`` says of each whether its process serves."""
+        """``brokers()`` returns by name whether each broker's process serves."""
         self.state = ServerState.STARTING
         self.replica: Mapping[str, object] | None = None
         """Role, leader and lag of a server that replicates."""

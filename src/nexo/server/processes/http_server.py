@@ -28,7 +28,7 @@ _ACCEPTS = 64
 
 
 class HttpConnection(H11Protocol):
-    """One connection that knows since when it owes something."""
+    """One connection, and since when a request is due on it."""
 
     waits_since_s = 0.0
     body_bytes = 0
@@ -81,7 +81,7 @@ class HttpServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's own, for one listening socket."""
+        """Like uvicorn's own, for one listening socket."""
         assert sockets is not None
         self.servers = []
         self._connecting: set[asyncio.Task[None]] = set()
@@ -93,7 +93,7 @@ class HttpServer(uvicorn.Server):
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more, then as uvicorn does."""
+        """Stop accepting connections, then shut down as uvicorn does."""
         self._loop.remove_reader(self._listener.fileno())
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -127,7 +127,7 @@ class HttpServer(uvicorn.Server):
         task.add_done_callback(self._connecting.discard)
 
     def _make_room(self, address: str) -> bool:
-        """Whether there is room, if need be because a silent connection went."""
+        """Whether there is room, after closing a silent connection if necessary."""
         here = [one for one in self.server_state.connections if _address(one) == address]
         if len(here) >= limits.HTTP_CONNECTIONS_PER_ADDRESS:
             return _drop_most_silent(here)

@@ -36,7 +36,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def json_line(process: str, level: str, message: str) -> str:
-    """A line as others have it, from before there is a log."""
+    """One JSON line as the log writes it, before the log is set up."""
     fields = {"name": "nexo.server", "levelname": level.upper(), "msg": message}
     return JsonFormatter(process).format(logging.makeLogRecord(fields))
 

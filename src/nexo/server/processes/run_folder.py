@@ -52,7 +52,7 @@ def _open(path: Path) -> int:
 
 
 def _locked(fd: int) -> bool:
-    """Take the lock, unless its owner lives."""
+    """Take the lock, unless its owner still runs."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -61,7 +61,7 @@ def _locked(fd: int) -> bool:
 
 
 def _hold(path: Path) -> int | None:
-    """Lock a new folder; None if another server took it for a stale one just before that."""
+    """Lock a new folder; None if another server has just removed it as stale."""
     try:
         fd = _open(path)
     except FileNotFoundError:

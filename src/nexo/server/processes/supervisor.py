@@ -89,7 +89,7 @@ class Supervisor:
             self._turn_away(arrival)
 
     def _turn_away(self, arrival: Arrival) -> None:
-        """Say who leads."""
+        """Refuse a connection: this server is a standby."""
         leader = self._replica.view.leader if self._replica is not None else ""
         says = f"{leader} leads" if leader else "no server leads yet"
         self._refusals.refuse(arrival, NotLeader(f"this server is a standby: {says}"))
@@ -180,7 +180,7 @@ class Supervisor:
         self._present()
 
     def _present(self) -> None:
-        """Be found by clients, probes and people."""
+        """Announce that the server is ready: to systemd, in the lock file, to the caller."""
         if self._admin is not None and self._admin.child.pid is None:
             self._admin.child.open()
         notify("READY=1")
@@ -253,7 +253,7 @@ def run(settings: Settings, on_ready: Callable[[Addresses], None] = lambda _: No
 
 
 def _health_listener(settings: Settings) -> socket.socket | None:
-    """A second server beside one with the default port starts without probes, and says so."""
+    """The socket for probes; None, with a warning, if another server has the default port."""
     try:
         return listening_socket(settings.host, settings.health_port)
     except ConfigError as error:

@@ -139,7 +139,7 @@ async def _take_lead(
         os._exit(replica_start.LOST)
 
     def end(lost: bool) -> None:
-        if lost:  # at once: what is refused now is acknowledged by nobody
+        if lost:  # end soon: nothing is acknowledged any more
             asyncio.get_running_loop().call_later(0.05, os._exit, replica_start.LOST)
         else:
             stop.set()
@@ -149,7 +149,7 @@ async def _take_lead(
 
 
 def _settle_memory() -> None:
-    """Keep what start-up made out of every later collection, and collect less often."""
+    """Exclude what start-up allocated from garbage collection, and collect less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

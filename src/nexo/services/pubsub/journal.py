@@ -1,4 +1,4 @@
-"""Keeps retained messages on disk: a journal of changes, now and then a snapshot (SPEC C3)."""
+"""Keeps retained messages on disk: a journal of changes, and snapshots of it (SPEC C3)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nexo.storage.journal import Journal, Loss
 log = logging.getLogger("nexo.pubsub")
 
 CHECKPOINT_BYTES = 16 * 1024 * 1024
-"""Fewer bytes of changes than this are never worth a snapshot."""
+"""A journal shorter than this gets no snapshot."""
 
 _snapshot = msgspec.msgpack.Decoder(list[bytes])
 
@@ -62,7 +62,7 @@ class RetainedJournal:
         try:
             return [] if snapshot is None else _snapshot.decode(snapshot)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            self._lost(Corrupt(f"the snapshot of retained messages makes no sense: {error}"))
+            self._lost(Corrupt(f"the snapshot of retained messages is malformed: {error}"))
             return []
 
     def _lost(self, error: Corrupt) -> None:
@@ -74,7 +74,7 @@ class RetainedJournal:
         self._before.append((topic, self._retained.get(topic)))
 
     def append(self, changes: Iterable[bytes], safe: Callable[[NexoError | None], None]) -> None:
-        """Write changes at the end of this turn; ``safe`` hears whether they are."""
+        """Write changes at the end of this turn; ``safe`` is called once they are durable."""
         self._changes += changes
         self._turn.when_safe_or_undone(self, self._mode, safe)
 

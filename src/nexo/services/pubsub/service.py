@@ -86,7 +86,7 @@ class PubSubService:
         self._runtime = runtime
         self.now_ms = runtime.clock.now_ms
         self.default_ttl_ms = runtime.settings.retained_ttl_ms
-        """How long retained messages live of clients that cannot say it; 0 for ever."""
+        """The lifetime of retained messages whose clients cannot set one; 0 for ever."""
         self._engine = PubSubEngine()
         self._journal = RetainedJournal(runtime, self._engine.retained)
         self._clients: dict[int, Subscriber] = {}

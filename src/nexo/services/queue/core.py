@@ -89,7 +89,7 @@ class QueueCore:
             queues.discard(queue)
 
     def release(self, connection_id: int) -> None:
-        """Free the jobs of a connection that ended, at once (SPEC D8)."""
+        """Release the jobs of a connection that ended, at once (SPEC D8)."""
         for queue in self._used_by.pop(connection_id, ()):
             if queue.engine.release_holder(connection_id, self.now_ms(), self.jitter):
                 self.turn.touch(queue)

@@ -38,7 +38,7 @@ TAIL_BYTES = 32 * 1024 * 1024
 CLOSE_BYTES = 1024 * 1024
 """A tail this short is read in milliseconds, so stopping the server writes no snapshot."""
 FEW_BATCHES = 64
-"""A queue with at most so many batches is looked through to find that its jobs are few."""
+"""Only queues with at most this many batches are searched for few remaining jobs."""
 MOVE_JOBS = 10_000
 """Jobs copied forward at once, at most."""
 
@@ -187,14 +187,14 @@ class OpenQueue:
         return self._tail_bytes >= max(TAIL_BYTES, 2 * self._snapshot_bytes)
 
     def postpone_checkpoint(self) -> None:
-        """Wait until as much again was written."""
+        """Postpone the next snapshot until as much again was written."""
         self._tail_bytes = 0
         self._shrink_at = self._journal.size_bytes + TAIL_BYTES
 
     @property
     def is_sparse(self) -> bool:
-        """Whether a large log is mostly of finished jobs: little is written when a queue is
-        drained or purged, so that no snapshot would be due for long.
+        """Whether a large log holds mostly finished jobs. Draining or purging a queue writes
+        little, so the next snapshot would not be due for long.
         """
         if self._journal.size_bytes < self._shrink_at:
             return False
@@ -205,7 +205,7 @@ class OpenQueue:
         return finished > 8 * sum(batch.kept for batch in batches)
 
     def shrink(self, now_ms: int) -> None:
-        """Drop what finished jobs have left, of which one checkpoint would keep a segment."""
+        """Drop the log of finished jobs; a single checkpoint would keep its last segment."""
         self.checkpoint(now_ms)
         self._journal.begin_segment()
         self.checkpoint(now_ms)

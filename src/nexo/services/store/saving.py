@@ -39,7 +39,7 @@ class Saving:
         return self._every_ms > 0
 
     def open(self, now_ms: int) -> None:
-        """Load what was saved; of a damaged file, what is sound, and a copy is kept."""
+        """Load what was saved. Of a damaged file the valid part is loaded, and a copy is kept."""
         if not self.enabled:
             return
         runtime = self._runtime

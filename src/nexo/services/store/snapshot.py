@@ -121,7 +121,7 @@ def _load(file: File, store: StoreEngine, now_ms: int) -> int:
             for row in rows:
                 records.put_row(store, row, now_ms)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            damage.append(f"saved keys after key {header.base_offset} make no sense: {error}")
+            damage.append(f"saved keys after key {header.base_offset} are malformed: {error}")
         else:
             loaded += len(rows)
     raise Corrupt("; ".join([*damage, f"the saved keys end after key {expected}, without an end"]))
@@ -154,9 +154,9 @@ def _next_sound(file: File, at: int, end: int) -> int:
 
 
 def copy_damaged(files: Files, folder: Path) -> Path:
-    """Keep a damaged snapshot for inspection, under a name that its content gives.
+    """Keep a copy of a damaged snapshot for inspection, named by its content.
 
-    The file itself stays until the next save replaces it: its sound part is all there is.
+    The file itself stays until the next save replaces it: nothing else has its valid part.
     """
     aside, crc, at = folder / f"{NAME}.damaged.new", 0, 0
     files.remove(aside)

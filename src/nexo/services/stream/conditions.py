@@ -33,7 +33,7 @@ class Conditions:
         self._keyed = keyed
         self._relied: dict[int, list[KeyCondition]] = {}
         self._decided: dict[tuple[str, bytes], list[tuple[Partition, int]]] = {}
-        """Keys of committed transactions, and up to where readers must see to see these.
+        """Keys of committed transactions, and the offset from which readers see them.
 
         A transaction opened earlier and still open may hide them from the index.
         """

@@ -18,19 +18,17 @@ class SyncReportingRuntime(service.Runtime, Protocol):
     """A host that reports its syncs."""
 
     def when_synced(self, callback: Callable[[NexoError | None], None]) -> None:
-        """Call back at the next sync that covers everything
-        appended so far, without hastening it.
-        """
+        """Call back after the next sync, which covers everything appended so far."""
 
     def when_unique(self, callback: Callable[[NexoError | None], None]) -> None:
-        """As `when_synced`, and as safe as numbers that are never given out twice must be."""
+        """Like `when_synced`, with the durability that `Runtime.unique` names."""
 
 
 class ExposureControl:
     """Decides how durable records must be before their offsets are exposed.
 
-    Renews the grants of `nexo.brokers.stream.exposed_offsets` with the syncs that happen
-    anyway, and counts bytes written and not synced.
+    Extends the grants of `nexo.brokers.stream.exposed_offsets` whenever a sync happens, and counts
+    the bytes written and not synced.
     """
 
     def __init__(self, runtime: SyncReportingRuntime, pressure: Pressure) -> None:

@@ -1,4 +1,4 @@
-"""Publishing: batches go to partitions, and are acknowledged once as safe as promised."""
+"""Publishing: batches are stored in partitions, and acknowledged once they are durable."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Publishing:
     def start_producer(
         self, connection: Connection, name: str, done: Done[ProducerSession]
     ) -> None:
-        """Give out a producer id, durably, so that it is never given out again.
+        """Assign a producer id, durably, so that it is never reused.
 
         A name gets the id it had before, with the next epoch; the empty one a new id.
         """
@@ -124,7 +124,7 @@ class Publishing:
         try:
             return core.engine.publish(stream, partition, entry, core.now_ms, transaction)
         except NexoError:
-            core.end_turn_soon()  # a part that was stored and must not be seen is journalled
+            core.end_turn_soon()  # a stored part that must stay hidden is journalled
             raise
 
     def store_one(

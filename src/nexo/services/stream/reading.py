@@ -51,7 +51,7 @@ class Reading:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._first = 0
-        """Of the places of the next read, which is looked at first."""
+        """The index of the place that the next read looks at first."""
 
     def read(
         self,

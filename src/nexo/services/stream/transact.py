@@ -66,7 +66,7 @@ class Transact:
         self._ordered = ordered
         self._conditions = conditions
         self._asking: dict[int, list[tuple[str, Done[None]]]] = {}
-        """By transaction: who waits to hear how it ends."""
+        """By transaction, the requests that wait for its outcome."""
 
     def begin(self, connection: Connection, timeout_ms: int, owner: Hashable | None = None) -> int:
         """Open a transaction, rolled back unless it ends in time; returns its number."""

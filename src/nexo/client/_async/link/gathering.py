@@ -198,7 +198,7 @@ class GatheredSends(Generic[R]):
         self.receipts: list[asyncio.Future[R]] = []
         """One for each send, in their order."""
         self.rest: GatheredSends[R] | None = None
-        """The other half of what was refused; it follows once this one has ended."""
+        """The other half of a rejected request; it is sent once this one has ended."""
         self._new_receipt = asyncio.get_running_loop().create_future
 
     # -- what each broker says

@@ -43,10 +43,10 @@ class Link(NotPicklable):
         self.address = address
         self.broker = broker
         self.welcome: Welcome | None = None
-        """What the server said at the last HELLO."""
+        """The server's last reply to HELLO."""
         self._wire: Wire | None = None
         self._opening: Wire | None = None
-        """A new connection while hooks run, which alone use it: other requests wait their turn."""
+        """A new connection that only hooks may use yet; other requests wait."""
         self._held = HeldRequests(address)
         self.gatherer = Gatherer()
         self._hooks: list[Hook] = []

@@ -1,1 +1,1 @@
-"""Durable jobs: push, work, look."""
+"""Durable jobs: push, work, inspect."""

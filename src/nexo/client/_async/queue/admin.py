@@ -1,4 +1,4 @@
-"""The parts of a queue beside its jobs at work: dead letters, scheduled jobs, cron."""
+"""The parts of a queue besides its running jobs: dead letters, scheduled jobs, cron."""
 
 from __future__ import annotations
 

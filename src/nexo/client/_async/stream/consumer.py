@@ -187,7 +187,7 @@ class StreamConsumer(Generic[T]):
         self._buffered_until_s = 0.0
         self._closed = False
         self._awaits_stream = False
-        """Whether a stream that does not exist is waited for."""
+        """Whether to wait for a stream that does not exist."""
         self.ack_wait_s = 30.0
         """How long a lease lasts, as the server said when the group was joined."""
         self.fetched_s = 0.0
@@ -269,7 +269,7 @@ class StreamConsumer(Generic[T]):
             self._poll = None
 
     def _give_back(self, reply: Reply) -> None:
-        """Release records that arrived after their taker was cancelled, uncounted."""
+        """Release records that arrived after the fetch was cancelled; no attempt is counted."""
         head, _ = wire.unpack_headed(wire.TakeReply, reply or b"")
         spans = [(p, first, end) for p, first, end, _, _ in head.deliveries]
         if spans and self._name is not None:
@@ -277,7 +277,7 @@ class StreamConsumer(Generic[T]):
             self._link.call(Op.S_SETTLE, wire.pack(ask))
 
     async def batches(self) -> AsyncIterator[Records[T]]:
-        """Batches as they were fetched, for ever: ``async for records in consumer.batches()``."""
+        """Batches as they are fetched, without end: ``async for records in consumer.batches()``."""
         while not self._closed:
             records = await self._next_batch()
             if records is not None and len(records):

@@ -33,11 +33,11 @@ class RecordPublisher:
         self.link = link
         self.stream = stream
         self.count: int | None = None
-        """How many partitions there are, if that is known."""
+        """The number of partitions, if known."""
         self.runs: dict[int, _Records] = {}
-        """Being gathered, by partition."""
+        """The runs being gathered, by partition."""
         self._refused: list[_Records] = []
-        """Sent by another number of partitions than there are; before what is held."""
+        """Records to send again because the partition count changed; sent before those held."""
         self._held: _Records | None = None
         self._learning: asyncio.Task[None] | None = None
 

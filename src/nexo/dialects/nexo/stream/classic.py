@@ -57,7 +57,7 @@ class CreateOptions(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     retention: ClassicRetention | None = None
 
     def given(self) -> dict[str, object]:
-        """In our own words."""
+        """The same as options of ours."""
         kept = self.retention or ClassicRetention()
         found = {
             "retention_ms": kept.max_age_ms,

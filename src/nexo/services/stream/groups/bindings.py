@@ -7,7 +7,7 @@ from nexo.errors import Forbidden, NotMember
 from nexo.services.connection import Connection
 
 _ROAMING = -1
-"""The connection of members that belong to none."""
+"""Stands for the connection of members that belong to none."""
 
 
 class Bindings:
@@ -73,11 +73,11 @@ class Bindings:
 
 
 def not_member(member: str) -> NotMember:
-    """The error of whoever is no member, or no longer."""
+    """The error for a name that is not, or no longer, a member."""
     return NotMember(f"{member!r} is not a member of the group: join it first")
 
 
 def _is_same_user(identity: Identity | None, connection: Connection) -> bool:
-    """Whether a connection is of the user that an identity names; None is without logins."""
+    """Whether a connection belongs to this user; without authentication both are None."""
     now = connection.identity
     return identity is None or (now is not None and now.user.name == identity.user.name)

@@ -51,9 +51,9 @@ class Classic:
         self._core = core
         self._ordered = ordered
         self._groups: dict[str, Coordinator] = {}
-        """Those with members, or with somebody about to join."""
+        """Groups that have members, or clients about to join."""
         self._waiting: dict[int, Done[Reply]] = {}
-        """By ticket: who is to be answered."""
+        """The waiting requests, by ticket."""
         self._tickets = 0
         self._deadlines: KeyDeadlines[str] = KeyDeadlines()
 

@@ -59,7 +59,7 @@ class AssignedMember:
     client_id: str
     client_host: str
     topics: Sequence[str] = ()
-    """What it subscribes to, whether that exists or not."""
+    """The topics it subscribes to, existing or not."""
     is_away: bool = False
     """A static member that may come back."""
     told: list[TopicPartition] | None = field(default=None)
@@ -88,9 +88,9 @@ class Consumers:
         self._ordered = ordered
         self._classic = classic
         self._known: dict[tuple[str, str], AssignedMember] = {}
-        """By group and name in the ordered group."""
+        """Members by group and by their name in the ordered group."""
         self._names: dict[tuple[str, str], str] = {}
-        """That name by group and member id."""
+        """That name, by group and member id."""
         ordered.on_gone = self._gone
 
     def _gone(self, group: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Leases of a shared group: delivers ranges with their records, and ends leases in time."""
+"""Leases of a shared group: delivers ranges with their records, and expires leases."""
 
 from __future__ import annotations
 

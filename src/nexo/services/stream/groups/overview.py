@@ -1,7 +1,7 @@
 """Ordered groups as people see them, with those whose members are Kafka clients.
 
-Offsets of a group are those of the ordered group of its name; members of classic groups are known
-to `Classic` alone, so a group that has not committed yet is only there.
+Offsets of a group are those of the ordered group of its name; only `Classic` knows the members of
+classic groups, and groups without commits.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class GroupOverview:
         return {} if found is None else {only: found}
 
     def _fresh(self, name: str) -> OrderedView:
-        """A group without offsets, or none of the stream that was asked for."""
+        """A group without offsets, or without offsets of the requested stream."""
         return OrderedView(name, self._core.engine.ordered.get(name) or OrderedGroup(), [], [], {})
 
     def _view(self, view: OrderedView, live: Coordinator | None, only: str | None) -> OrderedStatus:
@@ -110,7 +110,7 @@ class GroupOverview:
         return OrderedStatus(replace(view, owners=owners, lags=lags), _kafka(live))
 
     def _assigned_here(self, view: OrderedView) -> KafkaStatus | None:
-        """Of Kafka clients whose partitions the broker assigns: they are members like others."""
+        """The Kafka clients among the members of a group whose partitions the broker assigns."""
         group = view.group
         members = [
             KafkaClientView(
