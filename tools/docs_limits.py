@@ -36,6 +36,8 @@ def _shown(name: str, value: float) -> str:
     if "BYTES" in name and value >= limits.KIB:
         mib, kib = divmod(value, limits.MIB)[0], value / limits.KIB
         return f"{value / limits.MIB:g} MiB" if mib else f"{kib:g} KiB"
+    if name.endswith("_MS"):
+        return f"{value / 1000:,g} s"
     return f"{value:g} s" if name.endswith("_S") else f"{value:,}"
 
 

@@ -57,6 +57,15 @@ REPLY_PAYLOADS = 4
 PAGE_BYTES = 1 * MIB
 """A page of names ends with the one that makes it this long."""
 
+# -- requests that wait -------------------------------------------------------------------
+
+QUEUE_WAIT_MS = 3_600_000
+"""The longest wait for a job or its end; a longer one is refused."""
+LEASE_WAIT_MS = 3_600_000
+"""The longest wait for a lease of the store; a longer one ends by then."""
+STREAM_WAIT_MS = 600_000
+"""The longest wait for records or an assignment; a longer one ends by then."""
+
 # -- the HTTP port ------------------------------------------------------------------------
 
 HTTP_CONNECTIONS = 1_000

@@ -25,6 +25,7 @@ from tests.unit.brokers.store.test_service import ManualRuntime
 ROOT = Path(__file__).parents[2]
 ENTRANCES, HTTP = "integration/test_entrances.py", "unit/server/test_http_server.py"
 HERE, LOGINS = "unit/test_limits.py", "integration/test_admin_login.py"
+JOBS, SHARED = "unit/services/queue/test_jobs.py", "unit/brokers/stream/test_shared_service.py"
 DECISIONS = ("unit/access/test_login.py", "test_decisions_are_remembered_within_bounds")
 TRIED = {
     "FIRST_BYTES_S": (ENTRANCES, "test_a_connection_that_says_nothing_is_closed"),
@@ -38,6 +39,9 @@ TRIED = {
     "CLIENT_NAME_CHARS": (ENTRANCES, "test_a_clients_name_forges_no_log_line"),
     "KAFKA_ELEMENTS": ("kafka/test_frames.py", ""),
     "PIPELINED_REQUESTS": ("kafka/test_frames.py", ""),
+    "QUEUE_WAIT_MS": (JOBS, "test_a_wait_for_longer_than_its_limit_is_refused"),
+    "LEASE_WAIT_MS": ("unit/brokers/store/test_service.py", "test_a_long_wait_ends_at_its_limit"),
+    "STREAM_WAIT_MS": (SHARED, "test_a_long_poll_ends_at_its_limit"),
     "DECISIONS": DECISIONS,
     "DECISION_NAME_CHARS": DECISIONS,
     "REPLY_PAYLOADS": (HERE, "test_a_reply_of_the_store_is_bounded_by_payloads"),

@@ -1,4 +1,4 @@
-"""What the queue's clients show and take: ids, options, dead letters, states; no I/O."""
+"""What queue clients return and accept: ids, options, dead letters, states; no I/O."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
 
+from nexo import limits
 from nexo.blocks import id_text, id_texts
 from nexo.client.checks import Duration, each, millis, pairs, positive_millis, text, whole
 from nexo.client.replies import check_sizes, room_bytes
 from nexo.errors import InvalidInput, NexoError
 from nexo.options.described import to_stored
-from nexo.options.queue import MAX_DELAY_MS, MAX_POP, MAX_WAIT_MS, QueueOptions
+from nexo.options.queue import MAX_DELAY_MS, MAX_POP, QueueOptions
 from nexo.protocol.hello import Welcome
 from nexo.protocol.queue import PopJobs, PushReply
 from nexo.protocol.values import ValueType, decode_value, encode_as, json_bytes
@@ -50,14 +51,14 @@ def wire_options(given: dict[str, Any]) -> dict[str, Any]:
 def pop_request(
     queue: str, batch: int, wait: Duration, lease: Duration | None, *, reports: bool = False
 ) -> PopJobs:
-    """What a pop, or a subscription again and again, asks for."""
+    """The request of a pop; subscriptions repeat it."""
     lease_ms = 0 if lease is None else positive_millis(lease, "lease", MAX_DELAY_MS)
-    wait_ms = millis(wait, "wait", MAX_WAIT_MS)
+    wait_ms = millis(wait, "wait", limits.QUEUE_WAIT_MS)
     return PopJobs(queue, whole(batch, "batch", 1, MAX_POP), wait_ms, lease_ms, reports)
 
 
 def check_column(column: Any, what: str, count: int) -> None:
-    """Refuse keys that are not one for each value."""
+    """Reject a list of keys whose length is not that of the values."""
     if column is None:
         return
     if not isinstance(column, Sequence) or isinstance(column, str | bytes):
@@ -70,7 +71,7 @@ CHUNK_BYTES = 4 * 1024 * 1024
 CHUNK_JOBS = 100_000
 """`Queue.push_many` sends more than this in several requests."""
 _JOB_BYTES = 8
-"""What each job, and each of its keys, takes beside its content."""
+"""The overhead of each job, and of each of its keys, in bytes."""
 
 Keys = Sequence[str | None] | None
 
@@ -101,7 +102,7 @@ def chunks(
 
 
 def _sizes(raw: Sequence[bytes], *columns: Keys) -> list[int]:
-    """About what each job takes in a request, with its keys."""
+    """About how many bytes each job takes in a request, with its keys."""
     sizes = [len(value) + _JOB_BYTES for value in raw]
     for column in columns:
         if column is not None:
@@ -113,7 +114,7 @@ def _sizes(raw: Sequence[bytes], *columns: Keys) -> list[int]:
 
 
 def encode_values(values: Iterable[Any], type_: Any = None) -> list[bytes]:
-    """`encode_as` of many; bytes, which need no thought, take a short cut."""
+    """`encode_as` of many, with a fast path for bytes."""
     some = values if isinstance(values, list | tuple) else list(each(values))
     if type_ in (None, bytes) and set(map(type, some)) == {bytes}:
         return [b"\x00" + value for value in some]
@@ -121,7 +122,7 @@ def encode_values(values: Iterable[Any], type_: Any = None) -> list[bytes]:
 
 
 def decode_values(raw: Sequence[bytes], type_: type[Any] | None) -> list[Any]:
-    """`decode_value` of many; bytes, which need no thought, take a short cut."""
+    """`decode_value` of many, with a fast path for bytes."""
     if type_ in (None, bytes) and {value[0] for value in raw} == {ValueType.RAW}:
         return [value[1:] for value in raw]
     if type_ is None:
@@ -163,7 +164,7 @@ class JobView(Generic[T]):
     history: list[tuple[int, str]]
     """Time and error of the last failures, oldest first."""
     headers: dict[str, Any]
-    """What it was pushed with beside its value."""
+    """The headers it was pushed with."""
 
     @property
     def value(self) -> T:
@@ -218,16 +219,16 @@ class JobState:
 
     state: str
     """``waiting``, ``scheduled``, ``working``, ``dead``, ``replaced`` (by a push with its
-    ``dedup_key``) or ``done``: over, also because it was cancelled, purged, or too old to start."""
+    ``dedup_key``) or ``done``: finished, cancelled, purged, or expired before it started."""
     failures: int
     error: str | None
     """What its last failure said."""
     progress: Any
-    """What it last said of itself while running."""
+    """The progress it last reported while running."""
     result: Any
     """What it returned, while the queue keeps results."""
     replaced_by: str | None = None
-    """The id of the job that it made way for; the queue remembers the last 10,000."""
+    """The id of the job that replaced it; the queue remembers the last 10,000."""
 
     @property
     def ended(self) -> bool:
@@ -275,4 +276,4 @@ class Schedule:
     priority: int
     key: str | None
     zone: str = ""
-    """Whose local time it is in, such as ``Europe/Rome``; empty for UTC."""
+    """The time zone of its times, such as ``Europe/Rome``; empty for UTC."""

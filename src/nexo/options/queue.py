@@ -17,7 +17,6 @@ MAX_DELAY_MS = 10 * 366 * 86_400_000
 """Ten years: longer delays are nearly always a unit mistake."""
 MAX_POP = 10_000
 """Most jobs one pop may ask for."""
-MAX_WAIT_MS = 3_600_000
 MAX_ERROR_CHARS = 2_000
 """Error texts are cut to this: they live in memory and in every snapshot."""
 MAX_HISTORY = 10

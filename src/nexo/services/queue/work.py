@@ -7,6 +7,7 @@ from enum import IntEnum
 
 import msgspec
 
+from nexo import limits
 from nexo.access.permit import ANY, READ, WRITE, permit
 from nexo.blocks import parse_id, unpack_id
 from nexo.brokers.queue.batches import OPEN, Range
@@ -16,7 +17,6 @@ from nexo.brokers.queue.status import JobStatus, job_state
 from nexo.errors import LeaseLost, NexoError, NotFound
 from nexo.model import Broker
 from nexo.options.described import check_range
-from nexo.options.queue import MAX_WAIT_MS
 from nexo.services.connection import Connection, Done
 from nexo.services.queue.core import QueueCore
 from nexo.services.queue.open_queue import OpenQueue
@@ -74,7 +74,7 @@ class QueueWork(QueueCore):
         A worker that ``reports`` calls `begin` before each handler runs.
         """
         permit(connection.identity, Broker.QUEUE, READ, name)
-        check_range("wait_ms", wait_ms, MAX_WAIT_MS)
+        check_range("wait_ms", wait_ms, limits.QUEUE_WAIT_MS)
         queue, holder = self.find_or_create(name), connection.id
 
         def attempt() -> LeasedJobs | None:
@@ -201,7 +201,7 @@ class QueueWork(QueueCore):
     ) -> None:  # fmt: skip
         """The state of a job; with ``wait_ms``, once it has ended or the time is up."""
         permit(connection.identity, Broker.QUEUE, ANY, name)
-        check_range("wait_ms", wait_ms, MAX_WAIT_MS)
+        check_range("wait_ms", wait_ms, limits.QUEUE_WAIT_MS)
         queue, now_ms = self.registry.find(name), self.now_ms()
         job = job_number(queue, job_id)
         engine, channel = queue.engine, (queue, job)

@@ -13,7 +13,7 @@ from nexo.access.permit import ADMIN, READ, WRITE, permit
 from nexo.brokers.store.coordination import LeaseAnswer, RateAnswer
 from nexo.brokers.store.engine import KeyInfo, KeysPage, SetResult, StoreEngine
 from nexo.brokers.store.status import status
-from nexo.limits import REPLY_PAYLOADS
+from nexo.limits import LEASE_WAIT_MS, REPLY_PAYLOADS
 from nexo.model import Broker
 from nexo.services.connection import Connection, Done
 from nexo.services.service import Runtime
@@ -23,7 +23,6 @@ from nexo.services.waiting import Wait, WaitingRoom
 
 SWEEP_KEYS = 500
 """Expired keys dropped per tick: well under a millisecond of work."""
-MAX_WAIT_MS = 60 * 60 * 1_000
 
 
 class StoreService:
@@ -207,7 +206,7 @@ class StoreService:
         def answer(lease: LeaseAnswer | Exception | None) -> None:
             done(refused if lease is None else lease)  # type: ignore[arg-type]
 
-        due_ms = now_ms + max(0, min(wait_ms, MAX_WAIT_MS))
+        due_ms = now_ms + max(0, min(wait_ms, LEASE_WAIT_MS))
         self._room.answer_or_wait(Wait(connection, ticket, (key,), due_ms, attempt, answer), now_ms)
         if not self._room.waiting_on(key):
             self._lease_due.pop(key, None)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from nexo import limits
 from nexo.access.login import Identity
 from nexo.brokers.store.expiry import SLOT_MS
 from nexo.config import Settings
@@ -379,8 +380,10 @@ class TestSaving:
 
 
 class TestLeases:  # SPEC O1
-    def take(self, session: Session, holder: str, wait_ms: int, request_id: int) -> None:
-        command = wire.TakeLease("lock", holder, 1_000, 1, wait_ms)
+    def take(
+        self, session: Session, holder: str, wait_ms: int, request_id: int, ttl_ms: int = 1_000
+    ) -> None:
+        command = wire.TakeLease("lock", holder, ttl_ms, 1, wait_ms)
         payload = memoryview(wire.encode_request(command))
         session.requests.handlers[Op.LEASE_TAKE](session.peer, request_id, payload)
 
@@ -417,6 +420,13 @@ class TestLeases:  # SPEC O1
         self.take(session, "b", 300, 2)
         assert session.runtime.time.ms + 300 in session.runtime.wakes
         session.runtime.time.ms += 300
+        session.service.tick(session.runtime.time.ms)
+        assert self.number(session, 2) is None
+
+    def test_a_long_wait_ends_at_its_limit(self, session: Session) -> None:
+        self.take(session, "a", 0, 1, 3 * limits.LEASE_WAIT_MS)
+        self.take(session, "b", 2 * limits.LEASE_WAIT_MS, 2)
+        session.runtime.time.ms += limits.LEASE_WAIT_MS
         session.service.tick(session.runtime.time.ms)
         assert self.number(session, 2) is None
 

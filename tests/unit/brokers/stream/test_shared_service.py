@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from nexo import limits
 from nexo.batch import Compression
 from nexo.brokers.stream.groups.records import SharedOptions
 from nexo.errors import Conflict, Fenced, InvalidInput, InvalidOption, NotFound, OffsetOutOfRange
@@ -83,6 +84,17 @@ def test_a_poll_ends_empty_after_its_wait_or_when_cancelled(desk: Desk) -> None:
     assert second not in peer.replies
     desk.service.cancel(peer, second)
     assert consumer.opened(peer.replies[second]) == []
+
+
+def test_a_long_poll_ends_at_its_limit(desk: Desk) -> None:
+    peer = desk.client()
+    peer.make("s")
+    consumer = peer.join("s", "g")
+    poll = consumer.poll(wait_ms=2 * limits.STREAM_WAIT_MS)
+    desk.after(limits.STREAM_WAIT_MS - 1)
+    assert poll not in peer.replies
+    desk.after(1)
+    assert consumer.opened(peer.replies[poll]) == []
 
 
 def test_acked_records_never_come_back_and_unacked_do_after_a_crash(desk: Desk) -> None:  # SPEC F6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nexo import limits
 from nexo.errors import InvalidInput, InvalidName, NotFound
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import Begin, Look, PeekJobs, PopJobs, PopReply, decode, encode, split_head
@@ -17,6 +18,13 @@ TRACE = b'{"traceparent":"00-1-1-01"}'
 def popped(peer: DeskPeer, name: str = "q", limit: int = 10, reports: bool = False) -> PopReply:
     reply = peer.call(Op.Q_POP, encode(PopJobs(name, limit, 0, 0, reports)))
     return decode(split_head(reply)[0], PopReply)
+
+
+def test_a_wait_for_longer_than_its_limit_is_refused() -> None:
+    peer = Desk(MemoryFiles()).client()
+    peer.create("q")
+    with pytest.raises(InvalidInput, match=f"use 0 to {limits.QUEUE_WAIT_MS}"):
+        peer.call(Op.Q_POP, encode(PopJobs("q", 1, limits.QUEUE_WAIT_MS + 1, 0)))
 
 
 def test_headers_travel_with_their_jobs_and_survive_a_restart() -> None:

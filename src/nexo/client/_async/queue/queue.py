@@ -32,8 +32,9 @@ from nexo.client.queue_views import (
 )
 from nexo.client.replies import Reply
 from nexo.errors import Conflict, NotFound, RequestTimeout
+from nexo.limits import QUEUE_WAIT_MS
 from nexo.model import check_name
-from nexo.options.queue import MAX_DELAY_MS, MAX_PRIORITY, MAX_WAIT_MS
+from nexo.options.queue import MAX_DELAY_MS, MAX_PRIORITY
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
@@ -282,7 +283,7 @@ class Queue(Generic[T]):
 
     async def job(self, job_id: str, *, wait: Duration = 0) -> JobState:
         """The state of a job; with ``wait``, once it has ended or the time is up."""
-        wait_ms = millis(wait, "wait", MAX_WAIT_MS)
+        wait_ms = millis(wait, "wait", QUEUE_WAIT_MS)
         request = JobRequest(self.name, job_id, wait_ms)
         timeout_s = wait_ms / 1_000 + self._link.address.timeout_s
         poll = self._link.poll(Op.Q_JOB, encode(request), timeout_s=timeout_s)
