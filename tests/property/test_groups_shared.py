@@ -10,8 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from nexo.brokers.stream.groups.records import SharedOptions, SharedRecord, SharedSnapshot
+from nexo.brokers.stream.groups.records import SharedRecord, SharedSnapshot
 from nexo.brokers.stream.groups.shared import SharedGroup
+from nexo.options.stream import SharedOptions
 
 PARTITIONS = 2
 MAX_DELIVERIES = 2

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal, TypedDict
 
 from nexo.client.checks import Duration, millis, whole
 from nexo.errors import InvalidInput, InvalidOption
+from nexo.options.described import to_stored
+from nexo.options.stream import SharedOptions, StreamOptions
 from nexo.protocol.stream import Position
 
 MAX_OFFSET = 2**63 - 1
-_TIMES = ("retention_ms", "delete_retention_ms")
 
 
 class Retention(TypedDict, total=False):
@@ -45,31 +46,22 @@ class GroupSettings(TypedDict, total=False):
 
 
 def group_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a group by their stored names, which are taken too."""
-    options = dict(given)
-    if "ack_wait" in options:
-        options["ack_wait_ms"] = millis(options.pop("ack_wait"), "ack_wait")
-    return options
+    """Options of a group by their stored names; `InvalidOption` for one that does not exist."""
+    return to_stored(SharedOptions, given, millis)
 
 
 def stream_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a stream by their stored names, which are taken too.
-
-    So ``create(**info.options)`` makes a stream like another.
-    """
+    """Options of a stream by their stored names; `InvalidOption` for one that does not exist."""
     options = dict(given)
     for name, value in _aliases(options).items():
         if name in options:
             raise InvalidOption(f"{name} was given twice, in two spellings")
         options[name] = value
-    for name in _TIMES:
-        if isinstance(options.get(name), str | timedelta):
-            options[name] = millis(options[name], name)
-    return options
+    return to_stored(StreamOptions, options, millis)
 
 
 def _aliases(options: dict[str, Any]) -> dict[str, Any]:
-    """Those that are spelled otherwise, taken out of ``options``."""
+    """What is spelled otherwise than in `StreamOptions`, taken out of ``options``."""
     found: dict[str, Any] = {}
     if "compaction" in options:
         compaction = options.pop("compaction")
@@ -78,8 +70,6 @@ def _aliases(options: dict[str, Any]) -> dict[str, Any]:
         found["cleanup"] = "compact" if compaction else "delete"
     if "retention" in options:
         found |= _retention(options.pop("retention"))
-    if "delete_retention" in options:
-        found["delete_retention_ms"] = millis(options.pop("delete_retention"), "delete_retention")
     return found
 
 

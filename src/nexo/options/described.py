@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -82,19 +83,20 @@ def to_stored(
 ) -> dict[str, Any]:
     """Options as people write them, by their stored names; ``millis`` reads durations.
 
-    Stored names are taken too, with their values as they are, so that what a thing shows of
-    its options can make another like it. `InvalidOption` for a name that does not exist.
+    Stored names are taken too, with numbers as they are, so that what a thing shows of its
+    options can make another like it. `InvalidOption` for a name that does not exist.
     """
-    known, names = keywords(options), set(options.__struct_fields__)
+    known = keywords(options)
+    by_name = known | {each.name: each for each in known.values()}
     found: dict[str, Any] = {}
     for name, value in given.items():
-        option = known.get(name)
-        if option is None and name not in names:
+        option = by_name.get(name)
+        if option is None:
             raise InvalidOption(f"unknown option {name!r}; known are {', '.join(sorted(known))}")
-        stored = name if option is None else option.name
-        if stored in found:
-            raise InvalidOption(f"{stored} was given twice, with and without its unit")
-        found[stored] = value if stored == name else millis(value, name)
+        if option.name in found:
+            raise InvalidOption(f"{option.name} was given twice, with and without its unit")
+        says_unit = name != option.name or isinstance(value, str | timedelta)
+        found[option.name] = millis(value, name) if option.unit == "ms" and says_unit else value
     return found
 
 
@@ -110,7 +112,7 @@ def merged(given: Mapping[str, Any], base: T, what: str) -> T:
 def differences(now: msgspec.Struct, asked: msgspec.Struct) -> str:
     """Which options are not as asked for."""
     return ", ".join(
-        f"{name}: {getattr(now, name)}, not {getattr(asked, name)}"
+        f"{name} = {getattr(now, name)}, not {getattr(asked, name)}"
         for name in now.__struct_fields__
         if getattr(now, name) != getattr(asked, name)
     )

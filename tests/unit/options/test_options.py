@@ -11,24 +11,39 @@ from nexo.brokers.queue.records import decode_record
 from nexo.brokers.queue.snapshot import restore, snapshot
 from nexo.client.checks import millis
 from nexo.client.queue_views import QueueSettings
+from nexo.client.stream_options import GroupSettings, StreamSettings
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.options.described import described, keywords, merged, to_stored
 from nexo.options.queue import QueueOptions
+from nexo.options.stream import SharedOptions, StreamOptions
 
 
 def test_the_sdk_types_exactly_the_options_there_are() -> None:
     assert set(QueueSettings.__annotations__) == set(keywords(QueueOptions))
+    in_retention, spelled_otherwise = {"retention_bytes"}, {"compaction"}
+    known = set(keywords(StreamOptions)) - in_retention | spelled_otherwise
+    assert set(StreamSettings.__annotations__) == known
+    of_xstreams = {"release"}
+    assert set(GroupSettings.__annotations__) == set(keywords(SharedOptions)) - of_xstreams
 
 
 def test_every_duration_is_stored_in_milliseconds_and_says_so() -> None:
-    for option in described(QueueOptions):
-        assert (option.unit == "ms") == option.name.endswith("_ms")
+    for kind in (QueueOptions, StreamOptions, SharedOptions):
+        for option in described(kind):
+            assert (option.unit == "ms") == option.name.endswith("_ms")
 
 
 def test_durations_are_written_without_their_unit() -> None:
     given = {"visibility_timeout": "1m", "backoff_delay": 0.5, "max_retries": 2}
     assert to_stored(QueueOptions, given, millis) == {
         "visibility_timeout_ms": 60_000, "backoff_delay_ms": 500, "max_retries": 2,
+    }  # fmt: skip
+
+
+def test_the_stored_name_of_a_duration_takes_text_too() -> None:
+    given = {"retention_ms": "30d", "delete_retention": 1, "retention_bytes": 7}
+    assert to_stored(StreamOptions, given, millis) == {
+        "retention_ms": 30 * 86_400_000, "delete_retention_ms": 1_000, "retention_bytes": 7,
     }  # fmt: skip
 
 

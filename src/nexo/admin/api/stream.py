@@ -11,9 +11,9 @@ from nexo.admin.api.paging import Name, Search, Skip, matching
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, Done, Nothing
 from nexo.admin.options import Known, Option
-from nexo.brokers.stream.options import StreamOptions, defaults
 from nexo.errors import NotFound
 from nexo.model import Broker
+from nexo.options.stream import StreamOptions, defaults
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 

@@ -16,11 +16,11 @@ from nexo.batch import BatchProducer, decode, encode_plain
 from nexo.brokers.stream.engine import StreamEngine
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit, OffsetsCommitted
 from nexo.brokers.stream.keys import sound
-from nexo.brokers.stream.options import StreamOptions
 from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.records import JournalRecord, OrderedChanged
 from nexo.brokers.stream.records import TransactionCommitted as Decided
 from nexo.brokers.stream.registry import OpenStream
+from nexo.options.stream import StreamOptions
 from nexo.storage.header import SIZE, parse
 from nexo.values import ValueType
 

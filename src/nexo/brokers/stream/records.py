@@ -12,8 +12,8 @@ import msgspec
 
 from nexo.brokers.stream.groups.ordered_state import OrderedRecord, OrderedSnapshot
 from nexo.brokers.stream.groups.records import SharedRecord, SharedSnapshot
-from nexo.brokers.stream.options import StreamOptions
 from nexo.brokers.stream.partition import PartitionCheckpoint
+from nexo.options.stream import StreamOptions
 
 StreamRange: TypeAlias = tuple[int, int, int, int]
 """``stream, partition, first, end`` (half-open)."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nexo.brokers.stream.options import StreamOptions, defaults
 from nexo.dialects.kafka.configs import broker_configs, changed_options, described, options_of
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.errors import Error, error_of
 from nexo.dialects.kafka.request import Gather, Request, by_topic, stream_of
 from nexo.dialects.kafka.speaker import NODE_ID
 from nexo.errors import InvalidInput, InvalidOption, NexoError
+from nexo.options.stream import StreamOptions, defaults
 from nexo.services.stream.admin import StreamAdmin
 
 _TOPIC, _BROKER = 2, 4

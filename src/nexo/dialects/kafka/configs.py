@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from nexo.brokers.stream.options import StreamOptions
 from nexo.config import Settings
 from nexo.dialects.kafka.format.codec import Message
 from nexo.errors import InvalidOption
+from nexo.options.stream import StreamOptions
 
 DEFAULT, DYNAMIC_TOPIC, STATIC_BROKER = 5, 1, 4
 """Where a value comes from."""

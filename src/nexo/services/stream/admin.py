@@ -10,13 +10,12 @@ from typing import Any
 from nexo.access.grants import Action, Extent
 from nexo.access.permit import ADMIN, ANY, READ, permit, visible_rows
 from nexo.brokers.stream.cleanup.retention import retain
-from nexo.brokers.stream.groups.records import SharedOptions
 from nexo.brokers.stream.groups.status import PartitionStatus, RecordStatus
-from nexo.brokers.stream.options import StreamOptions, defaults, options_from
 from nexo.brokers.stream.registry import OpenStream
 from nexo.brokers.stream.survey import MAX_LIMIT, Members, StreamsPage, survey
 from nexo.errors import AlreadyExists, NexoError, NotFound, OffsetOutOfRange
 from nexo.model import Broker, Persistence, check_name
+from nexo.options.stream import SharedOptions, StreamOptions, defaults, options_from
 from nexo.services.connection import Connection, Done
 from nexo.services.durability import check_offered
 from nexo.services.stream.bounds import check_limit, check_not_negative
@@ -39,7 +38,7 @@ class PartitionOffsets:
     hot_offset: int
     next_offset: int
     stable_offset: int
-    """Where readers stop: all below is safe, and of decided transactions."""
+    """Where readers stop: everything below is durable and belongs to no open transaction."""
     size_bytes: int
     tiered_offset: int
     last_ms: int
@@ -64,13 +63,13 @@ class Outline:
     options: StreamOptions
     is_system: bool
     number: int
-    """No other stream ever has it."""
+    """Never reused by another stream."""
     created_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class SharedGroupDescription:
-    """One shared group, with its counts in each partition and where that ends."""
+    """One shared group, with its counts in each partition and the partition's end."""
 
     name: str
     generation: int
@@ -78,11 +77,11 @@ class SharedGroupDescription:
     consumers: list[str]
     partitions: list[tuple[PartitionStatus, int]]
     record: RecordStatus | None = None
-    """What became of the record that was asked for."""
+    """What the group has done with the record that was asked for."""
 
 
 class StreamAdmin:
-    """What administrators, and those who look, ask for."""
+    """Requests of administrators and observers."""
 
     def __init__(self, core: Core, keyed: Keyed) -> None:
         self._core = core
@@ -90,7 +89,7 @@ class StreamAdmin:
         self.on_deleted: Callable[[], None] = lambda: None
         """Called when a stream was deleted."""
         self.members: Members = lambda _group: {}
-        """Who reads as a group beside the members that the engine knows."""
+        """The readers of a group besides the members that the engine knows."""
 
     # -- streams -------------------------------------------------------------------------
 
@@ -116,7 +115,7 @@ class StreamAdmin:
 
         def safe(error: NexoError | None) -> None:
             if error is not None and is_new and core.engine.streams.numbered(stream.id) is stream:
-                core.engine.delete(name, core.now_ms)  # what was refused is not there
+                core.engine.delete(name, core.now_ms)  # a refused stream must not exist
             done(error or description)
 
         core.when_safe_or_undone(stream.options.persistence, safe)

@@ -13,13 +13,13 @@ import msgspec
 from nexo.brokers.stream.cleanup.retention import HotTier
 from nexo.brokers.stream.engine import StreamEngine
 from nexo.brokers.stream.groups.shared import SharedGroup
-from nexo.brokers.stream.options import defaults
 from nexo.brokers.stream.pressure import Pressure
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.records import BUILT_ON, Checked, JournalRecord, StreamSnapshot
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import DiskFull, NexoError, NotFound
 from nexo.model import Persistence, safer
+from nexo.options.stream import defaults
 from nexo.services.connection import Done
 from nexo.services.stream.capturing import Capturing
 from nexo.services.stream.exposure import ExposureControl, SyncReportingRuntime
@@ -68,12 +68,12 @@ class Core:
         self._turn: Turn[Core] = Turn(runtime, Core._wake_touched)
         self._touched: dict[int, OpenStream] = {}
         self._unjournalled: set[int] = set()
-        """Streams that their first use has created in this turn."""
+        """Streams created on first use in this turn."""
         self._capturing: Capturing | None = None
         self.losses: list[Loss] = []
         """What the journal lost."""
         self._power_kept = False
-        """No power was lost since the last start, or since an orderly end."""
+        """Whether the machine kept its power since the last start, or since an orderly end."""
         self._unsynced_records = 0
 
     @property
@@ -93,9 +93,9 @@ class Core:
             raise NotFound(f"stream {stream.name!r} was deleted")
 
     def find_or_create(self, name: str) -> OpenStream:
-        """A stream by name, made with the default options if the server creates by first use.
+        """A stream by name; created with the default options if the server creates on first use.
 
-        Then nothing about it may be acknowledged but through `when_appended` or `when_safe`.
+        Replies about a new stream must wait for `when_appended` or `when_safe`.
         """
         streams = self.engine.streams
         if name in streams or not self.runtime.settings.auto_create_streams:
@@ -150,18 +150,18 @@ class Core:
             self._open_capture(replayed)
 
     def _look_at_folders(self) -> None:
-        """Use no number again, and serve streams of which only the creation was lost."""
+        """Reuse no number, and adopt streams whose creation the journal has lost."""
         streams, files = self.engine.streams, self.runtime.files
         for found in found_folders(files, self.runtime.folder / "streams"):
             if self.losses and adopt(self.engine, files, found, self.now_ms):
                 log.error(
-                    "the creation of stream %r was lost: it goes on with the default options",
+                    "the creation of stream %r was lost: it continues with the default options",
                     found.name,
                 )
             streams.next_id = max(streams.next_id, found.number + 1)
 
     def _resume(self) -> None:
-        """Make sure, before any offset is told, that none is told twice (SPEC E2)."""
+        """Make sure that no offset is exposed twice, before any is exposed (SPEC E2)."""
         files, ended_well = self.runtime.files, not self.engine.boot_id
         for stream in self.engine.lost_power(files.boot_id):
             try:
@@ -174,13 +174,13 @@ class Core:
             self.engine.opened(files.boot_id)
             self._append_journal(self.now_ms)
             if len(self.engine.streams):
-                self.journal.log.sync()  # else it comes before the first stream in the journal
+                self.journal.log.sync()  # otherwise it is synced with the first stream
         except (NexoError, OSError):
             # A failed sync is final: nothing will be acknowledged, but all can be read.
             log.exception("the start could not be made durable")
 
     def delete(self, name: str, done: Safe) -> OpenStream:
-        """Delete a stream; ``done`` hears when that is durable, on a full disk too (SPEC I7)."""
+        """Delete a stream; ``done`` is called when that is durable, even on a full disk (I7)."""
         stream = self.engine.delete(name, self.now_ms)
         mode = safer(Persistence.FILE_SYNC, stream.options.persistence)
 
@@ -206,7 +206,7 @@ class Core:
         self.when_safe(Persistence.FILE_SYNC, safe)
 
     def _open_capture(self, replayed: list[tuple[int, JournalRecord]]) -> None:
-        """Go on capturing changes: first what a crash left out, unless there was no capture."""
+        """Resume capturing changes, beginning with those that a crash left out."""
         self._capturing = Capturing(self.engine, self.runtime.clock, self._show_when_safe)
         for stream in self._capturing.sources():
             stream.partitions()
@@ -214,7 +214,7 @@ class Core:
         self._capturing.journalled([] if self._capturing.is_new else replayed)
 
     def close(self) -> None:
-        """Write the state down, so that the next start is quick; all logs are synced by now."""
+        """Write a snapshot, so that the next start is quick; all logs are synced by now."""
         try:
             self._append_journal(self.now_ms)
         except (NexoError, OSError):
@@ -244,21 +244,20 @@ class Core:
     # -- turns -----------------------------------------------------------------------
 
     def when_safe(self, mode: Persistence, done: Safe) -> None:
-        """Call ``done`` once all that this turn changed has the safety of ``mode``.
+        """Call ``done`` once everything this turn changed is as durable as ``mode`` says.
 
-        What was done stands: if the disk has no room for it, ``done`` waits until there is.
+        The changes stand: if the disk has no room for them, ``done`` waits until there is.
         """
         self._turn.when_safe(self, mode, done)
 
     def when_safe_or_undone(self, mode: Persistence, done: Safe) -> None:
-        """As `when_safe`, but hear of a full disk at once: ``done`` then undoes what was done."""
+        """Like `when_safe`, but ``done`` gets the error of a full disk at once, and undoes."""
         self._turn.when_safe_or_undone(self, mode, done)
 
     def when_appended(self, stream: OpenStream, mode: Persistence, done: Safe) -> None:
-        """Call ``done`` once what was appended to a stream's log has the safety of ``mode``.
+        """Call ``done`` once what was appended to a stream's log is as durable as ``mode`` says.
 
-        Does not wait for the end of the turn, as the journal is not concerned, unless the stream
-        itself is new.
+        It waits for the end of the turn, and so for the journal, only if the stream is new.
         """
         if stream.id in self._unjournalled:
             self.when_safe(mode, done)
@@ -266,7 +265,7 @@ class Core:
             self.runtime.committed(mode, done)
 
     def done_when_safe(self, mode: Persistence, done: Done[T], result: T) -> None:
-        """Give ``done`` the result once all that this turn changed has the safety of ``mode``."""
+        """Call ``done`` with the result once this turn's changes have the durability ``mode``."""
         self.when_safe(mode, lambda error: done(result if error is None else error))
 
     def end_turn_soon(self) -> None:
@@ -328,7 +327,7 @@ class Core:
         self.touched(stream)
 
     def touched(self, stream: OpenStream) -> None:
-        """There may be something new for those who wait on the stream."""
+        """Wake the requests that wait on the stream at the end of the turn."""
         if self._capturing is not None:
             self._capturing.grown[stream.id] = stream
             self.end_turn_soon()
@@ -349,12 +348,12 @@ class Core:
             self.waits.wake_under(number)
 
     def answer_or_wait(self, wait: Wait) -> None:
-        """Answer a request that may wait, now or when there is news for it."""
+        """Answer a request now, or when a later event has a result for it."""
         if self.waits.answer_or_wait(wait, self.now_ms):
             self.runtime.wake_at(wait.due_ms)
 
     def changed(self, stream: OpenStream, name: str, group: SharedGroup) -> None:
-        """A group did something: journal it, mind its next deadline."""
+        """Journal what a group did, and schedule its next deadline."""
         self.engine.changed(stream, name, group)
         self.end_turn_soon()
 
@@ -369,6 +368,6 @@ class Core:
 
 
 def safest(streams: Iterable[OpenStream]) -> Persistence:
-    """What the most careful of these streams promises."""
+    """The strictest durability of these streams."""
     modes = (stream.options.persistence for stream in streams)
     return reduce(safer, modes, Persistence.FILE_ASYNC)

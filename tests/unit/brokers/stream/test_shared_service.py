@@ -8,8 +8,8 @@ import pytest
 
 from nexo import limits
 from nexo.batch import Compression
-from nexo.brokers.stream.groups.records import SharedOptions
 from nexo.errors import Conflict, Fenced, InvalidInput, InvalidOption, NotFound, OffsetOutOfRange
+from nexo.options.stream import SharedOptions
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from tests.faulty_files import FaultyFiles

@@ -9,50 +9,17 @@ snapshot.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
-from nexo.errors import Conflict, InvalidOption
+from nexo.options.stream import SharedOptions
 
 Range: TypeAlias = tuple[int, int, int]
 """``partition, first, end`` (half-open)."""
 
 CountedRange: TypeAlias = tuple[int, int, int, int]
 """``partition, first, end, deliveries``."""
-
-
-class SharedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How a shared group delivers; all but ``ordered_by`` and ``release`` can be changed later."""
-
-    ack_wait_ms: int = 30_000
-    max_deliveries: int = 5
-    """Deliveries before a message is parked; 0 for no limit."""
-    max_ack_pending: int = 10_000
-    ordered_by: Literal["key"] | None = None
-    release: Literal["claim"] | None = None
-    """``claim``: a consumer keeps its messages until they are acked or another claims them."""
-
-    def __post_init__(self) -> None:
-        _at_least("ack_wait_ms", self.ack_wait_ms, 1)
-        _at_least("max_deliveries", self.max_deliveries, 0)
-        _at_least("max_ack_pending", self.max_ack_pending, 1)
-        if self.ordered_by not in (None, "key"):
-            raise InvalidOption(f"ordered_by = {self.ordered_by!r}: must be 'key' or absent")
-        if self.release not in (None, "claim"):
-            raise InvalidOption(f"release = {self.release!r}: must be 'claim' or absent")
-        if self.release and self.ordered_by:
-            raise InvalidOption("release = 'claim' cannot be combined with ordered_by")
-
-    def check_members(self) -> None:
-        """Raise `Conflict` if consumers of this group are names, not members that join."""
-        if self.release:
-            raise Conflict("the group's consumers keep what they are given: use nexo.xstreams")
-
-
-def _at_least(name: str, value: int, low: int) -> None:
-    if value < low:
-        raise InvalidOption(f"{name} = {value}: must be at least {low}")
 
 
 class Acked(msgspec.Struct, frozen=True, array_like=True, tag="ack"):

@@ -34,7 +34,6 @@ from nexo.brokers.stream.groups.records import (
     MessagesTrimmed,
     Range,
     RecordsReplayed,
-    SharedOptions,
     SharedRecord,
     SharedSnapshot,
     Skipped,
@@ -51,6 +50,7 @@ from nexo.brokers.stream.groups.status import (
     record_status,
 )
 from nexo.errors import Fenced, InvalidInput, InvalidOption, NexoError, NotMember
+from nexo.options.stream import SharedOptions
 
 
 class SharedGroup:

@@ -13,13 +13,13 @@ from nexo.brokers.stream.groups.records import (
     Range,
     RecordsParked,
     RecordsReplayed,
-    SharedOptions,
     SharedRecord,
     SharedSnapshot,
     Skipped,
     Sought,
     Tuned,
 )
+from nexo.options.stream import SharedOptions
 
 
 class SharedState:

@@ -10,12 +10,13 @@ import msgspec
 from nexo.access.permit import ADMIN
 from nexo.brokers.stream.delivery import Gathered
 from nexo.brokers.stream.groups.flight import DeliveredRange, Refusal
-from nexo.brokers.stream.groups.records import Range, SharedOptions
+from nexo.brokers.stream.groups.records import Range
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.registry import OpenStream
-from nexo.errors import InvalidOption, NexoError
+from nexo.errors import NexoError
 from nexo.model import check_name
-from nexo.refusals import in_words
+from nexo.options.described import merged
+from nexo.options.stream import SharedOptions
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import (
     MAX_READ_BYTES,
@@ -40,7 +41,7 @@ _FLEETING = frozenset({"extend", "start"})
 """Verbs that only change leases. Leases are kept in memory, so no reply waits for the disk."""
 
 _NAME_CHARS = 40
-"""How much of a client's name its consumers' names have."""
+"""How many characters of a client's name begin its consumers' names."""
 
 
 class JoinedConsumer(msgspec.Struct, frozen=True):
@@ -60,7 +61,7 @@ class TakenRecords(msgspec.Struct, frozen=True):
     deliveries: list[DeliveredRange]
     found: Gathered
     partitions: int
-    """How many the stream has."""
+    """The number of partitions of the stream."""
 
 
 class RecordSettlement(msgspec.Struct, frozen=True):
@@ -128,12 +129,12 @@ class Groups:
         """The group, created if necessary, tuned if options are given."""
         core, group = self._core, stream.groups.get(name)
         if group is None:
-            wanted = group_options(options)
+            wanted = merged(options, SharedOptions(), "group")
             wanted.check_members()
             return self._make(stream, name, positions(core.replay, stream, start), wanted)
         group.options.check_members()
         if options:
-            wanted = group_options(msgspec.to_builtins(group.options) | options)
+            wanted = merged(options, group.options, "group")
             if wanted != group.options:
                 group.tune(wanted, core.now_ms)
                 self.leasing.moved(stream, name, group)
@@ -369,11 +370,3 @@ def _first(deliveries: list[DeliveredRange], count: int) -> list[Range]:
             ranges.append((each.partition, each.first, end))
             count -= end - each.first
     return ranges
-
-
-def group_options(given: dict[str, Any]) -> SharedOptions:
-    """Checked options; `InvalidOption` names what is wrong."""
-    try:
-        return msgspec.convert(given, SharedOptions)
-    except msgspec.ValidationError as error:
-        raise InvalidOption(f"group options: {in_words(error, SharedOptions)}") from None

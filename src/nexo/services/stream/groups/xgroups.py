@@ -11,12 +11,13 @@ from nexo.brokers.stream.delivery import Gathered, gather
 from nexo.brokers.stream.groups.claims import Claims
 from nexo.brokers.stream.groups.flight import DeliveredRange
 from nexo.brokers.stream.groups.progress import NO_END
-from nexo.brokers.stream.groups.records import CountedRange, SharedOptions
+from nexo.brokers.stream.groups.records import CountedRange
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.messages import Id, MessageLog
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Conflict, InvalidInput, NexoError
 from nexo.model import check_name
+from nexo.options.stream import SharedOptions
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import MAX_WAIT_MS, REPLY_BYTES
 from nexo.services.stream.core import Core
@@ -237,7 +238,7 @@ class XGroups:
         count: int,
         done: Done[XMessagesFound],
     ) -> None:
-        """Deliver messages to a consumer that another, or it, has held for long."""
+        """Deliver messages to a consumer that any consumer has held for too long."""
         found, shared, claims = self._permitted(connection, stream, group)
         _at_least_one(count)
         now_ms = self._core.now_ms

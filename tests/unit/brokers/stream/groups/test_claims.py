@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from nexo.brokers.stream.groups.claims import Claims
 from nexo.brokers.stream.groups.flight import DeliveredRange
-from nexo.brokers.stream.groups.records import SharedOptions, SharedRecord, SharedSnapshot
+from nexo.brokers.stream.groups.records import SharedRecord, SharedSnapshot
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.errors import Conflict, InvalidOption, NotMember
+from nexo.options.stream import SharedOptions
 
 NOW = 1_000_000
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from nexo.brokers.stream.groups.flight import DeliveredRange
-from nexo.brokers.stream.groups.records import Acked, Counted, RecordsParked, SharedOptions
+from nexo.brokers.stream.groups.records import Acked, Counted, RecordsParked
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.errors import (
     Fenced,
@@ -17,6 +17,8 @@ from nexo.errors import (
     NotOwner,
     NotPending,
 )
+from nexo.options.described import merged
+from nexo.options.stream import SharedOptions
 
 NOW = 1_000_000
 
@@ -362,7 +364,7 @@ class TestOptions:
     @pytest.mark.parametrize("name", ["ack_wait_ms", "max_ack_pending"])
     def test_an_option_out_of_range_is_named(self, name: str) -> None:
         with pytest.raises(InvalidOption, match=name):
-            SharedOptions(**{name: 0})  # type: ignore[arg-type]
+            merged({name: 0}, SharedOptions(), "group")
 
     def test_key_order_cannot_be_switched_on_later(self) -> None:
         with pytest.raises(InvalidOption, match="ordered_by"):

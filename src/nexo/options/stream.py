@@ -1,4 +1,4 @@
-"""The options of a stream and their checks (SPEC E1, G1, I1)."""
+"""The options of streams and of their shared groups (SPEC E1, F1, G1, I1)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import msgspec
 from msgspec import Meta
 
 from nexo.config import Settings
-from nexo.errors import AlreadyExists, InvalidOption
+from nexo.errors import AlreadyExists, Conflict, InvalidOption
 from nexo.model import Persistence
-from nexo.options.described import option
-from nexo.refusals import in_words
+from nexo.options.described import differences, merged, option
 
 Cleanup: TypeAlias = Literal["delete", "compact", "delete,compact"]
 Natural: TypeAlias = Annotated[int, Meta(ge=0)]
+Positive: TypeAlias = Annotated[int, Meta(ge=1)]
 
 MAX_PARTITIONS = 1_024
 DAY_MS = 86_400_000
@@ -111,10 +111,7 @@ def defaults(settings: Settings) -> StreamOptions:
 
 def options_from(given: Mapping[str, Any], base: StreamOptions) -> StreamOptions:
     """``base`` with what was ``given``; `InvalidOption` names an unknown or bad option."""
-    try:
-        return msgspec.convert(msgspec.to_builtins(base) | dict(given), StreamOptions)
-    except msgspec.ValidationError as error:
-        raise InvalidOption(f"stream options: {in_words(error, StreamOptions)}") from None
+    return merged(given, base, "stream")
 
 
 def updated(options: StreamOptions, given: Mapping[str, Any]) -> StreamOptions:
@@ -126,17 +123,43 @@ def updated(options: StreamOptions, given: Mapping[str, Any]) -> StreamOptions:
 
 def check_same(name: str, has: StreamOptions, wanted: StreamOptions) -> None:
     """Raise `AlreadyExists` naming the options in which an existing stream differs."""
-    differing = [
-        f"{field} = {_shown(getattr(has, field))}, not {_shown(getattr(wanted, field))}"
-        for field in has.__struct_fields__
-        if getattr(has, field) != getattr(wanted, field)
-    ]
-    if not differing:
+    if has == wanted:
         return
     fixed = has.partitions != wanted.partitions
     do = "use another name, as partitions are fixed" if fixed else "update it, or leave that out"
-    raise AlreadyExists(f"stream {name!r} exists with {'; '.join(differing)}: {do}")
+    raise AlreadyExists(f"stream {name!r} exists with {differences(has, wanted)}: {do}")
 
 
-def _shown(value: object) -> str:
-    return value.value if isinstance(value, Persistence) else repr(value)
+class SharedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a shared group delivers."""
+
+    ack_wait_ms: Annotated[
+        Positive, option("Lease", "How long a delivered record may take to be acked.", "ms")
+    ] = 30_000
+    max_deliveries: Annotated[
+        Natural, option("Deliveries", "Before a record is parked; 0 for no limit.")
+    ] = 5
+    max_ack_pending: Annotated[
+        Positive, option("In flight", "Most records delivered and not yet settled.")
+    ] = 10_000
+    ordered_by: Annotated[
+        Literal["key"] | None,
+        option("Order", "key delivers the records of one key one after another.", fixed=True),
+    ] = None
+    release: Annotated[
+        Literal["claim"] | None,
+        option(
+            "Release",
+            "With claim, a consumer keeps its records until they are acked or another claims them.",
+            fixed=True,
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.release and self.ordered_by:
+            raise InvalidOption("release = 'claim' cannot be combined with ordered_by")
+
+    def check_members(self) -> None:
+        """Raise `Conflict` if consumers of this group are names, not members that join."""
+        if self.release:
+            raise Conflict("the group's consumers keep what they are given: use nexo.xstreams")
