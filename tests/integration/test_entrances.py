@@ -23,7 +23,7 @@ from nexo.protocol import queue
 from nexo.protocol.frames import HEADER, FrameKind, Status, frame, pack_str
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import Op
-from nexo.protocol.store import encode_map_set
+from nexo.protocol.store_classic import encode_map_set
 from nexo.testing import Process, Server, process
 from tests.integration import certificates
 from tests.integration.test_service import broker_pids

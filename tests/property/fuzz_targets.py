@@ -33,7 +33,7 @@ from nexo.dialects.nexo.inbox import Inbox, ReadBuffer
 from nexo.dialects.nexo.pubsub import CLASSIC, OURS, Received
 from nexo.errors import NexoError
 from nexo.model import Broker, check_name, duration_ms
-from nexo.protocol import hello, pubsub, store, stream, values
+from nexo.protocol import hello, pubsub, store_classic, stream, values
 from nexo.protocol.frames import FieldReader, FrameKind, Status, frame, pack_str
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.protocol.stream_publishing import PLACE, pack_refused, read_each, read_places
@@ -162,8 +162,10 @@ WIRE = {
     "batches": Target(_batches, [sample_batch() * 2]),
     "job block": Target(_block, [blocks.pack_block([b"\x01a", b"\x02{}"])]),
     "message run": Target(_pushes, [REQUESTS[Op.PUBLISH_RUN]]),
-    "map set": Target(lambda data: store.decode_map_set(memoryview(data)), [REQUESTS[Op.MAP_SET]]),
-    "ttl options": Target(store.options_ttl_ms, [b'{"ttl": 1.5}']),
+    "map set": Target(
+        lambda data: store_classic.decode_map_set(memoryview(data)), [REQUESTS[Op.MAP_SET]]
+    ),
+    "ttl options": Target(store_classic.options_ttl_ms, [b'{"ttl": 1.5}']),
     "value": Target(values.decode_value, [values.encode_value(v) for v in (b"x", "x", {"a": [1]})]),
     "error reply": Target(_reply, [b"\x04" + pack_str("NOT_FOUND") + pack_str("no")]),
     "each reply": Target(read_each, [PLACE.pack(0, 1, 2) + pack_refused(100, [1])]),

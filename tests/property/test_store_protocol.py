@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from nexo.errors import NexoError
 from nexo.protocol import store as wire
+from nexo.protocol import store_classic as classic
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from tests.unit.brokers.store.test_service import ManualRuntime, Session
@@ -39,27 +40,27 @@ def test_no_request_does_harm(requests: list[tuple[Op, bytes | list[Any]]]) -> N
 
 @given(st.text(min_size=1, max_size=50), st.binary(max_size=50).map(b"\0".__add__))
 def test_set_and_get_are_read_as_they_are_written(key: str, value: bytes) -> None:
-    payload = wire.encode_map_set(key, value)
-    found, options, content = wire.decode_map_set(memoryview(payload))
+    payload = classic.encode_map_set(key, value)
+    found, options, content = classic.decode_map_set(memoryview(payload))
     assert (found, bytes(options), content) == (key, b"", value)
-    assert wire.decode_map_key(memoryview(wire.encode_map_key(key))) == key
+    assert classic.decode_map_key(memoryview(classic.encode_map_key(key))) == key
     for size in range(len(payload) - len(value) + 1):
         with pytest.raises(NexoError):
-            wire.decode_map_set(memoryview(payload[:size]))
+            classic.decode_map_set(memoryview(payload[:size]))
 
 
 @given(st.binary(max_size=20))
 def test_options_give_a_ttl_or_an_error_of_ours(options: bytes) -> None:
     with suppress(NexoError):
-        assert (wire.options_ttl_ms(options) or 1) > 0
+        assert (classic.options_ttl_ms(options) or 1) > 0
 
 
 @given(st.floats(min_value=0, exclude_min=True, max_value=1e9))
 def test_a_ttl_is_never_rounded_to_nothing_nor_far(seconds: float) -> None:
-    ttl_ms = wire.ttl_to_ms(seconds)
+    ttl_ms = classic.ttl_to_ms(seconds)
     assert ttl_ms >= 1
     assert -0.001 <= ttl_ms - seconds * 1000 <= 1
 
 
 def test_a_key_is_framed_as_the_table_of_opcodes_says() -> None:
-    assert wire.encode_map_key("é") == pack_str("é")
+    assert classic.encode_map_key("é") == pack_str("é")

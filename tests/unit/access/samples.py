@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from nexo.blocks import pack_block
-from nexo.protocol import backup, pubsub, queue, store, stream, survey, xstreams
+from nexo.protocol import backup, pubsub, queue, store, store_classic, stream, survey, xstreams
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import pack_str, pack_u32
@@ -51,9 +51,9 @@ def request(kind: type[Any], **given: Any) -> bytes:
 _STORE = {op: request(kind) for op, kind in store.REQUESTS.items() if kind is not store.SetMany} | {
     Op.KEY_MSET: _encode(store.SetMany({NAME: b"\x01v"})),
     Op.FIELDS_SET: _encode(store.SetFields(NAME, {"f": b"\x01v"})),
-    Op.MAP_SET: store.encode_map_set(NAME, b"\x01v"),
-    Op.MAP_GET: store.encode_map_key(NAME),
-    Op.MAP_DEL: store.encode_map_key(NAME),
+    Op.MAP_SET: store_classic.encode_map_set(NAME, b"\x01v"),
+    Op.MAP_GET: store_classic.encode_map_key(NAME),
+    Op.MAP_DEL: store_classic.encode_map_key(NAME),
 }
 _PUBSUB = {
     Op.PUB: _STR + _OPTIONS + b"\x01hi",

@@ -9,7 +9,7 @@ import pytest
 
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.options.queue import QueueOptions, options
-from nexo.protocol import store
+from nexo.protocol import store, store_classic
 from nexo.protocol.messages import unpack
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import Listing, pack_command
@@ -61,7 +61,7 @@ def test_what_cannot_travel_is_a_typed_error(value: Any) -> None:
 def test_a_store_key_must_be_text() -> None:
     for key in (1, None, b"x", "\udcff"):
         with pytest.raises(InvalidInput, match="a key"):
-            store.encode_map_key(key)  # type: ignore[arg-type]
+            store_classic.encode_map_key(key)  # type: ignore[arg-type]
 
 
 def test_decoding_says_it_too() -> None:

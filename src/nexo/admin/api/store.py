@@ -17,6 +17,7 @@ from nexo.errors import NotFound
 from nexo.model import Broker
 from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
+from nexo.protocol.store_classic import encode_map_key
 
 routes = ApiRoutes("Store", "/store")
 
@@ -148,7 +149,7 @@ async def key(context: ApiContext, ask: KeyAsk) -> KeyView:
         raise NotFound(f"there is no key {ask.key[:64]!r}")
     value, content = None, []
     if row.kind == "value":
-        reply = await context.link(Broker.STORE).call(Op.MAP_GET, wire.encode_map_key(ask.key))
+        reply = await context.link(Broker.STORE).call(Op.MAP_GET, encode_map_key(ask.key))
         value = None if reply is None else shown(reply, WHOLE_BYTES)
     else:
         content = await _items(context, ask, row)

@@ -9,6 +9,7 @@ from nexo.brokers.store.coordination import LeaseAnswer
 from nexo.dialects.nexo.handlers import Answer, Handler, Peer, handler_of
 from nexo.errors import NexoError
 from nexo.protocol import store as wire
+from nexo.protocol import store_classic as classic
 from nexo.protocol.ops import Op
 from nexo.services.connection import Connection
 from nexo.services.store.service import StoreService
@@ -113,18 +114,18 @@ class StoreRequests:
         } | {Op.LEASE_TAKE: self._take_lease}
 
     def _map_get(self, peer: Peer, payload: memoryview) -> bytes | None:
-        return self._service.get(peer, wire.decode_map_key(payload))
+        return self._service.get(peer, classic.decode_map_key(payload))
 
     def _map_set(self, peer: Peer, payload: memoryview) -> bytes:
-        key, options, value = wire.decode_map_set(payload)
-        if options and (ttl_ms := wire.options_ttl_ms(options)) is not None:
+        key, options, value = classic.decode_map_set(payload)
+        if options and (ttl_ms := classic.options_ttl_ms(options)) is not None:
             self._service.set(peer, key, value, ttl_ms=ttl_ms)
         else:
             self._service.put(peer, key, value)
         return b""
 
     def _map_del(self, peer: Peer, payload: memoryview) -> bytes:
-        self._service.delete(peer, [wire.decode_map_key(payload)])
+        self._service.delete(peer, [classic.decode_map_key(payload)])
         return b""
 
     def _answer(self, op: Op, run: Run) -> Answer:

@@ -17,7 +17,7 @@ from nexo.errors import ConnectionLost, InvalidInput, ShuttingDown
 from nexo.model import Broker, Buffer
 from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
-from nexo.protocol.store import encode_map_key, encode_map_set
+from nexo.protocol.store_classic import encode_map_key, encode_map_set
 from nexo.protocol.values import decode_value, encode_value
 
 T = TypeVar("T")

@@ -33,8 +33,8 @@ from nexo.client.queue_views import (
 )
 from nexo.client.replies import Reply
 from nexo.errors import Conflict, NotFound, RequestTimeout
-from nexo.model import check_name
 from nexo.limits import QUEUE_WAIT_MS
+from nexo.model import check_name
 from nexo.options.queue import MAX_DELAY_MS, MAX_PRIORITY
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
