@@ -57,7 +57,8 @@ class ToySession(PipelinedSession):
             case ["get", key]:
                 answer(services.store.get(self, key))
             case ["set", key, value]:
-                answer(services.store.put(self, key, encode_value(value)))
+                services.store.put(self, key, encode_value(value))
+                answer(None)
             case ["publish", topic, value]:
                 message = PubSubMessage(topic, encode_value(value), self._host.clock.now_ms())
                 services.pubsub.publish(self, Publication.of([message]), answer)
@@ -65,7 +66,7 @@ class ToySession(PipelinedSession):
                 services.queues.push(self, name, NewJobs.of([encode_value(value)]), answer)
             case ["pop", name]:
                 ack = self._ack_first(name, answer)
-                services.queues.pop(self, request.number, name, 1, 1_000, ack)
+                services.queues.pop(self, request.number, name, 1, 30_000, ack)
             case _:
                 raise InvalidInput("not a command")
 

@@ -17,11 +17,11 @@ from nexo.client._async.store.collections import StoreSet as AsyncStoreSet
 from nexo.client._async.store.coordination import Lock as AsyncLock
 from nexo.client._async.store.coordination import RateLimiter as AsyncRateLimiter
 from nexo.client._async.store.store import Store as AsyncStore
-from nexo.client._async.stream.consumer import Records as AsyncStreamRecords
 from nexo.client._async.stream.consumer import StreamConsumer as AsyncStreamConsumer
-from nexo.client._async.stream.consumer import StreamRecord as AsyncStreamRecord
 from nexo.client._async.stream.groups import Group as AsyncGroup
 from nexo.client._async.stream.groups import Parked as AsyncParked
+from nexo.client._async.stream.records import Records as AsyncStreamRecords
+from nexo.client._async.stream.records import StreamRecord as AsyncStreamRecord
 from nexo.client._async.stream.stream import Stream as AsyncStream
 from nexo.client._async.stream.subscription import StreamSubscription as AsyncStreamSubscription
 from nexo.client._async.stream.transaction import Transaction as AsyncTransaction
@@ -34,9 +34,10 @@ from nexo.client._sync.queue.subscription import QueueSubscription
 from nexo.client._sync.store.collections import StoreList, StoreMap, StoreSet
 from nexo.client._sync.store.coordination import Lock, RateLimiter
 from nexo.client._sync.store.store import Store
-from nexo.client._sync.stream.consumer import Records as StreamRecords
-from nexo.client._sync.stream.consumer import StreamConsumer, StreamRecord
+from nexo.client._sync.stream.consumer import StreamConsumer
 from nexo.client._sync.stream.groups import Group, Parked, ParkedRecord
+from nexo.client._sync.stream.records import Records as StreamRecords
+from nexo.client._sync.stream.records import StreamRecord
 from nexo.client._sync.stream.stream import Stream
 from nexo.client._sync.stream.subscription import StreamSubscription
 from nexo.client._sync.stream.transaction import Transaction

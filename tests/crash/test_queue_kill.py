@@ -78,10 +78,15 @@ class Load:
                 self.acked.add(job.value)
 
 
+async def acks(load: Load, more: int) -> None:
+    """Wait until so many more jobs are acked."""
+    goal = len(load.acked) + more
+    await eventually(lambda: len(load.acked) >= goal)
+
+
 async def kill_and_restart(server: testing.Process, kills: int, load: Load) -> None:
     for _ in range(kills):
-        goal = len(load.acked) + 3 * BATCH
-        await eventually(lambda goal=goal: len(load.acked) >= goal)
+        await acks(load, 3 * BATCH)
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
     load.stopping = True

@@ -58,7 +58,7 @@ def api(running: Process) -> Api:
 
 
 def test_groups_of_any_stream_and_kind_are_ranked_by_lag(api: Api) -> None:
-    groups = wait_until(lambda: len(seen := api.get("/overview")["groups"]) > 1 and seen)
+    groups: Any = wait_until(lambda: len(seen := api.get("/overview")["groups"]) > 1 and seen)
     assert [(row["stream"], row["name"], row["kind"], row["lag"]) for row in groups] == [
         (LAST, "careful", "shared", 48),
         (LAST, "billing", "ordered", 40),

@@ -473,7 +473,7 @@ async def test_a_create_that_differs_says_in_what(aclient: nexo.AsyncClient) -> 
     await aclient.queue("o").create(max_retries=3)
     with pytest.raises(nexo.errors.AlreadyExists, match="max_retries: 3, not 4") as refused:
         await aclient.queue("o").create(max_retries=4, visibility_timeout=7)
-    assert "visibility_timeout_ms: 30000, not 7000" in str(refused.value)
+    assert "visibility_timeout_ms = 30000, not 7000" in str(refused.value)
 
 
 @dataclass

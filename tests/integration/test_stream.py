@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.client._async.stream.consumer import StreamRecord
+from nexo.client._async.stream.records import StreamRecord
 from nexo.client._async.stream.stream import Stream
 from nexo.client.stream_records import Record
 from nexo.errors import AlreadyExists, Fenced, InvalidInput, NotFound, TransactionAborted

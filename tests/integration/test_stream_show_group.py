@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.client._async.stream.consumer import StreamRecord
+from nexo.client._async.stream.records import StreamRecord
 from nexo.client._async.stream.stream import Stream
 from nexo.model import Broker
 from nexo.testing import Process

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from nexo import limits
 from nexo.brokers.stream.cleanup.retention import HotTier
 from nexo.brokers.stream.engine import StreamEngine
 from nexo.brokers.stream.groups.shared import SharedGroup
@@ -346,6 +347,10 @@ class Core:
         touched, self._touched = self._touched, {}
         for number in touched:
             self.waits.wake_under(number)
+
+    def due_ms(self, wait_ms: int) -> int:
+        """When a request that asks to wait for so long is answered at the latest."""
+        return self.now_ms + min(wait_ms, limits.STREAM_WAIT_MS)
 
     def answer_or_wait(self, wait: Wait) -> None:
         """Answer a request now, or when a later event has a result for it."""

@@ -10,7 +10,7 @@ from nexo.access.permit import READ, permit
 from nexo.errors import InvalidInput, NexoError
 from nexo.model import Broker
 from nexo.services.connection import Connection, Done
-from nexo.services.stream.bounds import MAX_READ_BYTES, MAX_WAIT_MS, check_not_negative
+from nexo.services.stream.bounds import MAX_READ_BYTES, check_not_negative
 from nexo.services.stream.core import Core
 from nexo.services.stream.replay import DroppedPosition, Portion
 from nexo.services.stream.times import offsets_at
@@ -140,7 +140,7 @@ class Reading:
                 return [_portion(place, None) for place in places]
             return look()
 
-        due_ms = self._core.now_ms + min(wait_ms, MAX_WAIT_MS)
+        due_ms = self._core.due_ms(wait_ms)
         channels = tuple((number, READERS) for number in {place.stream.id for place in places})
         wait = Wait(connection, ticket, channels, due_ms, attempt, done, nothing, each=True)
         self._core.answer_or_wait(wait)

@@ -11,9 +11,10 @@ from typing import Any, Generic, TypeVar, Unpack
 from nexo.batch import encode_plain
 from nexo.batch.murmur import partition_of
 from nexo.client._async.link.link import Link
-from nexo.client._async.stream.consumer import MAX_BYTES, StreamConsumer, StreamRecord
+from nexo.client._async.stream.consumer import MAX_BYTES, StreamConsumer
 from nexo.client._async.stream.groups import Group, list_groups
 from nexo.client._async.stream.publisher import RecordPublisher
+from nexo.client._async.stream.records import StreamRecord
 from nexo.client._async.stream.subscription import StreamSubscription
 from nexo.client.checks import Duration, millis, text, whole
 from nexo.client.replies import Reply, check_sizes, room_bytes

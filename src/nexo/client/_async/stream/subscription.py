@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from nexo.client._async import runtime
-from nexo.client._async.stream.consumer import AHEAD_S, StreamConsumer, StreamRecord, spans_of
+from nexo.client._async.stream.consumer import AHEAD_S, StreamConsumer
+from nexo.client._async.stream.records import StreamRecord, spans_of
 from nexo.client.checks import Duration, function, positive_s, seconds, whole
 from nexo.client.failures import failure_text
 from nexo.errors import NexoError

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from nexo.client import telemetry
 from nexo.client._async import runtime
-from nexo.client._async.stream.consumer import StreamRecord
+from nexo.client._async.stream.records import StreamRecord
 from nexo.client._async.stream.stream import Stream
 from nexo.client._async.stream.subscription import StreamSubscription
 from nexo.client._async.stream.transaction import Transaction

@@ -12,7 +12,7 @@ from nexo.batch import Flags
 from nexo.batch.murmur import partition_of
 from nexo.client._async import runtime
 from nexo.client._async.link.link import Link
-from nexo.client._async.stream.consumer import StreamRecord, add_span
+from nexo.client._async.stream.records import StreamRecord, add_span
 from nexo.client.checks import Duration, millis
 from nexo.client.stream_records import (
     Headers,

@@ -45,11 +45,11 @@ class Subscription(Generic[T]):
     ) -> None:
         self.pattern = options.pattern
         self.dropped = 0
-        """Messages lost here, not taken fast enough; the server counts those it drops."""
+        """Messages dropped here, not taken fast enough; the server counts those it drops."""
         self._inbox = inbox
         self._options = options
         self.address = options.address
-        """What the server calls it, beside others of the same pattern."""
+        """The server's name for it, distinct from others of the same pattern."""
         self._type = type_
         self._buffer = buffer
         self._waiting: deque[Message[T]] = deque()
@@ -200,9 +200,9 @@ class SubscriptionInbox:
         self._addresses = count(1)
         self._targets: dict[bytes, tuple[str, list[Subscription[Any]]]] = {}
         self._hooked: Duplex | None = None
-        """Which connection feeds it; a forked process has another."""
+        """The connection that feeds it; a forked process opens another."""
         self._guard = Lock()
-        """Several threads may come and go at once, in the sync client."""
+        """In the sync client, several threads may subscribe and unsubscribe at once."""
         tell_when_forked(self)
 
     def forked(self) -> None:
@@ -319,9 +319,7 @@ class SubscriptionInbox:
         return found
 
     def _addressees(self, pushed: PushedMessages) -> list[Subscription[Any]]:
-        """A retained copy is for the new subscription, a shared
-        one for one of those with the pattern.
-        """
+        """A retained copy goes to the new subscription, a shared one to one of its pattern's."""
         to = (pushed.pattern or b"").decode()
         if pushed.retained:
             return [s for s in self._subscriptions if s.address == to]

@@ -1,5 +1,5 @@
 # Generated from _async/queue/admin.py by tools/unasync.py; edit that file instead.
-"""The parts of a queue beside its jobs at work: dead letters, scheduled jobs, cron."""
+"""The parts of a queue besides its running jobs: dead letters, scheduled jobs, cron."""
 
 from __future__ import annotations
 

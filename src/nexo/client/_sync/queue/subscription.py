@@ -254,7 +254,7 @@ class QueueSubscription(Generic[T]):
             self._let_go(batch, [job])
 
     def _let_go(self, batch: JobBatch[T], jobs: Sequence[Job[T]]) -> None:
-        """No handler runs these any more: settled or not, their lease is no longer renewed."""
+        """These jobs have no running handler: stop renewing their lease, settled or not."""
         held = self._held.get(batch.delivery.token)
         if held is None:
             return

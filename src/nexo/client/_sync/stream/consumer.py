@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar
 
 from nexo.client._sync import runtime
 from nexo.client._sync.link.link import Link
+from nexo.client._sync.stream.records import Records, StreamRecord, add_span, spans_of
 from nexo.client.checks import Duration, millis, whole
 from nexo.client.failures import readable
 from nexo.client.forks import tell_when_forked
 from nexo.client.replies import Reply
-from nexo.client.stream_records import Record, batches_in
 from nexo.errors import (
     ConnectionLost,
     Corrupt,
@@ -41,121 +41,6 @@ _GRACE_S = 30.0
 _RETRY_S = 0.5
 MAX_BATCH = 1_000_000
 MAX_BYTES = 2**53
-_NOTHING = wire.pack_headed(wire.TakeReply(0, [], []))
-
-
-class StreamRecord(Record[T]):
-    """A record leased to this consumer until it is acked, nacked, or the lease runs out."""
-
-    __slots__ = ("_consumer", "expires_ms", "generation")
-
-    def __init__(
-        self,
-        consumer: StreamConsumer[T],
-        generation: int,
-        lease: tuple[int, int, int, int, int],
-        row: Any,
-    ) -> None:
-        super().__init__(lease[0], row, consumer.type_, lease[3])
-        self.generation = generation
-        self.expires_ms = lease[4]
-        self._consumer = consumer
-
-    @property
-    def consumer(self) -> StreamConsumer[T]:
-        return self._consumer
-
-    def ack(self) -> None:
-        """Finish it; `Fenced` or `NotPending` if this consumer no longer holds it."""
-        self._consumer.ack(self)
-
-    def nack(self, reason: object = "", *, delay: Duration = 0) -> None:
-        """Report a failure: redelivered at once or after ``delay``, or parked."""
-        self._consumer.nack(self, reason=reason, delay=delay)
-
-    def extend(self) -> None:
-        """Restart the lease."""
-        self._consumer.settle("extend", [self])
-
-
-class Records(Sequence[StreamRecord[T]], Generic[T]):
-    """Records that were fetched together; `ack` finishes all of them at once.
-
-    Record objects are created on access.
-    """
-
-    __slots__ = ("_batches", "_consumer", "_head", "_made")
-
-    def __init__(self, consumer: StreamConsumer[T], reply: Reply) -> None:
-        self._head, rest = wire.unpack_headed(wire.TakeReply, reply or _NOTHING)
-        self._batches = list(zip(self._head.partitions, batches_in(rest), strict=True))
-        self._consumer = consumer
-        self._made: list[StreamRecord[T]] | None = None
-
-    @overload
-    def __getitem__(self, index: int) -> StreamRecord[T]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[StreamRecord[T]]: ...
-    def __getitem__(self, index: int | slice) -> StreamRecord[T] | list[StreamRecord[T]]:
-        return self._all()[index]
-
-    def __len__(self) -> int:
-        return sum(end - first for _, first, end, _, _ in self._head.deliveries)
-
-    def __repr__(self) -> str:
-        return f"<Records of stream {self._consumer.stream!r}: {len(self)}>"
-
-    def __iter__(self) -> Iterator[StreamRecord[T]]:
-        return iter(self._all())
-
-    def _all(self) -> list[StreamRecord[T]]:
-        if self._made is None:
-            self._made = [*self._make()]
-        return self._made
-
-    def _make(self) -> Iterator[StreamRecord[T]]:
-        generation = self._head.generation
-        for partition, batch in self._batches:
-            leases = self._leases(partition)
-            for row in batch.records():
-                for lease in leases:
-                    if lease[1] <= row.offset < lease[2]:
-                        yield StreamRecord(self._consumer, generation, lease, row)
-
-    def payloads(self) -> list[bytes | None]:
-        """The bytes of every value, in one pass: the fastest access to the data."""
-        found: list[bytes | None] = []
-        for partition, batch in self._batches:
-            leases, offsets = self._leases(partition), batch.offsets
-            values = batch.values()
-            if len(leases) == 1 and leases[0][1] <= offsets[0] and offsets[-1] < leases[0][2]:
-                found += values
-            else:
-                found += [
-                    value
-                    for offset, value in zip(offsets, values, strict=True)
-                    if any(first <= offset < end for _, first, end, _, _ in leases)
-                ]
-        return found
-
-    def _leases(self, partition: int) -> list[tuple[int, int, int, int, int]]:
-        return [lease for lease in self._head.deliveries if lease[0] == partition]
-
-    def ack(self) -> None:
-        """Finish all of them, with one request."""
-        self._consumer.send("ack", self._head.generation, self._spans())
-
-    def nack(self, reason: object = "", *, delay: Duration = 0) -> None:
-        """Report all as failed: redelivered at once or after ``delay``, or parked."""
-        delay_ms, text = millis(delay, "delay"), readable(reason)
-        self._consumer.send("nack", self._head.generation, self._spans(), delay_ms, text)
-
-    def release(self) -> None:
-        """Return all of them, without counting an attempt."""
-        self._consumer.send("release", self._head.generation, self._spans())
-
-    def _spans(self) -> list[wire.Range]:
-        return [(p, first, end) for p, first, end, _, _ in self._head.deliveries]
 
 
 class StreamConsumer(Generic[T]):
@@ -188,7 +73,7 @@ class StreamConsumer(Generic[T]):
         self._buffered_until_s = 0.0
         self._closed = False
         self._awaits_stream = False
-        """Whether a stream that does not exist is waited for."""
+        """Whether to wait for a stream that does not exist."""
         self.ack_wait_s = 30.0
         """How long a lease lasts, as the server said when the group was joined."""
         self.fetched_s = 0.0
@@ -260,7 +145,7 @@ class StreamConsumer(Generic[T]):
         if self._closed:
             poll.cancel()
         try:
-            records = Records(self, poll.reply())
+            records: Records[T] = Records(self, poll.reply())
             self.fetched_s = runtime.now_s()
             return records
         except (ConnectionLost, NotMember):
@@ -270,7 +155,7 @@ class StreamConsumer(Generic[T]):
             self._poll = None
 
     def _give_back(self, reply: Reply) -> None:
-        """Release records that arrived after their taker was cancelled, uncounted."""
+        """Release records that arrived after the fetch was cancelled; no attempt is counted."""
         head, _ = wire.unpack_headed(wire.TakeReply, reply or b"")
         spans = [(p, first, end) for p, first, end, _, _ in head.deliveries]
         if spans and self._name is not None:
@@ -278,7 +163,7 @@ class StreamConsumer(Generic[T]):
             self._link.call(Op.S_SETTLE, wire.pack(ask))
 
     def batches(self) -> Iterator[Records[T]]:
-        """Batches as they were fetched, for ever: ``for records in consumer.batches()``."""
+        """Batches as they are fetched, without end: ``for records in consumer.batches()``."""
         while not self._closed:
             records = self._next_batch()
             if records is not None and len(records):
@@ -429,19 +314,3 @@ class StreamConsumer(Generic[T]):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def spans_of(records: Iterable[StreamRecord[Any]]) -> dict[int, list[wire.Range]]:
-    """The ranges that records form, by generation."""
-    found: dict[int, list[wire.Range]] = {}
-    for record in records:
-        add_span(found.setdefault(record.generation, []), record.partition, record.offset)
-    return found
-
-
-def add_span(spans: list[wire.Range], partition: int, offset: int) -> None:
-    """Add one record, extending the last span if it is adjacent."""
-    if spans and spans[-1][0] == partition and spans[-1][2] == offset:
-        spans[-1] = (partition, spans[-1][1], offset + 1)
-    else:
-        spans.append((partition, offset, offset + 1))

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from nexo.client._sync import runtime
-from nexo.client._sync.stream.consumer import AHEAD_S, StreamConsumer, StreamRecord, spans_of
+from nexo.client._sync.stream.consumer import AHEAD_S, StreamConsumer
+from nexo.client._sync.stream.records import StreamRecord, spans_of
 from nexo.client.checks import Duration, function, positive_s, seconds, whole
 from nexo.client.failures import failure_text
 from nexo.errors import NexoError
@@ -59,16 +60,16 @@ class StreamSubscription(Generic[T]):
         self._stopping = runtime.Event()
         self._forget_hook: Callable[[], None] = _nothing
         self._waiting: deque[StreamRecord[T]] = deque()
-        """Fetched, and not begun."""
+        """Fetched and not begun."""
         self._given_back = 0
-        """How many of the last records were given back, as no handler came to them."""
+        """How many of the last records were released because no handler reached them."""
         self._running: set[StreamRecord[T]] = set()
         self._careful = False
-        """Somebody may have died of what was fetched: each is told and acked by itself."""
+        """A fetched record may have crashed another consumer: report and ack each by itself."""
         self._begun: deque[StreamRecord[T]] = deque()
-        """Begun, and the broker not told yet."""
+        """Begun, and not yet reported to the broker."""
         self._done: deque[StreamRecord[T]] = deque()
-        """Handled, and not acked yet."""
+        """Handled and not yet acked."""
         self._flushed_s = runtime.now_s()
         self._wake = runtime.Event()
         self._ended = False

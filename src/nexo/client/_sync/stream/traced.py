@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from nexo.client import telemetry
 from nexo.client._sync import runtime
-from nexo.client._sync.stream.consumer import StreamRecord
+from nexo.client._sync.stream.records import StreamRecord
 from nexo.client._sync.stream.stream import Stream
 from nexo.client._sync.stream.subscription import StreamSubscription
 from nexo.client._sync.stream.transaction import Transaction

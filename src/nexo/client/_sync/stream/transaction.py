@@ -12,7 +12,7 @@ from nexo.batch import Flags
 from nexo.batch.murmur import partition_of
 from nexo.client._sync import runtime
 from nexo.client._sync.link.link import Link
-from nexo.client._sync.stream.consumer import StreamRecord, add_span
+from nexo.client._sync.stream.records import StreamRecord, add_span
 from nexo.client.checks import Duration, millis
 from nexo.client.stream_records import (
     Headers,

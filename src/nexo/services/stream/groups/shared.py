@@ -20,7 +20,6 @@ from nexo.options.stream import SharedOptions
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import (
     MAX_READ_BYTES,
-    MAX_WAIT_MS,
     REPLY_BYTES,
     Position,
     check_limit,
@@ -234,7 +233,7 @@ class Groups:
         def nothing() -> TakenRecords:
             return TakenRecords(shared.generation, [], Gathered(), found.options.partitions)
 
-        due_ms = self._core.now_ms + min(wait_ms, MAX_WAIT_MS)
+        due_ms = self._core.due_ms(wait_ms)
         channels = ((found.id, group), consumer)
         self.polling.start(
             Wait(connection, ticket, channels, due_ms, attempt, done, nothing), found

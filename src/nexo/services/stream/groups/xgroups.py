@@ -19,7 +19,7 @@ from nexo.errors import Conflict, InvalidInput, NexoError
 from nexo.model import check_name
 from nexo.options.stream import SharedOptions
 from nexo.services.connection import Connection, Done
-from nexo.services.stream.bounds import MAX_WAIT_MS, REPLY_BYTES
+from nexo.services.stream.bounds import REPLY_BYTES
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.xmessages import XMessages, following, ranges_of
 from nexo.services.stream.permits import permit_group
@@ -170,7 +170,7 @@ class XGroups:
 
         # One channel each: a consumer at its limit must not block the others.
         channels = (_channel(found, group, consumer),)
-        due_ms = self._core.now_ms + min(wait_ms, MAX_WAIT_MS)
+        due_ms = self._core.due_ms(wait_ms)
         nothing = XMessagesFound([], Gathered())
         self._core.answer_or_wait(
             Wait(connection, ticket, channels, due_ms, attempt, delivered, nothing)

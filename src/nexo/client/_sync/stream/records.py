@@ -1,0 +1,181 @@
+# Generated from _async/stream/records.py by tools/unasync.py; edit that file instead.
+"""Records that a consumer of a shared group holds: one by one, or a batch (SPEC F)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Generic, Protocol, TypeVar, overload
+
+from nexo.client.checks import Duration, millis
+from nexo.client.failures import readable
+from nexo.client.replies import Reply
+from nexo.client.stream_records import Record, batches_in
+from nexo.protocol import stream as wire
+
+T = TypeVar("T")
+
+_NOTHING = wire.pack_headed(wire.TakeReply(0, [], []))
+
+
+class RecordHolder(Protocol):
+    """A consumer as its records see it."""
+
+    stream: str
+    group: str
+    type_: Any
+
+    @property
+    def name(self) -> str:
+        """The server's name for it."""
+
+    def settle(
+        self,
+        verb: wire.Verb,
+        records: Iterable[StreamRecord[Any]],
+        *,
+        delay_ms: int = 0,
+        reason: str = "",
+    ) -> None:
+        """Settle records; raises the error of the first rejected one."""
+
+    def send(
+        self,
+        verb: wire.Verb,
+        generation: int,
+        spans: list[wire.Range],
+        delay_ms: int = 0,
+        reason: str = "",
+    ) -> None:
+        """`settle` for ranges."""
+
+
+class StreamRecord(Record[T]):
+    """A record leased to this consumer until it is acked, nacked, or the lease runs out."""
+
+    __slots__ = ("_consumer", "expires_ms", "generation")
+
+    def __init__(
+        self,
+        consumer: RecordHolder,
+        generation: int,
+        lease: tuple[int, int, int, int, int],
+        row: Any,
+    ) -> None:
+        super().__init__(lease[0], row, consumer.type_, lease[3])
+        self.generation = generation
+        self.expires_ms = lease[4]
+        self._consumer = consumer
+
+    @property
+    def consumer(self) -> RecordHolder:
+        """The consumer that holds its lease."""
+        return self._consumer
+
+    def ack(self) -> None:
+        """Finish it; `Fenced` or `NotPending` if this consumer no longer holds it."""
+        self._consumer.settle("ack", [self])
+
+    def nack(self, reason: object = "", *, delay: Duration = 0) -> None:
+        """Report a failure: redelivered at once or after ``delay``, or parked."""
+        delay_ms, text = millis(delay, "delay"), readable(reason)
+        self._consumer.settle("nack", [self], delay_ms=delay_ms, reason=text)
+
+    def extend(self) -> None:
+        """Restart the lease."""
+        self._consumer.settle("extend", [self])
+
+
+class Records(Sequence[StreamRecord[T]], Generic[T]):
+    """Records that were fetched together; `ack` finishes all of them at once.
+
+    Record objects are created on access.
+    """
+
+    __slots__ = ("_batches", "_consumer", "_head", "_made")
+
+    def __init__(self, consumer: RecordHolder, reply: Reply) -> None:
+        self._head, rest = wire.unpack_headed(wire.TakeReply, reply or _NOTHING)
+        self._batches = list(zip(self._head.partitions, batches_in(rest), strict=True))
+        self._consumer = consumer
+        self._made: list[StreamRecord[T]] | None = None
+
+    @overload
+    def __getitem__(self, index: int) -> StreamRecord[T]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[StreamRecord[T]]: ...
+    def __getitem__(self, index: int | slice) -> StreamRecord[T] | list[StreamRecord[T]]:
+        return self._all()[index]
+
+    def __len__(self) -> int:
+        return sum(end - first for _, first, end, _, _ in self._head.deliveries)
+
+    def __repr__(self) -> str:
+        return f"<Records of stream {self._consumer.stream!r}: {len(self)}>"
+
+    def __iter__(self) -> Iterator[StreamRecord[T]]:
+        return iter(self._all())
+
+    def _all(self) -> list[StreamRecord[T]]:
+        if self._made is None:
+            self._made = [*self._make()]
+        return self._made
+
+    def _make(self) -> Iterator[StreamRecord[T]]:
+        generation = self._head.generation
+        for partition, batch in self._batches:
+            leases = self._leases(partition)
+            for row in batch.records():
+                for lease in leases:
+                    if lease[1] <= row.offset < lease[2]:
+                        yield StreamRecord(self._consumer, generation, lease, row)
+
+    def payloads(self) -> list[bytes | None]:
+        """The bytes of every value, in one pass: the fastest access to the data."""
+        found: list[bytes | None] = []
+        for partition, batch in self._batches:
+            leases, offsets = self._leases(partition), batch.offsets
+            values = batch.values()
+            if len(leases) == 1 and leases[0][1] <= offsets[0] and offsets[-1] < leases[0][2]:
+                found += values
+            else:
+                found += [
+                    value
+                    for offset, value in zip(offsets, values, strict=True)
+                    if any(first <= offset < end for _, first, end, _, _ in leases)
+                ]
+        return found
+
+    def _leases(self, partition: int) -> list[tuple[int, int, int, int, int]]:
+        return [lease for lease in self._head.deliveries if lease[0] == partition]
+
+    def ack(self) -> None:
+        """Finish all of them, with one request."""
+        self._consumer.send("ack", self._head.generation, self._spans())
+
+    def nack(self, reason: object = "", *, delay: Duration = 0) -> None:
+        """Report all as failed: redelivered at once or after ``delay``, or parked."""
+        delay_ms, text = millis(delay, "delay"), readable(reason)
+        self._consumer.send("nack", self._head.generation, self._spans(), delay_ms, text)
+
+    def release(self) -> None:
+        """Return all of them, without counting an attempt."""
+        self._consumer.send("release", self._head.generation, self._spans())
+
+    def _spans(self) -> list[wire.Range]:
+        return [(p, first, end) for p, first, end, _, _ in self._head.deliveries]
+
+
+def spans_of(records: Iterable[StreamRecord[Any]]) -> dict[int, list[wire.Range]]:
+    """The ranges that records form, by generation."""
+    found: dict[int, list[wire.Range]] = {}
+    for record in records:
+        add_span(found.setdefault(record.generation, []), record.partition, record.offset)
+    return found
+
+
+def add_span(spans: list[wire.Range], partition: int, offset: int) -> None:
+    """Add one record, extending the last span if it is adjacent."""
+    if spans and spans[-1][0] == partition and spans[-1][2] == offset:
+        spans[-1] = (partition, spans[-1][1], offset + 1)
+    else:
+        spans.append((partition, offset, offset + 1))
