@@ -471,7 +471,7 @@ async def test_refused_options_have_the_names_the_caller_used(
 async def test_a_create_that_differs_says_in_what(aclient: nexo.AsyncClient) -> None:
     """SPEC D1."""
     await aclient.queue("o").create(max_retries=3)
-    with pytest.raises(nexo.errors.AlreadyExists, match="max_retries: 3, not 4") as refused:
+    with pytest.raises(nexo.errors.AlreadyExists, match="max_retries = 3, not 4") as refused:
         await aclient.queue("o").create(max_retries=4, visibility_timeout=7)
     assert "visibility_timeout_ms = 30000, not 7000" in str(refused.value)
 

@@ -111,7 +111,7 @@ def merged(given: Mapping[str, Any], base: T, what: str) -> T:
 
 def differences(now: msgspec.Struct, asked: msgspec.Struct) -> str:
     """Which options are not as asked for."""
-    return ", ".join(
+    return "; ".join(
         f"{name} = {getattr(now, name)}, not {getattr(asked, name)}"
         for name in now.__struct_fields__
         if getattr(now, name) != getattr(asked, name)
