@@ -40,10 +40,14 @@ class FolderObjects:
     def _write_aside(self, folder: Path, data: bytes) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         aside = folder / f"{_ASIDE}{uuid4().hex}"
-        with aside.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with aside.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:  # a full disk should not be filled with halves
+            aside.unlink(missing_ok=True)
+            raise
         return aside
 
     def get(self, key: str) -> bytes | None:

@@ -7,6 +7,8 @@ whose renewal meets another's object knows that it is over.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 
 from nexo.errors import Corrupt
@@ -106,9 +108,13 @@ def forget(store: ObjectStore, below: int) -> None:
 
 
 def announce(store: ObjectStore, standby: Standby, number: int) -> None:
-    """Say that a standby is there; the announcement before is deleted."""
+    """Say that a standby is there; announcements of lower numbers are deleted.
+
+    May be called again with the same number if its outcome is unknown.
+    """
     key = f"{STANDBY}{standby.server}/"
-    store.create(f"{key}{number:020}", _encode(standby))
+    with suppress(AlreadyThere):  # by an earlier try
+        store.create(f"{key}{number:020}", _encode(standby))
     store.delete([old for old in store.list(key) if old < f"{key}{number:020}"])
 
 

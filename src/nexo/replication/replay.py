@@ -8,6 +8,7 @@ without one is made again from the store, with its own files as a source of equa
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,8 @@ from nexo.replication.objects import LOG, ObjectStore, log_key
 from nexo.storage.disk import recording
 from nexo.storage.ports import Files
 
+AHEAD = 8
+"""Objects that are asked for at once."""
 ASIDE = ".superseded"
 """Ending of the folder that keeps what a replaced leader had and did not ship."""
 
@@ -31,11 +34,43 @@ class Mark(msgspec.Struct, frozen=True):
     writer: str
 
 
+class ReadAhead:
+    """Gets the objects of a log; the next ones are under way while one is applied.
+
+    A store may take 20 ms per request, and the leader may make one object in that time for each
+    broker: whoever asks for one after the other never catches up.
+    """
+
+    def __init__(self, store: ObjectStore, readers: Executor | None) -> None:
+        self._store = store
+        self._readers = readers
+        self._coming: dict[int, Future[bytes | None]] = {}
+
+    def get(self, number: int, head: int) -> bytes | None:
+        """The object of a number, if there is one; those below ``head`` are known to be there."""
+        if self._readers is not None:
+            self._ask(self._readers, range(number, min(head, number + AHEAD)))
+        coming = self._coming.pop(number, None)
+        return self._store.get(log_key(number)) if coming is None else coming.result()
+
+    def _ask(self, readers: Executor, wanted: range) -> None:
+        self._coming = {n: coming for n, coming in self._coming.items() if n in wanted}
+        for number in wanted:
+            if number not in self._coming:
+                self._coming[number] = readers.submit(self._store.get, log_key(number))
+
+
 class LogReplay:
     """Applies one broker's log to a folder. Everything may raise `StoreFailed`."""
 
-    def __init__(self, store: ObjectStore, files: Files, root: Path) -> None:
+    def __init__(
+        self, store: ObjectStore, files: Files, root: Path, readers: Executor | None = None
+    ) -> None:
+        """With ``readers`` objects below `head` are got ahead, several at once."""
         self._store = store
+        self._ahead = ReadAhead(store, readers)
+        self.head = 0
+        """The log has all objects below this number."""
         self._files = files
         self._root = root
         self.follower = Follower()
@@ -90,10 +125,10 @@ class LogReplay:
         """Apply the next object; False if there is none yet, or it is later than ``until_ms``."""
         if not self._whole:
             self.load()
-        data = self._store.get(self.follower.key)
+        number = self.follower.number
+        data = self._ahead.get(number, self.head)
         if data is None:
             return False
-        number = self.follower.number
         if until_ms is not None and groups.unpack(data, number).time_ms > until_ms:
             return False
         group = self.follower.take(data)

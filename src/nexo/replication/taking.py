@@ -146,7 +146,8 @@ class Taking:
                 return True
             except AlreadyThere:
                 found = self._store.get(put.key)
-                if found is None:
+                if found is None:  # refused, though nothing is there
+                    self._pause()
                     continue
                 try:
                     shipper.refused(found)

@@ -48,6 +48,7 @@ class HostRuntime:
         self._committer = Committer(loop, self.flusher, settings.flush_ms, replicating)
         self._replicating = replicating
         self.unique = Persistence.FILE_SYNC if replicating is None else Persistence.REPLICATED
+        self.numbers_after_ms = 0 if replicating is None else replicating.numbers_after_ms
         self._guard = DiskGuard(self.files, self.folder, settings.disk_reserve_bytes)
         self._due_ms: int | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -115,8 +116,7 @@ class HostRuntime:
     def check_writable(self) -> None:
         """See `Runtime.check_writable`."""
         self.flusher.check()
-        if self._replicating is not None and (error := self._replicating.refusal()) is not None:
-            raise error
+        self.check_leads()
         was_full = self._guard.full
         try:
             self._guard.check(self.clock.now_ms())
@@ -126,6 +126,11 @@ class HostRuntime:
             raise
         if was_full:
             log.warning("%s: there is space again, writes are accepted", self.folder)
+
+    def check_leads(self) -> None:
+        """See `Runtime.check_leads`."""
+        if self._replicating is not None and (error := self._replicating.refusal()) is not None:
+            raise error
 
     def progress(self) -> None:
         """See `Runtime.progress`."""

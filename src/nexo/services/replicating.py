@@ -1,10 +1,10 @@
 """Ships what a broker writes to the object store, on its event loop; puts run in a thread.
 
 What ``replicated`` writers wait for leaves at once, or with the next put while one is under way.
-Everything else leaves within ``replicate_ms``. From time to time a base is made, so that the log
-stays bounded. A store that does not answer is asked again until it does; meanwhile waiting
-operations are kept up to a bound, then dropped, and the broker starts again from its files once the
-store is back.
+Everything else is in the store ``replicate_ms`` after it was written: it leaves earlier by the
+time that puts take. From time to time a base is made, so that the log stays bounded. A store that
+does not answer is asked again until it does; meanwhile waiting operations are kept up to a bound,
+then dropped, and the broker starts again from its files once the store is back.
 """
 
 from __future__ import annotations
@@ -36,6 +36,10 @@ log = logging.getLogger("nexo.replica")
 
 _RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Pauses before an unclear put is tried again; the last one from then on."""
+_IN_TIME = 0.9
+"""Part of ``replicate_ms`` after which a write should be in the store: the loop may be busy."""
+_TICK_S = 0.25
+"""How often memory and those who wait are looked at."""
 
 
 class ShippingTerms(NamedTuple):
@@ -67,10 +71,14 @@ class Replicating:
         lease: Cells,
         shown: Cells,
         base: Manifest | None = None,
+        log_objects: int = 0,
     ) -> None:
+        """``log_objects``: how many the log has after its newest base."""
         self.on_end: Callable[[bool], None] = lambda lost: None
         """Called once with True if the lead is lost, with False if the process must restart."""
         self.restart_wanted = False
+        self.numbers_after_ms = 0
+        """See `nexo.services.service.Runtime`."""
         self.mark: Mark | None = None
         """Set by `close` if the store has everything by then."""
         self.files = self._files = files
@@ -89,16 +97,25 @@ class Replicating:
         self._putting: asyncio.Task[None] | None = None
         self._basing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._departure: asyncio.TimerHandle | None = None
+        """Ships what nobody waits for."""
         self._refused: Unavailable | None = None
         self._overflowed = False
-        self._log_bytes = self._log_objects = 0
+        self._log_bytes, self._log_objects = 0, log_objects
         self._puts = self._failures = 0
         self._put_ms = 0.0
         self._last_put_ms = clock.now_ms()
-        self._behind_since_ms: int | None = None
+        self._recorded_ms: int | None = None
+        """When the first operation was recorded that is not gathered yet."""
+        self._unshipped: deque[tuple[int, int]] = deque()
+        """Tickets that are not shipped yet, each with when its first operation was recorded."""
+        self._window_ms = 0
 
     def open(self) -> None:
         """Begin to ship what is recorded."""
+        self._files.on_first = self._recorded
+        if self._files.recorded:
+            self._recorded()
         self._tick()
 
     # -- what the brokers ask -----------------------------------------------------
@@ -132,24 +149,46 @@ class Replicating:
 
     # -- shipping -----------------------------------------------------------------
 
+    def _recorded(self) -> None:
+        """Something was written after all else was gathered: have it leave in time."""
+        self._recorded_ms = self._clock.now_ms()
+        if self._departure is None:
+            self._departure = self._loop.call_later(self._stay_ms() / 1000, self._depart)
+
+    def _stay_ms(self) -> float:
+        """How long a write may stay here, so that it is in the store in time: one put may be
+        under way by then. At least half of that time, which bounds the puts per second.
+        """
+        every_ms = self._terms.every_ms
+        return max(every_ms / 2, _IN_TIME * every_ms - 2 * self._put_ms)
+
+    def _depart(self) -> None:
+        self._departure = None
+        if self._refused is None and not self._overflowed:
+            self._gather()
+            self._pump()
+
     def _tick(self) -> None:
         now_ms = self._clock.now_ms()
         if self._refused is None and not self._overflowed:
-            if self._files.recorded:
-                self._gather()
-                self._pump()
             self._bound_memory()
         while self._waiting and self._waiting[0].due_ms <= now_ms:
             self._waiting.popleft().callback(self._late())
         self._show(now_ms)
-        self._timer = self._loop.call_later(self._terms.every_ms / 1000, self._tick)
+        self._timer = self._loop.call_later(_TICK_S, self._tick)
 
     def _gather(self) -> int:
         if self._files.recorded:
-            self._ticket = self._shipper.gather(self._files.take())
-            if self._behind_since_ms is None:
-                self._behind_since_ms = self._clock.now_ms()
+            self._take()
         return self._ticket
+
+    def _take(self) -> None:
+        if self._departure is not None:
+            self._departure.cancel()
+            self._departure = None
+        self._ticket = self._shipper.gather(self._files.take())
+        self._unshipped.append((self._ticket, self._recorded_ms or self._clock.now_ms()))
+        self._recorded_ms = None
 
     def _pump(self) -> None:
         if self._putting is not None:
@@ -204,7 +243,8 @@ class Replicating:
         self._puts += 1
         self._last_put_ms = now_ms
         shipped = self._shipper.shipped
-        self._behind_since_ms = None if shipped >= self._ticket else now_ms
+        while self._unshipped and self._unshipped[0][0] <= shipped:
+            self._window_ms = max(self._window_ms, now_ms - self._unshipped.popleft()[1])
         while self._waiting and self._waiting[0].ticket <= shipped:
             self._waiting.popleft().callback(None)
         if self._overflowed:
@@ -277,7 +317,7 @@ class Replicating:
 
     async def _freeze(self) -> tuple[int, Path, set[str] | None]:
         """Names at this moment, the number of the first log object after it, and what changed."""
-        self._ticket = self._shipper.gather(self._files.take())
+        self._take()
         self._shipper.cut(self._ticket)
         known, changed = self._base is not None, self._files.changed
         self._files.changed = set()
@@ -308,7 +348,8 @@ class Replicating:
 
     def lag_ms(self, now_ms: int) -> int:
         """For how long something has waited to be shipped."""
-        return 0 if self._behind_since_ms is None else max(0, now_ms - self._behind_since_ms)
+        since_ms = self._unshipped[0][1] if self._unshipped else self._recorded_ms
+        return 0 if since_ms is None else max(0, now_ms - since_ms)
 
     def _show(self, now_ms: int) -> None:
         lag = self.lag_ms(now_ms)
@@ -324,6 +365,7 @@ class Replicating:
             "epoch": self._shipper.epoch,
             "lag_ms": self.lag_ms(self._clock.now_ms()),
             "lag_bytes": self._kept_bytes(),
+            "window_ms": self._window_ms,
             "last_put_ms": self._last_put_ms,
             "puts": self._puts,
             "put_failures": self._failures,
@@ -352,7 +394,9 @@ class Replicating:
         for task in (self._basing, self._putting):
             if task is not None:
                 task.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._files.on_first = lambda: None
+        for timer in (self._timer, self._departure):
+            if timer is not None:
+                timer.cancel()
         self._executor.shutdown(wait=False, cancel_futures=True)
         frozen.forget(self._root)

@@ -30,6 +30,8 @@ class Runtime(Protocol):
 
     unique: Persistence
     """The durability that a number which must never repeat needs before a client sees it."""
+    numbers_after_ms: int
+    """Until when on its own clock another leader may have given out numbers made of the time."""
 
     def soon(self, callback: Callable[[], None]) -> None:
         """Call back once at the end of this turn of the loop, after all its requests."""
@@ -48,7 +50,10 @@ class Runtime(Protocol):
         """Sync now instead of at the end of the ``FILE_ASYNC`` window: enough was written."""
 
     def check_writable(self) -> None:
-        """Raise `DiskFull` or `ReadOnly` if writes must be refused now."""
+        """Raise `DiskFull`, `ReadOnly` or what `check_leads` raises if writes must be refused."""
+
+    def check_leads(self) -> None:
+        """Raise `Unavailable` if another server may lead: then nothing may be acknowledged."""
 
     def progress(self) -> None:
         """Report that a long `Service.close` is making progress, so that it is not killed."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from errno import ENOSPC
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from nexo.errors import Corrupt
-from nexo.replication import bases, groups
+from nexo.replication import bases, groups, replay
 from nexo.replication.cloud import open_store
 from nexo.replication.folder import FolderObjects
 from nexo.replication.groups import LogObject
@@ -72,6 +76,42 @@ def test_a_folder_that_cannot_be_written_is_a_failure_of_the_store(tmp_path: Pat
     (tmp_path / "log").write_text("not a folder")
     with pytest.raises(StoreFailed):
         FolderObjects(tmp_path).create("log/1", b"x")
+
+
+def test_a_full_disk_is_not_filled_with_halves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    store = FolderObjects(tmp_path)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreFailed, match="No space"):
+        store.create("log/1", b"x")
+    monkeypatch.undo()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    store.create("log/1", b"x")
+    assert store.list("log/") == ["log/1"]
+
+
+def test_objects_that_are_known_to_be_there_are_asked_for_together() -> None:
+    """With 20 ms per request, a standby that asks one by one never catches up."""
+
+    class Together(MemoryObjects):
+        barrier = threading.Barrier(replay.AHEAD, timeout=30)
+
+        def get(self, key: str) -> bytes | None:
+            if key < log_key(replay.AHEAD):
+                self.barrier.wait()
+            return super().get(key)
+
+    store = Together()
+    for number in range(replay.AHEAD + 2):
+        store.create(log_key(number), str(number).encode())
+    with ThreadPoolExecutor(2 * replay.AHEAD) as readers:
+        ahead = replay.ReadAhead(store, readers)
+        found = [ahead.get(number, replay.AHEAD) for number in range(replay.AHEAD + 3)]
+    assert found == [*(str(number).encode() for number in range(replay.AHEAD + 2)), None]
 
 
 # -- bases --------------------------------------------------------------------

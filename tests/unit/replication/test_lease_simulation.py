@@ -29,7 +29,7 @@ from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.disk.recording import FileWritten
 from tests.unit.replication.misbehaving import MisbehavingObjects
 
-SEEDS = 20_000 if os.environ.get("SOAK") else 700
+SEEDS = int(os.environ.get("SOAK_SCHEDULES") or (20_000 if os.environ.get("SOAK") else 700))
 STEPS = 300
 LEASE_S = 3.0
 ROOT = Path("/data/queue")

@@ -20,7 +20,7 @@ from nexo.replication.shipping import LeadLost, Put, Shipper
 from nexo.storage.disk.recording import FileWritten
 from tests.unit.replication.misbehaving import MisbehavingObjects
 
-SEEDS = 20_000 if os.environ.get("SOAK") else 1_500
+SEEDS = int(os.environ.get("SOAK_SCHEDULES") or (20_000 if os.environ.get("SOAK") else 1_500))
 STEPS = 120
 
 

@@ -29,6 +29,7 @@ class ManualRuntime:
 
     def __init__(self) -> None:
         self.settings = Settings()
+        self.numbers_after_ms = 0
         self.unique = Persistence.FILE_SYNC
         self.time = ManualClock()
         self.clock: Clock = self.time
@@ -65,6 +66,8 @@ class ManualRuntime:
     def progress(self) -> None: ...
 
     def check_writable(self) -> None: ...
+
+    def check_leads(self) -> None: ...
 
 
 class Journal:

@@ -57,8 +57,9 @@ class FencingNumbers:
 
     __slots__ = ("_last",)
 
-    def __init__(self) -> None:
-        self._last = 0
+    def __init__(self, after_ms: int = 0) -> None:
+        """``after_ms``: a server whose clock was ahead may have given out numbers until then."""
+        self._last = after_ms * 1_000
 
     def next(self, now_ms: int) -> int:
         """A number above all before it."""

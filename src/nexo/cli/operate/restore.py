@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -18,8 +19,8 @@ from nexo.cli.sizes import size_text
 from nexo.config import Settings
 from nexo.errors import Conflict, NotFound, Unavailable
 from nexo.model import Broker
-from nexo.replication.objects import ObjectsBelow, ObjectStore, StoreFailed
-from nexo.replication.replay import LogReplay
+from nexo.replication.objects import LOG, ObjectsBelow, ObjectStore, StoreFailed, number_of
+from nexo.replication.replay import AHEAD, LogReplay
 from nexo.replication.small_files import SmallFiles
 from nexo.replication.stores import open_store
 from nexo.server.processes import folder_format
@@ -106,10 +107,13 @@ def _small_paths(settings: Settings, until_ms: int | None) -> dict[str, Path]:
 
 
 def _replay(store: ObjectStore, broker: Broker, folder: Path, until_ms: int | None) -> int:
-    replay = LogReplay(ObjectsBelow(store, f"{broker.label}/"), OsFiles(), folder)
-    replay.load(until_ms)
-    first = replay.follower.number
-    replay.to_end(until_ms)
+    logs = ObjectsBelow(store, f"{broker.label}/")
+    with ThreadPoolExecutor(AHEAD, "restore") as readers:
+        replay = LogReplay(logs, OsFiles(), folder, readers)
+        replay.load(until_ms)
+        first = replay.follower.number
+        replay.head = next((number_of(key) + 1 for key in reversed(logs.list(LOG))), 0)
+        replay.to_end(until_ms)
     replay.sync()
     if not replay.follower.number:
         raise NotFound(f"the store has nothing of the {broker.label} broker: is the URL right?")

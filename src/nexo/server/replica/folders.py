@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor, wait
 
 from nexo.model import Broker
-from nexo.replication.replay import ASIDE, LogReplay
+from nexo.replication.replay import AHEAD, ASIDE, LogReplay
 from nexo.server.replica.marks import broker_store, hand_mark
 from nexo.server.replica.member import Member, now_ms
 from nexo.storage.disk.files import OsFiles
@@ -14,7 +15,7 @@ log = logging.getLogger("nexo.replica")
 
 
 class Folders:
-    """Applies the logs. One thread at a time uses it."""
+    """Applies the logs, each in a thread of its own. One thread at a time uses it."""
 
     def __init__(self, member: Member) -> None:
         self.heads: dict[str, int] = {}
@@ -25,30 +26,49 @@ class Folders:
         self._marks = member.marks
         self._run = member.run
         self._files = OsFiles()
+        self._pool = ThreadPoolExecutor(len(Broker), "replay")
+        self._readers = ThreadPoolExecutor(2 * AHEAD, "replay-read")
         self._replays = {
             broker: LogReplay(
-                broker_store(member.store, broker), self._files, self._settings.folder(broker)
+                broker_store(member.store, broker),
+                OsFiles(),
+                self._settings.folder(broker),
+                self._readers,
             )
             for broker in Broker
         }
         self._begun: set[Broker] = set()
 
     def step(self, *, to_end: bool = False) -> None:
-        """Apply what the leader has shipped since; with ``to_end`` also what its lease lacks."""
-        for broker, replay in self._replays.items():
-            if broker not in self._begun:
-                self._begin(broker, replay)
-            head = self.heads.get(broker.label, 0)
-            while replay.follower.number < head and not self.ended:
-                if not replay.step():
-                    replay.to_end(going_on=self._goes_on)
-                    break
-            if to_end:
-                replay.to_end(going_on=self._goes_on)
+        """Apply what the leader has shipped since; with ``to_end`` also what its lease lacks.
+
+        All brokers' logs at once; if one fails, that is raised after the others are done.
+        """
+        steps = [self._pool.submit(self._step, broker, to_end=to_end) for broker in Broker]
+        wait(steps)
+        for step in steps:
+            step.result()
         if not self.loaded and len(self._begun) == len(self._replays):
             self._marks.end_lineage()
             self.loaded = True
         self.lag_ms = self._behind()
+
+    def _step(self, broker: Broker, *, to_end: bool) -> None:
+        replay = self._replays[broker]
+        if broker not in self._begun:
+            self._begin(broker, replay)
+        replay.head = head = self.heads.get(broker.label, 0)
+        while replay.follower.number < head and not self.ended:
+            if not replay.step():
+                replay.to_end(going_on=self._goes_on)
+                break
+        if to_end:
+            replay.to_end(going_on=self._goes_on)
+
+    def close(self) -> None:
+        """End the threads; what was applied stays known."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._readers.shutdown(wait=False, cancel_futures=True)
 
     def _goes_on(self) -> bool:
         return not self.ended

@@ -63,7 +63,12 @@ class Leading:
         self._asked_s = asked_s
         tenure = Tenure(member.lease_s, asked_s)
         self._cells.set(tenure.until_s)
-        facts = {"server": member.server, "term": mine.term, "lineage": member.marks.lineage()}
+        facts = {
+            "server": member.server,
+            "term": mine.term,
+            "lineage": member.marks.lineage(),
+            "after_ms": member.others_until_ms,
+        }
         term_path(member.run).write_text(json.dumps(facts))
         view.role, view.leader, view.term = "leader", member.address, mine.term
         member.show()

@@ -8,7 +8,8 @@ from uuid import uuid4
 import msgspec
 
 from nexo.config import Settings
-from nexo.lake.settings import CATALOG
+from nexo.lake.catalog_file import catalog_file
+from nexo.lake.settings import LakeSettings
 from nexo.model import Broker
 from nexo.replication.objects import ObjectsBelow, ObjectStore
 from nexo.replication.replay import Mark
@@ -30,8 +31,9 @@ def small_paths(settings: Settings) -> dict[str, Path]:
         "users": settings.users_path,
         "format": settings.data_dir.absolute() / folder_format.FILE,
     }
-    if not settings.lake_catalog:
-        paths["catalog"] = settings.lake_folder / CATALOG
+    catalog = catalog_file(LakeSettings(settings.lake_folder, settings.lake_catalog))
+    if catalog is not None:
+        paths["catalog"] = catalog
     return paths
 
 

@@ -75,6 +75,8 @@ class Member:
         self.server = self.marks.server()
         self.lease_s = settings.replicate_lease_ms / 1000
         self.stopping = asyncio.Event()
+        self.others_until_ms = 0
+        """Until when on its own clock another server may have led."""
         self._changed = changed
         self._pool = ThreadPoolExecutor(4, "replica")
         self._shown = {broker: Cells(shown_path(run, broker)) for broker in Broker}
@@ -93,6 +95,12 @@ class Member:
             to is not None,
             to or "",
         )
+
+    def saw(self, lease: LeaderLease) -> None:
+        """A lease was found."""
+        if lease.server != self.server:
+            until_ms = lease.time_ms + 2 * lease.lease_ms
+            self.others_until_ms = max(self.others_until_ms, until_ms)
 
     def _heads(self) -> dict[str, int]:
         return {broker.label: int(cells.first()) for broker, cells in self._shown.items()}

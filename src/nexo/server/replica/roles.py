@@ -109,7 +109,10 @@ class Replica:
         number, lease = await self._newest_lease()
         if lease is not None and lease.server == self._member.server:
             folders = Folders(self._member)
-            await self._member.until_done(folders.step, to_end=True)
+            try:
+                await self._member.until_done(folders.step, to_end=True)
+            finally:
+                folders.close()
             await self._member.in_thread(folders.hand_over)
         return number, lease
 

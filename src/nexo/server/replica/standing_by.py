@@ -31,6 +31,7 @@ class StandingBy:
         self._brokers = brokers
         self._folders = Folders(member)
         self._watch = Watch(member.server, number, lease, now_s())
+        member.saw(lease)
         self._announced = 0
         self._loaded = asyncio.Event()
 
@@ -55,6 +56,7 @@ class StandingBy:
             preparing.cancel()
             self._folders.ended = True
             await asyncio.wait([applying])
+            self._folders.close()
         if member.stopping.is_set():
             await self._leave()
         else:
@@ -95,8 +97,8 @@ class StandingBy:
         while True:
             self._announced = max(self._announced + 1, now_ms())
             said = Standby(member.server, member.address, now_ms(), self._folders.applied)
-            with contextlib.suppress(StoreFailed):
-                await member.in_thread(leases.announce, member.store, said, self._announced)
+            with contextlib.suppress(StoreFailed):  # the server stops
+                await member.until_done(leases.announce, member.store, said, self._announced)
             await asyncio.sleep(min(ANNOUNCE_S, member.lease_s))
 
     async def _watch_leases(self) -> float:
@@ -124,6 +126,7 @@ class StandingBy:
         if newer is None:
             return False
         watch.saw(watch.number + 1, newer, now_s())
+        member.saw(newer)
         member.view.leader, member.view.term = newer.address, newer.term
         member.view.lease_number = watch.number
         member.problem("")
@@ -135,6 +138,7 @@ class StandingBy:
         newest = await member.in_thread(leases.newest, member.store)
         if newest is not None and newest[0] > watch.number:
             watch.saw(*newest, now_s())
+            member.saw(newest[1])
             return None
         log.warning("%s is gone: taking over", watch.lease.address)
         mine, asked_s = member.new_lease(heads=self._folders.applied), now_s()

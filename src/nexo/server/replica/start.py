@@ -12,6 +12,7 @@ from nexo.config import Settings
 from nexo.model import Broker
 from nexo.replication import frozen
 from nexo.replication.cells import Cells
+from nexo.replication.objects import BASE, ObjectStore, StoreFailed, number_of
 from nexo.replication.stores import open_store
 from nexo.replication.taking import Taking
 from nexo.server.clock import SteadyClock
@@ -56,4 +57,20 @@ def take_lead(broker: Broker, settings: Settings, run: Path) -> Callable[[], Rep
         settings.replicate_ms, settings.replicate_wait_ms, settings.replicate_keep_ms
     )
     lease, shown = Cells(lease_path(run)), Cells(shown_path(run, broker))
-    return lambda: Replicating(recording, root, shipper, store, terms, clock, lease, shown, base)
+    since = shipper.number - _newest_base(store)
+
+    def replicating() -> Replicating:
+        made = Replicating(recording, root, shipper, store, terms, clock, lease, shown, base, since)
+        made.numbers_after_ms = term["after_ms"]
+        return made
+
+    return replicating
+
+
+def _newest_base(store: ObjectStore) -> int:
+    """Its number. Without an answer a base is due, which is harmless."""
+    try:
+        keys = store.list(BASE)
+    except StoreFailed:
+        return 0
+    return number_of(keys[-1]) if keys else 0

@@ -113,6 +113,7 @@ class PubSubService:
             publication, refused = _permitted(connection.identity, publication, retain)
         if not retain:
             _check_ttl(ttl_ms, retain)
+            self._runtime.check_leads()
             done(Receivers(self._engine.publish(publication), refused))
             return
         self._publish_retained(publication, ttl_ms, refused, done)

@@ -35,13 +35,17 @@ class StoreService:
         self._runtime = runtime
         self._now_ms = runtime.clock.now_ms
         self._store = StoreEngine(
-            settings.store_max_bytes, REPLY_PAYLOADS * settings.max_payload_bytes
+            settings.store_max_bytes,
+            REPLY_PAYLOADS * settings.max_payload_bytes,
+            runtime.numbers_after_ms,
         )
         self._saving = Saving(runtime, self._store)
         self._room = WaitingRoom()
         self._lease_due: dict[str, int] = {}
         """When to look again at a key whose leases are waited for."""
         self._hits = self._misses = self._commands = 0
+        self._check_leads = runtime.check_leads if settings.replicate else None
+        """Called before every change, which needs no disk and would be acknowledged at once."""
         self.maps = MapUseCases(self._store, self._may)
         self.lists = ListUseCases(self._store, self._may)
         self.sets = SetUseCases(self._store, self._may)
@@ -52,6 +56,8 @@ class StoreService:
         if identity is not None:
             for key in keys:
                 permit(identity, Broker.STORE, actions, key)
+        if self._check_leads is not None and actions is not READ:
+            self._check_leads()
         self._commands += 1
         return self._now_ms()
 
@@ -73,6 +79,8 @@ class StoreService:
         """Set a key without condition or TTL, whatever it held."""
         if connection.identity is not None:
             permit(connection.identity, Broker.STORE, WRITE, key)
+        if self._check_leads is not None:
+            self._check_leads()
         self._store.put(key, value)
         self._commands += 1
         if self._lease_due:
@@ -194,6 +202,8 @@ class StoreService:
 
         def attempt() -> LeaseAnswer | None:
             nonlocal refused
+            if self._check_leads is not None:
+                self._check_leads()
             now_ms = self._now_ms()
             lease = self._store.leases.take(key, holder, ttl_ms, limit, now_ms)
             self._wake_for_expiry()

@@ -176,6 +176,8 @@ class RecordingFiles:
         """Files that were written or got their name since this was last emptied."""
         self.recorded_bytes = 0
         """Data in operations that were not taken yet."""
+        self.on_first: Callable[[], None] = lambda: None
+        """Called when there is something to take again, by the thread that owns the files."""
 
     def take(self) -> list[Operation]:
         """The operations since the last call."""
@@ -196,6 +198,8 @@ class RecordingFiles:
         if self._paused:
             return
         self._operations.append(operation)
+        if len(self._operations) == 1:
+            self.on_first()
         if isinstance(operation, FileWritten):
             self.recorded_bytes += len(operation.data)
             self.changed.add(operation.path)

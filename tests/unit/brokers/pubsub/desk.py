@@ -39,6 +39,7 @@ class ManualRuntime:
 
     def __init__(self, files: Files, **settings: Any) -> None:
         self.settings = Settings(**settings)
+        self.numbers_after_ms = 0
         self.unique = Persistence.FILE_SYNC
         self.time = ManualClock()
         self.clock: Clock = self.time
@@ -65,6 +66,8 @@ class ManualRuntime:
     def sync_soon(self) -> None: ...
 
     def progress(self) -> None: ...
+
+    def check_leads(self) -> None: ...
 
     def check_writable(self) -> None:
         if self.refuses:

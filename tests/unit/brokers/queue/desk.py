@@ -48,6 +48,7 @@ class DeskRuntime:
 
     def __init__(self, files: Files, now_ms: int, **settings: Any) -> None:
         self.settings = Settings(**settings)
+        self.numbers_after_ms = 0
         self.unique = Persistence.FILE_SYNC
         self.manual = ManualClock(now_ms)
         self.clock: Clock = self.manual
@@ -82,6 +83,8 @@ class DeskRuntime:
         """Syncs are at once."""
 
     def progress(self) -> None: ...
+
+    def check_leads(self) -> None: ...
 
     def check_writable(self) -> None:
         if self.refusal is not None:

@@ -15,7 +15,15 @@ from nexo.access.login import Identity
 from nexo.brokers.store.expiry import SLOT_MS
 from nexo.config import Settings
 from nexo.dialects.nexo.store import StoreRequests
-from nexo.errors import InvalidInput, InvalidOption, NexoError, ProtocolError, ReadOnly, WrongType
+from nexo.errors import (
+    InvalidInput,
+    InvalidOption,
+    NexoError,
+    ProtocolError,
+    ReadOnly,
+    Unavailable,
+    WrongType,
+)
 from nexo.model import Broker, Buffer, Clock, Persistence
 from nexo.protocol import store as wire
 from nexo.protocol.frames import pack_str
@@ -44,6 +52,7 @@ class ManualRuntime:
 
     def __init__(self, files: Files | None = None, **settings: Any) -> None:
         self.settings = replace(Settings(), **settings)
+        self.numbers_after_ms = 0
         self.unique = Persistence.FILE_SYNC
         self.time = ManualClock()
         self.clock: Clock = self.time
@@ -52,6 +61,7 @@ class ManualRuntime:
         self.callbacks: list[Callable[[], None]] = []
         self.wakes: list[int] = []
         self.sync_error: NexoError | None = None
+        self.lease_error: NexoError | None = None
 
     def soon(self, callback: Callable[[], None]) -> None:
         self.callbacks.append(callback)
@@ -67,6 +77,10 @@ class ManualRuntime:
     def progress(self) -> None: ...
 
     def check_writable(self) -> None: ...
+
+    def check_leads(self) -> None:
+        if self.lease_error is not None:
+            raise self.lease_error
 
     def turn(self) -> bool:
         callbacks, self.callbacks = self.callbacks, []
@@ -465,3 +479,31 @@ def test_a_damaged_part_of_the_snapshot_costs_itself_alone() -> None:  # F2
         found = sum(after.get(f"{number:05}") == VALUE for number in range(2_500))
         assert found >= 1_500
         assert "damaged" in after.service.status()["snapshot"]["error"]
+
+
+def test_a_leader_whose_lease_has_ended_grants_and_changes_nothing() -> None:  # SPEC N3
+    session = Session(ManualRuntime(replicate="memory:///"))
+    session.set("key")
+    session.runtime.lease_error = Unavailable("the lease has ended")
+    changes: list[tuple[Op, wire.StoreRequest]] = [
+        (Op.KEY_SET, wire.SetKey("key", b"\x02 1")),
+        (Op.KEY_INCR, wire.Increment("number", 1)),
+        (Op.LEASE_TAKE, wire.TakeLease("lock", "a", 1_000)),
+        (Op.SET_ADD, wire.Members("set", [b"\x021"])),
+    ]
+    for op, change in changes:
+        with pytest.raises(Unavailable):
+            session.ask(op, change)
+    with pytest.raises(Unavailable):
+        session.set("key", b"\x02 2")
+    assert session.get("key") == VALUE
+    session.runtime.lease_error = None
+    assert session.set("key", b"\x02 2") == "OK"
+
+
+def test_fencing_numbers_grow_though_the_last_leader_had_a_clock_ahead() -> None:  # SPEC N2
+    runtime = ManualRuntime(replicate="memory:///")
+    runtime.numbers_after_ms = runtime.time.ms + 60_000
+    session = Session(runtime)
+    lease = session.ask(Op.LEASE_TAKE, wire.TakeLease("lock", "a", 1_000))
+    assert lease.number > runtime.numbers_after_ms * 1_000

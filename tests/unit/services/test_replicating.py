@@ -1,0 +1,105 @@
+"""When a broker ships, and what it says of it (SPEC N2, N4)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from nexo import limits
+from nexo.errors import NexoError
+from nexo.replication.cells import FOREVER, Cells
+from nexo.replication.objects import MemoryObjects, StoreFailed
+from nexo.replication.shipping import Shipper
+from nexo.server.clock import SteadyClock
+from nexo.services.replicating import Replicating, ShippingTerms
+from nexo.storage.disk.files import OsFiles
+from nexo.storage.disk.recording import RecordingFiles
+from tests.timing import eventually
+
+
+class LateStore(MemoryObjects):
+    """Refuses everything while it is away."""
+
+    away = False
+
+    def create(self, key: str, data: bytes) -> None:
+        if self.away:
+            raise StoreFailed("away")
+        super().create(key, data)
+
+
+@asynccontextmanager
+async def shipping(
+    folder: Path, store: MemoryObjects, every_ms: int = 20, log_objects: int = 0
+) -> AsyncIterator[Replicating]:
+    root = folder / "data"
+    root.mkdir()
+    files = RecordingFiles(OsFiles(), root)
+    lease, shown = Cells(folder / "lease"), Cells(folder / "shown")
+    lease.set(FOREVER)
+    made = Replicating(
+        files, root, Shipper("a", 1, 0), store, ShippingTerms(every_ms, 10_000, 0), SteadyClock(),
+        lease, shown, None, log_objects,
+    )  # fmt: skip
+    made.open()
+    yield made
+    await made.close()
+
+
+def write(replicating: Replicating, text: bytes) -> None:
+    file = replicating.files.open(replicating._root / "file", create=True)
+    file.write_at(0, [text])
+    file.close()
+
+
+@pytest.mark.parametrize("put_ms", [0, 5, 40, 60, 125, 1_000])
+async def test_what_nobody_waits_for_leaves_early_enough_to_be_there_in_time(
+    tmp_path: Path, put_ms: float
+) -> None:
+    """Or twice as often as it must be there, if puts take very long."""
+    async with shipping(tmp_path, MemoryObjects(), every_ms=250) as replicating:
+        replicating._put_ms = put_ms
+        stays_ms = replicating._stay_ms()
+        assert stays_ms + 2 * put_ms <= 225 or stays_ms == 125
+
+
+async def test_a_write_that_nobody_waits_for_is_shipped(tmp_path: Path) -> None:
+    store = MemoryObjects()
+    async with shipping(tmp_path, store) as replicating:
+        write(replicating, b"one")
+        await eventually(lambda: len(store.objects) == 1, 30)
+        await eventually(lambda: replicating.status()["lag_ms"] == 0, 30)
+        write(replicating, b"two")
+        await eventually(lambda: len(store.objects) == 2, 30)
+        assert replicating.status()["window_ms"] >= 10
+
+
+async def test_the_lag_is_that_of_the_oldest_write_that_is_not_shipped(tmp_path: Path) -> None:
+    store = LateStore()
+    store.away = True
+    async with shipping(tmp_path, store) as replicating:
+        write(replicating, b"one")
+        await eventually(lambda: replicating.status()["put_failures"] > 1, 30)
+        lag_ms = replicating.status()["lag_ms"]
+        write(replicating, b"two")
+        assert replicating.status()["lag_ms"] >= lag_ms >= 100
+        store.away = False
+        await eventually(lambda: replicating.status()["lag_ms"] == 0, 30)
+
+
+async def test_a_base_is_due_though_each_leader_shipped_little(tmp_path: Path) -> None:
+    store = MemoryObjects()
+    before = limits.LOG_OBJECTS_PER_BASE - 1
+    async with shipping(tmp_path, store, log_objects=before) as replicating:
+        write(replicating, b"one")
+        await eventually(lambda: any(key.startswith("base/") for key in store.objects), 30)
+
+
+async def test_after_its_end_a_lease_allows_nothing(tmp_path: Path) -> None:
+    async with shipping(tmp_path, MemoryObjects()) as replicating:
+        assert replicating.refusal() is None
+        replicating._lease.set(0.0)
+        assert isinstance(replicating.refusal(), NexoError)
