@@ -5,9 +5,13 @@ Puts are done one at a time, because moto looks for an object and puts it in two
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
-from collections.abc import Iterable, Iterator
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -27,6 +31,11 @@ _STATUS = {"refused": "403 Forbidden", "503": "503 Slow Down", "409": "409 Confl
            "412": "412 Precondition Failed", "hung": "500 Internal Server Error"}  # fmt: skip
 
 
+HANG_S = 1.0
+"""How long a put hangs that goes wrong alone."""
+_KINDS = {"log", "lease", "base", "file", "reset", "server", "standby"}
+
+
 class S3Server:
     """Buckets in memory. ``fault`` is what happens to every put for now."""
 
@@ -37,6 +46,10 @@ class S3Server:
         self._app: Any = DomainDispatcherApplication(create_backend_app)
         self.cut = False
         """Whether the first of two ways to the store is cut."""
+        self.struck: Counter[tuple[str, Fault]] = Counter()
+        """What `striking` did, by the kind of object, or the log's broker."""
+        self._strikes: Iterator[Fault] | None = None
+        self._met: set[str] = set()
         self._one_put = threading.Lock()
         self._released = threading.Event()
         self._released.set()
@@ -55,6 +68,10 @@ class S3Server:
         keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
         return {"AWS_ENDPOINT_URL": self.url(door), "AWS_REGION": "us-east-1", **keys}
 
+    def make_bucket(self, name: str) -> None:
+        asked = urllib.request.Request(f"{self.url()}/{name}", method="PUT")
+        urllib.request.urlopen(asked).close()
+
     @contextmanager
     def failing(self, fault: Fault) -> Iterator[None]:
         """Every put goes wrong in this way meanwhile."""
@@ -66,13 +83,33 @@ class S3Server:
             self.fault = None
             self._released.set()
 
+    @contextmanager
+    def striking(self, faults: Sequence[Fault]) -> Iterator[None]:
+        """The first put of each object goes wrong meanwhile, in these ways in turn."""
+        self._strikes = itertools.cycle(faults)
+        try:
+            yield
+        finally:
+            self._strikes = None
+
+    def _strike(self, path: str) -> Fault | None:
+        with self._one_put:
+            if self._strikes is None or path in self._met:
+                return None
+            self._met.add(path)
+            fault = next(self._strikes)
+            self.struck[_kind(path), fault] += 1
+        if fault == "hung":
+            time.sleep(HANG_S)
+        return fault
+
     def _serve(self, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
         if self.cut and int(environ["SERVER_PORT"]) == self._doors[0].port:
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             return []
         if environ["REQUEST_METHOD"] != "PUT":
             return list(self._app(environ, start))
-        fault = self.fault
+        fault = self.fault or self._strike(environ["PATH_INFO"])
         if fault is None:
             return self._put(environ, start)
         self.faults += 1
@@ -93,6 +130,13 @@ class S3Server:
         self._released.set()
         for door in self._doors:
             door.shutdown()
+
+
+def _kind(path: str) -> str:
+    """The kind of an object; of a log, its broker."""
+    parts = path.split("/")
+    kind = next((part for part in parts if part in _KINDS), "other")
+    return parts[parts.index(kind) - 1] if kind == "log" else kind
 
 
 class _Quiet(MotoRequestHandler):

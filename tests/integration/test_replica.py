@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,16 @@ from click.testing import CliRunner
 from nexo import Client
 from nexo.cli import main
 from nexo.errors import NexoError, NotLeader, Unavailable
+from nexo.ports import free_port
 from nexo.testing import Process
 from tests.integration import certificates
 from tests.integration.admin_api import Api
-from tests.replicas import Writer, leads, ready, verdict
+from tests.replicas import Door, Writer, leads, ready, verdict
 from tests.timing import wait_until
 
 LEASE_MS = 1_000
+PAUSE_S = 30 if os.environ.get("SOAK") else 0
+"""For how long a leader is paused at least."""
 
 
 class Pair:
@@ -42,6 +46,17 @@ class Pair:
         self.servers.append(server)
         server.start()
         return server
+
+    def start_both(self, **settings: Any) -> tuple[Process, Process]:
+        """A leader, with ``settings``, that knows of its standby; each broker has something."""
+        leader = self.start(**settings)
+        with Client(leader.url) as client:
+            client.queue("jobs").create(persistence="file_async")
+            client.queue("jobs").push("before")
+            client.stream("records").create(persistence="file_async")
+        standby = self.start()
+        wait_until(lambda: bool(ready(leader)["replica"]["standbys"]), 60)
+        return leader, standby
 
 
 @pytest.fixture
@@ -88,24 +103,55 @@ def test_the_lead_moves_on_purpose_without_loss_over_tls(pair: Pair, tmp_path: P
 
 
 def test_an_old_leader_that_wakes_after_a_takeover_acknowledges_nothing(pair: Pair) -> None:
-    old = pair.start()
-    with Client(old.url) as client:
-        client.queue("jobs").create(persistence="file_async")
-        client.queue("jobs").push("before")
-    standby = pair.start()
-    wait_until(lambda: bool(ready(old)["replica"]["standbys"]))
+    old, standby = pair.start_both()
     with Writer(old.url) as past, Writer(standby.url) as present:
-        past.wait_for(5)
+        past.wait_for(8)
+        paused_s = time.monotonic()
         os.killpg(old.pid, signal.SIGSTOP)
-        present.wait_for(5)
+        present.wait_for(8)
+        wait_until(lambda: time.monotonic() - paused_s > PAUSE_S, 60)
         os.killpg(old.pid, signal.SIGCONT)
         wait_until(lambda: ready(old).get("state") == "standby", 60)
-        present.wait_for(5)
-    print(f"paused and woken: {verdict(past, present)}")  # noqa: T201
+        present.wait_for(8)
+    print(f"paused for {PAUSE_S} s and woken: {verdict(past, present)}")  # noqa: T201
     with Client(standby.url) as client:
         jobs = {view.value for view in client.queue("jobs").peek(limit=10_000)}
+        records = {record.value for record in client.stream("records").read()}
     assert "before" in jobs
-    assert set(present.values) <= jobs
+    assert {value for value in present.values if value.startswith("job")} <= jobs
+    assert {value for value in present.values if value.startswith("record")} <= records
+
+
+def test_a_leader_cut_from_clients_alone_keeps_the_lead(pair: Pair) -> None:
+    """Nobody takes over, so nobody acknowledges anything until the clients are back."""
+    old_port = free_port()
+    door = Door(old_port)
+    try:
+        old, standby = pair.start_both(port=old_port, replicate_address=f"127.0.0.1:{door.port}")
+        url, others = f"nexo://127.0.0.1:{door.port}", f",127.0.0.1:{standby.port}"
+        with Writer(url, others) as past, Writer(standby.url) as present:
+            past.wait_for(8)
+            before = ready(old)["replica"]
+            door.cut()
+            cut_s = time.monotonic()
+            wait_until(lambda: time.monotonic() - cut_s > 3 * LEASE_MS / 1000 + PAUSE_S, 60)
+            healed_s = time.monotonic()
+            door.heal()
+            past.wait_for(8)
+        after = ready(old)["replica"]
+        assert (after["role"], after["term"]) == ("leader", before["term"])
+        assert after["lease_number"] > before["lease_number"]
+        assert not present.values, "the standby acknowledged"
+        times = past.values.values()
+        meanwhile = [sent_s for sent_s, acked_s in times if cut_s < sent_s and acked_s < healed_s]
+        print(  # noqa: T201
+            f"cut from clients for {healed_s - cut_s:.1f} s: the leader kept its lease, "
+            f"{len(past.values)} acknowledged by it, {len(meanwhile)} meanwhile, "
+            "0 by the standby: never two at a time"
+        )
+        assert not meanwhile
+    finally:
+        door.close()
 
 
 def test_a_killed_leader_goes_on_with_its_own_files(pair: Pair) -> None:
