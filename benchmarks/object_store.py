@@ -91,6 +91,10 @@ class _Objects(BaseHTTPRequestHandler):
         pass
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128  # servers open many connections at once
+
+
 @contextmanager
 def object_store(put_ms: int) -> Iterator[str]:
     """A bucket's URL; the environment leads there meanwhile."""
@@ -109,7 +113,7 @@ def object_store(put_ms: int) -> Iterator[str]:
 def main(put_ms: int) -> None:
     """Serve until killed."""
     _Objects.put_s = put_ms / 1000
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Objects)
+    server = _Server(("127.0.0.1", 0), _Objects)
     print(f"http://127.0.0.1:{server.server_address[1]}", flush=True)
     server.serve_forever()
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import statistics
 import tempfile
 import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import nexo
 from benchmarks.harness import Bench, Contender, Measure, Row
@@ -16,6 +21,7 @@ from nexo.errors import NexoError
 from nexo.testing import Process
 
 PUT_MS = 20
+WAIT_S = 60
 BATCH = [b"x" * 100] * 1_000
 
 
@@ -45,7 +51,8 @@ def _stream(bench: Bench, persistence: str) -> Stream[bytes]:
     if persistence == "replicated":
         settings["replicate"] = bench.enter(object_store(PUT_MS))
     server = bench.nexo(**settings)
-    client = bench.enter(nexo.Client(server.url))
+    # The port is open before the server leads, and a busy machine takes its time for that.
+    client = bench.enter(nexo.Client(f"{server.url}?timeout=60&down_wait=60"))
     stream: Stream[bytes] = client.stream("records")
     stream.create(persistence=persistence)
     return stream
@@ -100,18 +107,40 @@ def _takeover_s() -> float:
 
 
 def _lose(leader: Process, standby: Process) -> float:
-    with nexo.Client(leader.url) as client:
+    with nexo.Client(f"{leader.url}?timeout=60&down_wait=60") as client:
         client.queue("jobs").create(persistence="replicated")
-        deadline_s = time.monotonic() + 10  # the standby has loaded, and its processes wait
-        while time.monotonic() < deadline_s:
-            client.queue("jobs").push("before")
+        client.queue("jobs").push("before")
+    _wait(lambda: _replica(standby)["prepared"] and bool(_replica(leader)["standbys"]))
     began_s = time.perf_counter()
     leader.kill()
     shutil.rmtree(leader.data_dir)
-    while True:
-        try:
-            with nexo.Client(f"{standby.url}?while_down=fail") as client:
-                client.queue("jobs").push("after")
-                return time.perf_counter() - began_s
-        except NexoError:
-            time.sleep(0.02)
+    _wait(lambda: _pushed(standby))
+    return time.perf_counter() - began_s
+
+
+def _replica(server: Process) -> dict[str, Any]:
+    """What a server says of its replicas."""
+    try:
+        with urllib.request.urlopen(f"{server.health_url}/ready") as reply:
+            body = reply.read()
+    except urllib.error.HTTPError as error:  # a standby is not ready
+        body = error.read()
+    found: dict[str, Any] = json.loads(body)["replica"]
+    return found
+
+
+def _pushed(server: Process) -> bool:
+    try:
+        with nexo.Client(f"{server.url}?while_down=fail") as client:
+            client.queue("jobs").push("after")
+    except NexoError:
+        return False
+    return True
+
+
+def _wait(holds: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not holds():
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"nothing happened in {WAIT_S} s")
+        time.sleep(0.02)
