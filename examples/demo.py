@@ -18,6 +18,7 @@ from pathlib import Path
 import nexo
 from nexo import testing
 from nexo.cli.lake.sparks import quiet_start
+from nexo.contracts import stream_table
 from nexo.lake.catalog import Lake
 from nexo.lake.paths import local_path
 from nexo.lake.read import spans
@@ -26,7 +27,6 @@ from nexo.lake.typed import set_schema
 from nexo.sql import Result
 from pyspark_nexo import session
 from pyspark_nexo.pipeline import Pipeline
-from pyspark_nexo.schemas import stream_table
 
 CHUNK = 20_000
 ROUNDS = 2

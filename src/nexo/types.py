@@ -4,6 +4,7 @@ Names as here are of the sync client, those that begin with ``Async`` of the asy
 neither waits nor asks is the same in both.
 """
 
+from nexo.client._async.contract import Contract as AsyncContract
 from nexo.client._async.pubsub.pubsub import PubSub as AsyncPubSub
 from nexo.client._async.pubsub.subscription import Subscription as AsyncSubscription
 from nexo.client._async.queue.admin import DeadLetters as AsyncDeadLetters
@@ -25,6 +26,7 @@ from nexo.client._async.stream.records import StreamRecord as AsyncStreamRecord
 from nexo.client._async.stream.stream import Stream as AsyncStream
 from nexo.client._async.stream.subscription import StreamSubscription as AsyncStreamSubscription
 from nexo.client._async.stream.transaction import Transaction as AsyncTransaction
+from nexo.client._sync.contract import Contract
 from nexo.client._sync.pubsub.pubsub import PubSub
 from nexo.client._sync.pubsub.subscription import Subscription
 from nexo.client._sync.queue.admin import DeadLetters
@@ -43,6 +45,7 @@ from nexo.client._sync.stream.subscription import StreamSubscription
 from nexo.client._sync.stream.transaction import Transaction
 from nexo.client.address import ConnectOptions
 from nexo.client.checks import Duration
+from nexo.client.contract_views import Backfilled, ContractColumn, ContractInfo
 from nexo.client.pubsub_message import Message
 from nexo.client.queue_views import DeadJob, JobState, JobView, QueueInfo, QueueSettings, Schedule
 from nexo.client.store_values import RateDecision
@@ -51,6 +54,7 @@ from nexo.client.stream_records import Published, Record
 from nexo.protocol.stream import GroupInfo, StreamInfo
 
 __all__ = [
+    "AsyncContract",
     "AsyncDeadLetters",
     "AsyncGroup",
     "AsyncJob",
@@ -72,7 +76,11 @@ __all__ = [
     "AsyncStreamSubscription",
     "AsyncSubscription",
     "AsyncTransaction",
+    "Backfilled",
     "ConnectOptions",
+    "Contract",
+    "ContractColumn",
+    "ContractInfo",
     "DeadJob",
     "DeadLetters",
     "Duration",

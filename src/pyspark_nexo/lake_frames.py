@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from nexo.lake.paths import local_path
 from nexo.lake.read import live_files
+from nexo.lake.schema import file_schema
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 # ruff: noqa: PLC0415 - pyspark takes a second to import
 
-FIELD_ID = "parquet.field.id"
 _PATTERN = re.compile(r"[\\*?{}\[\]]")
 
 
@@ -43,19 +43,8 @@ def _literal(path: str) -> str:
 
 def spark_schema(schema: Schema) -> StructType:
     """Iceberg columns as Spark ones, with their ids."""
-    from pyspark.sql import types
+    from pyspark.sql.types import StructType
 
-    known = {
-        "boolean": types.BooleanType(), "int": types.IntegerType(), "long": types.LongType(),
-        "float": types.FloatType(), "double": types.DoubleType(), "string": types.StringType(),
-        "binary": types.BinaryType(), "date": types.DateType(),
-        "timestamptz": types.TimestampType(),
-    }  # fmt: skip
-    return types.StructType(
-        [
-            types.StructField(
-                field.name, known[str(field.field_type)], True, {FIELD_ID: field.field_id}
-            )
-            for field in schema.fields
-        ]
-    )
+    from pyspark_nexo.types import spark_field
+
+    return StructType([spark_field(field) for field in file_schema(schema)])

@@ -8,14 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import msgspec
+
 from nexo.errors import InvalidOption
 from nexo.lake.rows import ROWS
-from nexo.lake.typed import KINDS, REJECTED
+from nexo.lake.typed import MISFITS, REJECTED
+from nexo.lake.typed.formats import ValueFormat, format_of
+from nexo.lake.typed.kinds import parse as parse_kind
 
 KNOWN = (
     "url", "dataDir", "stream", "topic", "path", "partitions", "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "maxOffsetsPerTrigger", "rowsPerTask", "columns",
-    "pushFilters", "typed", "permissive",
+    "pushFilters", "typed", "permissive", "valueFormat",
 )  # fmt: skip
 _SPARKS_OWN = {"checkpointlocation", "queryname", "outputmode"}
 _BY_LOWER = {name.lower(): name for name in KNOWN}
@@ -56,6 +60,8 @@ class SourceOptions:
     push_filters: bool = False
     typed: tuple[TypedColumn, ...] = ()
     permissive: bool = False
+    value_format: ValueFormat | None = None
+    """How values are encoded that are taken apart; None for JSON."""
 
 
 def parse(given: Mapping[str, str], *, writing: bool = False) -> SourceOptions:
@@ -76,7 +82,8 @@ def parse(given: Mapping[str, str], *, writing: bool = False) -> SourceOptions:
         raise InvalidOption("say which stream: .option('stream', name) or .load(name)")
     if "url" in found and "dataDir" in found:
         raise InvalidOption("give either url or dataDir: a broker to ask, or files to read")
-    typed = _typed(found.get("typed"))
+    permissive = _flag("permissive", found.get("permissive", "false"))
+    typed = _typed(found.get("typed"), permissive)
     from_ms = _millis("startingTimestamp", found.get("startingTimestamp"))
     until_ms = _millis("endingTimestamp", found.get("endingTimestamp"))
     if from_ms is not None and until_ms is not None and until_ms < from_ms:
@@ -94,11 +101,12 @@ def parse(given: Mapping[str, str], *, writing: bool = False) -> SourceOptions:
         until_ms,
         _count("maxOffsetsPerTrigger", found.get("maxOffsetsPerTrigger")),
         _count("rowsPerTask", found.get("rowsPerTask")) or ROWS_PER_TASK,
-        _columns(found.get("columns"), typed),
+        _columns(found.get("columns"), typed, permissive),
         found.get("dataDir"),
         _flag("pushFilters", found.get("pushFilters", "false")),
         typed,
-        _flag("permissive", found.get("permissive", "false")),
+        permissive,
+        _format(found.get("valueFormat")),
     )
 
 
@@ -272,8 +280,23 @@ def _millis(name: str, text: str | None) -> int | None:
     return -(-since // _MILLISECOND)  # the first one that is not earlier
 
 
-def _columns(text: str | None, typed: tuple[TypedColumn, ...]) -> tuple[str, ...]:
-    known = [*ROWS.names, *(column.name for column in typed), *([REJECTED] if typed else [])]
+def own_columns(permissive: bool) -> list[str]:
+    """Columns that say what did not fit."""
+    return [REJECTED, MISFITS] if permissive else [REJECTED]
+
+
+def _format(text: str | None) -> ValueFormat | None:
+    try:
+        return format_of(text)
+    except msgspec.DecodeError as error:
+        raise InvalidOption(
+            f"valueFormat: {error}; it is what the table's property nexo.columns.format says"
+        ) from None
+
+
+def _columns(text: str | None, typed: tuple[TypedColumn, ...], permissive: bool) -> tuple[str, ...]:
+    own = own_columns(permissive) if typed else []
+    known = [*ROWS.names, *(column.name for column in typed), *own]
     if text is None:
         return tuple(known)
     names = tuple(name.strip() for name in text.split(","))
@@ -285,7 +308,7 @@ def _columns(text: str | None, typed: tuple[TypedColumn, ...]) -> tuple[str, ...
     return names
 
 
-def _typed(text: str | None) -> tuple[TypedColumn, ...]:
+def _typed(text: str | None, permissive: bool) -> tuple[TypedColumn, ...]:
     try:
         found = json.loads(text or "{}")
         columns = [_typed_column(name, given) for name, given in found.items()]
@@ -298,7 +321,8 @@ def _typed(text: str | None) -> tuple[TypedColumn, ...]:
     for source in fields:
         if fields.count(source) > 1:
             raise InvalidOption(f"typed: the JSON field {source!r} is there twice")
-    taken = [name.lower() for name in (*ROWS.names, REJECTED, *(each.name for each in columns))]
+    own = own_columns(permissive)
+    taken = [name.lower() for name in (*ROWS.names, *own, *(each.name for each in columns))]
     for column in columns:
         if taken.count(column.name.lower()) > 1:
             raise InvalidOption(
@@ -312,6 +336,8 @@ def _typed_column(name: str, given: object) -> TypedColumn:
     source, kind = given if isinstance(given, list) else (name, given)
     if not isinstance(source, str) or not isinstance(kind, str):
         raise ValueError
-    if kind not in KINDS:
-        raise InvalidOption(f"typed: {name!r}: {kind!r} is not one of {', '.join(KINDS)}")
+    try:
+        parse_kind(kind)
+    except InvalidOption as error:
+        raise InvalidOption(f"typed: {name!r}: {error.message}") from None
     return TypedColumn(name, source, kind)

@@ -40,7 +40,8 @@ from nexo.lake.paths import delete_files
 from nexo.lake.plan import Advance, BatchLimits, HotPartition, advances, cost_s
 from nexo.lake.progress import MicroBatch, Tracker, now_ms, total
 from nexo.lake.schema import raw_schema
-from nexo.lake.typed import REJECTED
+from nexo.lake.typed import REJECTED, columns_of, set_schema
+from nexo.lake.typed.infer import MOST_COLUMNS, merged
 from nexo.protocol import stream as wire
 from pyspark_nexo.failures import SparkEnded
 from pyspark_nexo.tiering import Derivation, Probe, TableRange, no_probe, run_tasks, take
@@ -281,7 +282,7 @@ class Pipeline:
         only itself.
         """
         try:
-            files = self._write(steps)
+            steps, files = self._written(steps)
         except (ConnectionLost, SparkEnded, Unauthenticated):
             raise
         except NexoError as error:
@@ -299,6 +300,28 @@ class Pipeline:
             if isinstance(outcome, Exception):
                 self._refuse(step.info.name, outcome)
         return [outcome for outcome in done if isinstance(outcome, MicroBatchResult)]
+
+    def _written(self, steps: Sequence[StreamStep]) -> tuple[list[StreamStep], Files]:
+        """Files of every step; streams whose values have new columns are written once more.
+
+        So a column holds the field of the very record that brought it.
+        """
+        files, ready = self._write(steps), list[StreamStep]()
+        again = list[StreamStep]()
+        for step in steps:
+            found = _new_fields(step, files)
+            if not found or step.info.name in self.refused:
+                ready.append(step)
+                continue
+            _discard(step, files)
+            try:
+                table = set_schema(step.table, found)
+            except NexoError as error:
+                self._refuse(step.info.name, error)
+                continue
+            self._tables[step.info.name] = table
+            again.append(replace(step, table=table))
+        return [*ready, *again], files | (self._write(again) if again else {})
 
     def _write(self, steps: Sequence[StreamStep]) -> Files:
         """Files of every range; a stream of which one range failed is refused as a whole."""
@@ -421,6 +444,15 @@ def _behind(table: Table, parts: Sequence[HotPartition]) -> tuple[int, float]:
         rows += missing
         size_bytes += missing * part.record_bytes
     return rows, size_bytes
+
+
+def _new_fields(step: StreamStep, files: Files) -> dict[str, str]:
+    """Fields that are to become columns, as many as may, with types that fit every file's."""
+    found = dict[str, str]()
+    for facts in (facts for part in step.taken(files) for facts in part.files):
+        found = merged(found, facts.new_fields)
+    room = MOST_COLUMNS - len(columns_of(step.table.properties))
+    return dict(islice(found.items(), max(room, 0)))
 
 
 def _discard(step: StreamStep, files: Files) -> None:

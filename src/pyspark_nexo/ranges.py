@@ -159,7 +159,9 @@ def _terms(options: SourceOptions) -> Terms | None:
         ParsedColumn(each.field, number, each.kind) for number, each in enumerate(options.typed)
     ]
     names = {number: each.name for number, each in enumerate(options.typed)}
-    return Terms(columns, names, options.permissive) if columns else None
+    if not columns:
+        return None
+    return Terms(columns, names, options.permissive, format=options.value_format)
 
 
 def _put_together(table: pa.Table) -> list[pa.RecordBatch]:

@@ -14,29 +14,18 @@ from pyspark.sql.datasource import (
     Filter,
     InputPartition,
 )
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from nexo.errors import Conflict, InvalidInput, InvalidOption, OffsetOutOfRange
-from nexo.lake.typed import REJECTED
+from nexo.lake.rows import ROWS
+from nexo.lake.typed import kinds
 from pyspark_nexo import ranges, topics
-from pyspark_nexo.options import SourceOptions, parse
+from pyspark_nexo.options import SourceOptions, own_columns, parse
 from pyspark_nexo.origins import RecordOrigin, open_origin
 from pyspark_nexo.pushdown import NumberRange, spans
 from pyspark_nexo.ranges import Range
 from pyspark_nexo.sink import BatchSink, StreamSink
+from pyspark_nexo.types import spark_type
 
 try:  # Spark 4.2 and later: the engine says how much a micro-batch may take
     from pyspark.sql.streaming.datasource import (
@@ -54,20 +43,7 @@ if TYPE_CHECKING:
 
 # ruff: noqa: N802 - Spark names these methods
 
-_TYPES: dict[str, DataType] = {
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "timestamp": TimestampType(),
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "headers": StringType(),
-    "value_type": IntegerType(),
-}
-_KINDS: dict[str, DataType] = {
-    "boolean": BooleanType(), "int": IntegerType(), "long": LongType(), "float": FloatType(),
-    "double": DoubleType(), "string": StringType(), "date": DateType(),
-    "timestamp": TimestampType(), "json": StringType(),
-}  # fmt: skip
+_TYPES: dict[str, DataType] = {field.name: spark_type(field.type) for field in ROWS}
 _CREATED = "created_ms"
 """In a streaming query's offsets: which of several streams of one name they are of."""
 
@@ -262,8 +238,9 @@ def _text(offsets: dict[int, int], created_ms: int) -> dict[str, int]:
 def _types(options: SourceOptions) -> dict[str, DataType]:
     if not options.typed:
         return _TYPES
-    typed = {column.name: _KINDS[column.kind] for column in options.typed}
-    return _TYPES | typed | {REJECTED: StringType()}
+    stored = {column.name: kinds.arrow_type(kinds.parse(column.kind)) for column in options.typed}
+    typed = {name: spark_type(kind) for name, kind in stored.items()}
+    return _TYPES | typed | dict.fromkeys(own_columns(options.permissive), StringType())
 
 
 def _columns(schema: StructType, types: Mapping[str, DataType]) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ from nexo.lake.derived import dead_letters, latest
 from nexo.lake.offsets import offsets_of
 from nexo.lake.rows import ROWS
 from nexo.lake.typed import parser_of
+from nexo.lake.typed.formats import format_text
 from nexo.protocol import stream as wire
 from nexo.sql.groups import group_rows, offset_rows
 from pyspark_nexo.lake_frames import lake_frame
@@ -135,9 +136,10 @@ class StreamViews:
                 for number, part in enumerate(info.partitions)
             }
             options["startingOffsets"] = json.dumps(starts)
-        if table is not None and (terms := parser_of(table)):
+        if table is not None and (terms := parser_of(table)) and terms.columns:
             typed = {terms.names[each.field_id]: [each.source, each.kind] for each in terms.columns}
             options |= {"typed": json.dumps(typed), "permissive": str(terms.permissive).lower()}
+            options["valueFormat"] = format_text(terms.format)
         if self.as_of is not None:
             options["endingTimestamp"] = (self.as_of + _MICROSECOND).astimezone(UTC).isoformat()
         if self.url:

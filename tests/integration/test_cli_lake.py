@@ -13,6 +13,8 @@ pytest.importorskip("pyiceberg")
 
 import nexo
 from nexo import cli, testing
+from nexo.client.contract_views import Backfilled, ContractColumn
+from nexo.errors import Conflict, InvalidInput, InvalidOption, NotFound
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.derived import dead_letters
 from nexo.lake.settings import LakeSettings
@@ -64,7 +66,7 @@ def test_the_schema_of_a_stream_without_tiering_says_so(served: str, tmp_path: P
 
 def test_changes_are_made_to_the_servers_lake(served: str, tmp_path: Path) -> None:
     done = command("pipeline", "schema", "taken", "--set", '{"n": "long"}', "--json", url=served)
-    assert json.loads(done.stdout) == {"column": "n", "type": "long", "json_field": "n"}
+    assert json.loads(done.stdout) == {"column": "n", "type": "long", "field": "n"}
     assert Lake(LakeSettings(tmp_path / "nexo" / "lake")).find("taken") is not None
     assert command("pipeline", "schema", "taken", "--json", url=served).stdout == done.stdout
 
@@ -108,7 +110,7 @@ def test_columns_of_a_schema_fill_history_and_letters_are_sent_again(
     take(served, lake, "taken")
     schema = '{"properties": {"n": {"type": "integer"}}}'
     shown = command("pipeline", "schema", "taken", "--json-schema", schema, "--json", url=served)
-    assert json.loads(shown.stdout) == {"column": "n", "type": "long", "json_field": "n"}
+    assert json.loads(shown.stdout) == {"column": "n", "type": "long", "field": "n"}
     filled = command("pipeline", "backfill", "taken", "--json", url=served)
     assert json.loads(filled.stdout) == {"stream": "taken", "files": 1, "records": 3}
     assert lake.get("taken").scan().to_arrow().column("n").to_pylist() == [1, 1, 1]
@@ -125,3 +127,76 @@ def test_columns_of_a_schema_fill_history_and_letters_are_sent_again(
         again = client.stream("plain").read()[-1]
     assert (again.value, again.key) == ({"n": "no number"}, "k")
     assert again.headers == {"a": "b", "nexo-dead-letter": "taken/0/3"}
+
+
+AVRO = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}'
+
+
+def test_a_contract_is_made_and_shown_by_the_command(served: str, tmp_path: Path) -> None:
+    """SPEC I11: nested types, inference, modes and formats, each with one option."""
+
+    def schema(*arguments: str) -> Result:
+        return command("pipeline", "schema", "taken", *arguments, url=served)
+
+    wanted = '{"n": "long", "lines": "list<struct<sku: string, price: decimal(10, 2)>>"}'
+    made = schema("--set", wanted, "--permissive", "--additions")
+    assert made.stdout.splitlines() == [
+        "n\tlong\tn",
+        "lines\tlist<struct<sku: string, price: decimal(10, 2)>>\tlines",
+    ]
+    assert made.stderr == (
+        "values: json; permissive: a field that does not fit is null; new fields become columns\n"
+    )
+    assert schema().output == made.output
+    assert schema("--infer", "--strict", "--no-additions").exit_code == 0
+    coded = schema("--avro", AVRO, "--schema-id", "7", "--json")
+    assert "values: avro with schema ids 7; strict" in coded.stderr
+    assert "values: json" in schema("--format", "json").stderr
+    for bad, why in (
+        (("--set", '{"a": "list<x>"}'), "column 'a': type 'list<x>': 'x' is no type"),
+        (("--set", '{"n": "string"}'), "column 'n' is long and cannot become string"),
+        (("--avro", '{"type": "record"}'), "bad Avro schema"),
+        (("--avro", AVRO.replace("record", "recrod")), "bad Avro schema"),
+        (("--schema-id", "1"), "--schema-id says"),
+        (("--message", "A"), "belong together"),
+        (("--model", "nowhere:Order"), "cannot import"),
+    ):
+        refused = schema(*bad)
+        assert refused.exit_code != 0
+        assert why in refused.stderr
+    assert "values: json; strict" in schema().stderr
+
+
+def test_the_clients_make_and_show_contracts(served: str, tmp_path: Path) -> None:
+    """SPEC I11: the same from Python."""
+    lake = Lake(LakeSettings(tmp_path / "nexo" / "lake"))
+    with nexo.connect(served) as client:
+        contract = client.contract("taken")
+        assert contract.info().columns == ()
+        take(served, lake, "taken")
+        assert contract.infer().columns == (ContractColumn("n", "long", "n"),)
+        assert contract.set({"n": "long", "who": "struct<name: string>"}).format == "json"
+        client.stream("taken").publish_many([{"n": 1, "who": {"name": "Ada"}}, {"n": "x"}])
+        take(served, lake, "taken")
+        found = contract.permissive()
+        assert (found.permissive, found.additions, found.dead_letters) == (True, False, 0)
+        assert contract.additions().additions
+        assert contract.rename("n", "number").columns[0] == ContractColumn("number", "long", "n")
+        assert contract.backfill() == Backfilled(1, 3)
+        assert client.sql(
+            "select who.name from taken where number = 1 and who is not null"
+        ).rows() == [("Ada",)]
+        assert contract.avro(AVRO, schema_id=7).schema_ids == (7,)
+        assert contract.json().format == "json"
+        with pytest.raises(NotFound, match="no dead letters"):
+            contract.redrive()
+        for nothing in ({}, {"a": 1}, int):
+            with pytest.raises((InvalidInput, InvalidOption)):
+                contract.set(nothing)
+        with pytest.raises(Conflict, match="tiering off"):
+            client.contract("plain").set({"n": "long"})
+
+
+async def test_the_async_client_too(served: str) -> None:
+    async with nexo.AsyncClient(served) as client:
+        assert (await client.contract("taken").set({"n": "int"})).columns[0].type == "int"

@@ -15,6 +15,7 @@ import pytest
 
 import nexo
 from nexo import testing
+from nexo.contracts import stream_table
 from nexo.errors import NexoError
 from nexo.lake.catalog import Lake
 from nexo.lake.derived import dead_letters
@@ -26,7 +27,6 @@ from nexo.lake.read import spans
 from nexo.lake.settings import LakeSettings
 from nexo.lake.typed import set_schema
 from pyspark_nexo.pipeline import Pipeline
-from pyspark_nexo.schemas import stream_table
 
 from .conftest import Tally
 

@@ -188,3 +188,33 @@ def test_unknown_streams_and_brokers_that_do_not_answer_are_told_plainly(
     pipeline.url = "nexo://127.0.0.1:1?while_down=fail&connect_timeout=1"
     with pytest.raises(ConnectionLost):
         pipeline.run_once()
+
+
+def test_new_fields_become_columns_in_the_record_that_brings_them(
+    client: nexo.Client, pipeline: Pipeline, lake: Lake
+) -> None:
+    """SPEC I11: automatic additions, with types that fit all partitions of a micro-batch."""
+    orders = client.stream("orders").create(partitions=2, tiering=True)
+    plain = client.stream("plain").create(tiering=True)
+    client.contract("orders", lake=str(lake.settings.folder)).additions()
+    orders.publish_many(
+        [{"id": n, "amount": n if n < 3 else n / 2} for n in range(6)], keys=list("abcdef")
+    )
+    plain.publish({"id": 1})
+    assert pipeline.run_once() == 7
+    orders.publish({"id": 6, "to": {"zip": 1, "tags": ["x"]}}, key="a")
+    orders.publish_many([b"no JSON", {"id": "x", "other": 1}])
+    assert pipeline.run_once() == 3
+    found = lake.get("orders").scan().to_arrow().to_pylist()
+    assert sorted((row["id"], row["amount"]) for row in found if row["id"] in range(6)) == [
+        (n, n if n < 3 else n / 2) for n in range(6)
+    ]
+    assert [row["to"] for row in found if row["id"] == 6] == [{"zip": 1, "tags": ["x"]}]
+    assert sum(row["rejected"] is not None for row in found) == 2
+    assert "other" not in lake.get("orders").schema().column_names
+    assert "id" not in lake.get("plain").schema().column_names
+    files = {
+        Path(local_path(file.file.file_path) or "")
+        for file in lake.get("orders").scan().plan_files()
+    }
+    assert set((lake.settings.folder / "warehouse").rglob("orders/data/**/*.parquet")) == files

@@ -22,6 +22,7 @@ import nexo
 from nexo import cli, testing
 from nexo.access.grants import parse_grant
 from nexo.access.users import UsersFile
+from nexo.contracts import sample, stream_table
 from nexo.errors import Unauthenticated
 from nexo.lake import typed
 from nexo.lake.catalog import Lake
@@ -32,7 +33,6 @@ from pyspark_nexo import continuous
 from pyspark_nexo.continuous import Continuous
 from pyspark_nexo.failures import plain_errors
 from pyspark_nexo.pipeline import MicroBatchResult, Pipeline
-from pyspark_nexo.schemas import sample, stream_table
 from pyspark_nexo.views import register_views
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import nexo
+from nexo.contracts import stream_table
 from nexo.errors import InvalidInput
 from nexo.lake.catalog import Lake
 from nexo.lake.settings import LakeSettings
 from nexo.lake.typed import rename, set_schema
 from pyspark_nexo.lake_frames import lake_frame
 from pyspark_nexo.pipeline import Pipeline
-from pyspark_nexo.schemas import stream_table
 from pyspark_nexo.status import status
 from pyspark_nexo.views import register_views
 

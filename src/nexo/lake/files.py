@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 
 from nexo.lake.paths import delete_files, sync_local
 from nexo.lake.rows import CHUNK_ROWS, chunked, days
-from nexo.lake.schema import FIELD_ID, file_schema
-from nexo.lake.typed import REJECTED, Terms, parsed, parser_of
+from nexo.lake.schema import FIELD_ID, file_schema, leaf_ids
+from nexo.lake.typed import REJECTED, Parser, Terms, parser_of
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -63,6 +63,8 @@ class DataFileFacts:
     split_offsets: list[int] = field(default_factory=list)
     rejected: int = 0
     """Rows that the typed columns refused."""
+    new_fields: dict[str, str] = field(default_factory=dict)
+    """Of the rows' values: fields that are to become columns, with types that fit them."""
 
 
 def target(table: Table) -> Target:
@@ -96,12 +98,15 @@ class FileWriter:
         self._io = file_io(where)
         self._day: int | None = None
         self._open: _OpenFile | None = None
+        self._parser: Parser | None = None
         self.done: list[DataFileFacts] = []
 
     def write(self, batches: Iterable[pa.RecordBatch], chunk_rows: int = CHUNK_ROWS) -> None:
         """Write batches; each chunk becomes a row group."""
-        for table in parsed(chunked(batches, chunk_rows), self._target.typed):
-            self.add(table)
+        if self._parser is None and self._target.typed is not None:
+            self._parser = Parser(self._target.typed)
+        for table in chunked(batches, chunk_rows):
+            self.add(table if self._parser is None else self._parser.add_to(table))
 
     def add(self, table: pa.Table) -> None:
         """Write rows that are a row group already."""
@@ -146,6 +151,8 @@ class FileWriter:
     def close(self) -> list[DataFileFacts]:
         """Finish and sync the files; returns what the commit needs."""
         self._finish()
+        if self._parser is not None and self.done:
+            self.done[-1].new_fields = self._parser.new_fields()
         return self.done
 
     def discard(self) -> None:
@@ -176,6 +183,7 @@ class _OpenFile:
             use_dictionary=[name for name in ("partition", "value_type") if name in names],
             write_statistics=[name for name in _BOUNDED if name in names],
             store_schema=False,
+            store_decimal_as_integer=True,
         )
 
     def write(self, table: pa.Table) -> None:
@@ -227,10 +235,11 @@ def _id(schema: pa.Schema, name: str) -> int:
 
 
 def _describe(facts: DataFileFacts, metadata: Any, schema: pa.Schema) -> None:
+    leaves = [field_id for each in schema for field_id in leaf_ids(each)]
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        for index, name in enumerate(schema.names):
-            column, key = group.column(index), _id(schema, name)
+        for index, key in enumerate(leaves):
+            column = group.column(index)
             sizes, counts = facts.column_sizes, facts.value_counts
             sizes[key] = sizes.get(key, 0) + column.total_compressed_size
             counts[key] = counts.get(key, 0) + column.num_values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from nexo.lake.rows import ROWS
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
-    from pyiceberg.types import IcebergType, PrimitiveType
+    from pyiceberg.types import IcebergType, NestedField, PrimitiveType
 
 # ruff: noqa: PLC0415 - PyIceberg takes half a second to import
 
@@ -36,14 +37,45 @@ def iceberg_schema(columns: pa.Schema) -> Schema:
     )
 
 
-def iceberg_type(kind: pa.DataType) -> PrimitiveType:
-    """The Iceberg type that holds an Arrow type of ours."""
+def iceberg_type(kind: pa.DataType) -> IcebergType:
+    """The Iceberg type that holds an Arrow type of ours; its fields have no ids yet."""
+    from pyiceberg import types
+
+    if pa.types.is_decimal(kind):
+        return types.DecimalType(kind.precision, kind.scale)
+    if pa.types.is_list(kind):
+        return types.ListType(0, iceberg_type(kind.value_type), element_required=False)
+    if pa.types.is_map(kind):
+        key, value = iceberg_type(kind.key_type), iceberg_type(kind.item_type)
+        return types.MapType(0, key, 0, value, value_required=False)
+    if pa.types.is_struct(kind):
+        fields = (types.NestedField(0, each.name, iceberg_type(each.type)) for each in kind)
+        return types.StructType(*fields)
     return _pairs()[kind]
 
 
 def arrow_type(kind: IcebergType) -> pa.DataType:
     """The Arrow type for an Iceberg one, with 32-bit lengths as Spark wants them."""
+    from pyiceberg import types
+
+    match kind:
+        case types.DecimalType():
+            return pa.decimal128(kind.precision, kind.scale)
+        case types.ListType():
+            return pa.list_(_arrow_field(kind.element_field))
+        case types.MapType():
+            return pa.map_(
+                _arrow_field(kind.key_field).with_nullable(False), _arrow_field(kind.value_field)
+            )
+        case types.StructType():
+            return pa.struct([_arrow_field(each) for each in kind.fields])
     return next(arrow for arrow, iceberg in _pairs().items() if iceberg == kind)
+
+
+def _arrow_field(field: NestedField) -> pa.Field:
+    """A column, or a part of one, marked with its id."""
+    marked = {FIELD_ID: str(field.field_id).encode()}
+    return pa.field(field.name, arrow_type(field.field_type), metadata=marked)
 
 
 @cache
@@ -61,16 +93,22 @@ def _pairs() -> dict[pa.DataType, PrimitiveType]:
 
 def file_schema(schema: Schema) -> pa.Schema:
     """What data files of a table are written with: its columns, marked with their ids."""
-    return pa.schema(
-        [
-            pa.field(
-                field.name,
-                arrow_type(field.field_type),
-                metadata={FIELD_ID: str(field.field_id).encode()},
-            )
-            for field in schema.fields
-        ]
-    )
+    return pa.schema([_arrow_field(field) for field in schema.fields])
+
+
+def leaf_ids(field: pa.Field) -> Iterator[int]:
+    """The ids of a column's plain parts, in the order in which Parquet stores them."""
+    kind = field.type
+    if pa.types.is_list(kind):
+        yield from leaf_ids(kind.value_field)
+    elif pa.types.is_map(kind):
+        yield from leaf_ids(kind.key_field)
+        yield from leaf_ids(kind.item_field)
+    elif pa.types.is_struct(kind):
+        for each in kind:
+            yield from leaf_ids(each)
+    elif (found := field_id_of(field)) is not None:
+        yield found
 
 
 def sources(stored: pa.Schema, schema: pa.Schema) -> list[str | None]:
@@ -78,12 +116,12 @@ def sources(stored: pa.Schema, schema: pa.Schema) -> list[str | None]:
 
     Columns are matched by field id where ``schema`` has ids, else by name.
     """
-    by_id = {_id(field): field.name for field in stored}
+    by_id = {field_id_of(field): field.name for field in stored}
     names = set(stored.names)
 
     def source(field: pa.Field) -> str | None:
-        if _id(field) is not None:
-            return by_id.get(_id(field))
+        if field_id_of(field) is not None:
+            return by_id.get(field_id_of(field))
         return field.name if field.name in names else None
 
     return [source(field) for field in schema]
@@ -100,6 +138,7 @@ def projected(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _id(field: pa.Field) -> int | None:
+def field_id_of(field: pa.Field) -> int | None:
+    """The id that a column is marked with."""
     found = (field.metadata or {}).get(FIELD_ID)
     return None if found is None else int(found)

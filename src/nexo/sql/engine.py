@@ -41,6 +41,7 @@ from nexo.sql.filesystems import make_readable
 from nexo.sql.groups import group_rows, offset_rows
 from nexo.sql.result import Result
 from nexo.sql.streams import Seen, hot_rows, look
+from nexo.sql.types import duck_type, quoted_name
 
 MOST_STREAMS = 200
 """How many streams ``stream_messages`` covers unless they are named."""
@@ -59,11 +60,6 @@ _GROUPS = pa.schema(
         ("leader", _TEXT), ("members", _TEXT), ("assignment", _TEXT),
     ]
 )  # fmt: skip
-_TYPES = {
-    "boolean": "BOOLEAN", "int": "INTEGER", "long": "BIGINT", "float": "FLOAT",
-    "double": "DOUBLE", "string": "VARCHAR", "binary": "BLOB", "date": "DATE",
-    "timestamptz": "TIMESTAMP WITH TIME ZONE",
-}  # fmt: skip
 _KIND = re.compile(r"^[\w ]+ Error: ")
 
 
@@ -211,7 +207,7 @@ class QueryViews:
             "headers, timestamp"
         )
         parts = [
-            f"select {_literal(name)} as topic, {columns} from {_name(self._stream(name))}"
+            f"select {_literal(name)} as topic, {columns} from {quoted_name(self._stream(name))}"
             for name in self._covered()
         ]
         empty = (
@@ -228,7 +224,7 @@ class QueryViews:
         self.connection.register(name, pa.Table.from_arrays(arrays, schema=schema))
 
     def _view(self, name: str, query: str) -> None:
-        self.connection.execute(f"create view {_name(name)} as {query}")
+        self.connection.execute(f"create view {quoted_name(name)} as {query}")
 
     def _until(self, query: str) -> str:
         if self.as_of is None:
@@ -246,29 +242,27 @@ class QueryViews:
         files = ", ".join(_literal(local_path(path) or path) for path in paths)
         fields = ", ".join(
             f"{each.field_id}: {{name: {_literal(each.name)}, "
-            f"type: '{_TYPES[each.kind]}', default_value: NULL}}"
+            f"type: {_literal(duck_type(each.kind))}, default_value: NULL}}"
             for each in table.fields
         )
         return f"select * from read_parquet([{files}], schema = MAP {{{fields}}})"
 
 
 def _nothing(table: StoredTable) -> str:
-    columns = ", ".join(f"null::{_TYPES[each.kind]} as {_name(each.name)}" for each in table.fields)
+    columns = ", ".join(
+        f"null::{duck_type(each.kind)} as {quoted_name(each.name)}" for each in table.fields
+    )
     return f"select {columns} where false"
 
 
 def _newest(view: str) -> str:
     """The newest record of each key without tombstones, and every record without a key."""
-    columns = ", ".join(_name(name) for name in ROWS.names)
+    columns = ", ".join(quoted_name(name) for name in ROWS.names)
     newest = 'max("offset") over (partition by partition, key)'
     return (
-        f"select {columns} from (select *, {newest} as newest_offset from {_name(view)}) "
+        f"select {columns} from (select *, {newest} as newest_offset from {quoted_name(view)}) "
         'where key is null or ("offset" = newest_offset and value is not null)'
     )
-
-
-def _name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _literal(text: str) -> str:

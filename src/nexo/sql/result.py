@@ -33,8 +33,8 @@ class Result:
         return [str(name) for name in self.table.column_names]
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """Every row as a tuple of Python values."""
-        columns = [column.to_pylist() for column in self.table.columns]
+        """Every row as a tuple of Python values: structs and maps are dicts."""
+        columns = [column.to_pylist(maps_as_pydicts="lossy") for column in self.table.columns]
         return list(zip(*columns, strict=True))
 
     def dicts(self) -> list[dict[str, Any]]:
@@ -44,7 +44,7 @@ class Result:
 
     def scalar(self) -> Any:
         """The first column of the first row; None if there is no row."""
-        return self.table.column(0)[0].as_py() if len(self) else None
+        return self.table.column(0)[0].as_py(maps_as_pydicts="lossy") if len(self) else None
 
     def arrow(self) -> pa.Table:
         """As a ``pyarrow.Table``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, Literal
 
 import msgspec
@@ -15,8 +16,8 @@ from nexo.lake.derived import dead_letters
 from nexo.lake.derived.redrive import HEADER, redrive
 from nexo.lake.maintenance.backfill import Backfilled, backfill
 from nexo.lake.maintenance.maintain import Care, maintain
-from nexo.lake.models import columns_from
-from nexo.lake.typed import rename, set_schema
+from nexo.lake.typed import rename, set_permissive, set_schema
+from nexo.lake.typed.models import columns_from
 
 from .conftest import Filler
 
@@ -26,6 +27,12 @@ LOG = StreamId("log", 1)
 @dataclass
 class Inner:
     x: int
+
+
+@dataclass
+class Tree:
+    name: str
+    children: list[Tree]
 
 
 class Order(msgspec.Struct):
@@ -39,21 +46,39 @@ class Order(msgspec.Struct):
     inner: Inner | None = None
     many: list[int] = []
     odd: int | str = 0
+    price: Decimal = Decimal(0)
+    tree: Tree | None = None
+    by_name: dict[str, list[Inner]] = {}
+    raw: bytes = b""
 
 
 COLUMNS = {
     "id": "long", "amount": "double", "paid": "boolean", "at": "timestamp", "day": "date",
-    "note": "string", "kind": "string", "inner": "json", "many": "json", "odd": "json",
+    "note": "string", "kind": "string", "inner": "struct<x: long>",
+    "many": "list<long>", "odd": "json", "price": "decimal(38, 18)",
+    "tree": "struct<name: string, children: list<json>>",
+    "by_name": "map<string, list<struct<x: long>>>", "raw": "binary",
 }  # fmt: skip
 
 
 def test_columns_come_from_models_and_from_a_json_schema() -> None:
     assert columns_from(Order) == COLUMNS
-    assert columns_from(msgspec.json.schema(Order)) == COLUMNS | {"at": "string"}  # no format
+    schema = msgspec.json.schema(Order)  # no format of times and decimals
+    plain = {"at": "string", "price": "string", "raw": "string"}
+    assert columns_from(schema) == COLUMNS | plain
     assert columns_from(Inner) == {"x": "long"}
     pydantic = pytest.importorskip("pydantic")
-    model = pydantic.create_model("Model", id=(int, ...), at=(datetime | None, None), n=(dict, {}))
-    assert columns_from(model) == {"id": "long", "at": "timestamp", "n": "json"}
+    price = pydantic.condecimal(max_digits=10, decimal_places=2)
+    line: Any = pydantic.create_model("Line", sku=(str, ...), price=(price, ...))
+    model = pydantic.create_model(
+        "Model", id=(int, ...), at=(datetime | None, None), n=(dict, {}), total=(Decimal, 0),
+        lines=(list[line], []), by_sku=(dict[str, line], {}),
+    )  # fmt: skip
+    inner = "struct<sku: string, price: decimal(10, 2)>"
+    assert columns_from(model) == {
+        "id": "long", "at": "timestamp", "n": "json", "total": "decimal(38, 18)",
+        "lines": f"list<{inner}>", "by_sku": f"map<string, {inner}>",
+    }  # fmt: skip
     for nothing in (int, {"type": "object"}, object()):
         with pytest.raises(InvalidInput):
             columns_from(nothing)
@@ -81,6 +106,32 @@ def test_history_is_filled_once_and_files_that_fit_stay(lake: Lake, filler: Fill
     maintain(lake.get("log"), Care(min_files=2, grace_s=0))
     assert backfill(filler.table) == Backfilled()
     assert lake.get("log").scan().to_arrow().num_rows == 5
+
+
+def test_new_fields_inside_a_column_are_filled_too(filler: Filler) -> None:
+    filler.table = set_schema(filler.table, {"who": "struct<n: int>"})
+    filler.append([b'{"who": {"n": 1, "name": "Ada"}}'])
+    filler.table = set_schema(filler.table, {"who": "struct<name: string>"})
+    filler.append([b'{"who": {"n": 2, "name": "Bob"}}'])
+    assert backfill(filler.table) == Backfilled(files=1, rows=1)
+    found = filler.table.refresh().scan().to_arrow().sort_by("offset").column("who").to_pylist()
+    assert found == [{"n": 1, "name": "Ada"}, {"n": 2, "name": "Bob"}]
+    assert backfill(filler.table) == Backfilled()
+
+
+def test_in_permissive_mode_only_what_cannot_be_read_is_a_dead_letter(
+    lake: Lake, filler: Filler
+) -> None:
+    """SPEC I11."""
+    filler.table = set_permissive(set_schema(filler.table, {"id": "long"}), True)
+    filler.append([b'{"id": "x"}', b"no JSON", b'{"id": 1}'])
+    planned = dead_letters.plan(lake, LOG)
+    assert planned is not None
+    dead_letters.finish(*planned, [dead_letters.run(step) for step in planned[1]])
+    assert dead_letters.count(lake, LOG) == {0: 1}
+    (letter,) = dead_letters.newest(lake.get("log", dead_letters.SUFFIX), 10)
+    assert (letter.partition, letter.offset) == (0, 1)
+    assert "JSON" in letter.reason
 
 
 def test_dead_letters_are_sent_again_once(lake: Lake, filler: Filler) -> None:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from nexo.cli import output
-from nexo.cli.lake import sparks
+from nexo.cli.lake import contract, sparks
 from nexo.cli.lake.lakes import lake_options, open_lake
-from nexo.cli.options import client, read_value, terms
+from nexo.cli.options import terms
 from nexo.cli.sizes import seconds
 from nexo.client.stop_signal import ProcessStopSignal
-from nexo.errors import Conflict, NotFound
+from nexo.errors import Conflict
 from nexo.server.processes.priority import stand_behind_brokers
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
-
     from nexo.lake.catalog import Lake
     from nexo.lake.progress import PipelineProgress
     from pyspark_nexo.pipeline import MicroBatchResult, Pipeline
@@ -233,147 +228,5 @@ def maintain(grace_s: float, snapshots: int, **where: Any) -> None:
         raise each
 
 
-@command.command()
-@click.argument("stream")
-@click.option("--set", "given", metavar="JSON", help='Columns: {"amount": "double"}; @name: file.')
-@click.option("--infer", is_flag=True, help="Find columns in what was published last.")
-@click.option("--json-schema", "schema_file", metavar="JSON",
-              help="Columns of a JSON Schema of the values; @name: file.")  # fmt: skip
-@click.option("--model", metavar="MODULE:NAME",
-              help="Columns of a dataclass, msgspec struct or pydantic model.")  # fmt: skip
-@click.option(
-    "--permissive/--strict",
-    default=None,
-    help="A field that does not fit: leave only its own column null, or all of them.",
-)
-@click.option("--rename", "renamed", metavar="OLD=NEW", multiple=True, help="Rename a column.")
-@lake_options
-def schema(
-    stream: str,
-    given: str | None,
-    infer: bool,
-    schema_file: str | None,
-    model: str | None,
-    permissive: bool | None,
-    renamed: tuple[str, ...],
-    **where: Any,
-) -> None:
-    """Show or change the typed columns that STREAM's JSON values are taken apart into."""
-    if not (given or infer or schema_file or model or renamed or permissive is not None):
-        _show_schema(stream, open_lake(**where))
-        return
-    lake = open_lake(**where, make=True)
-    from nexo.lake import typed
-    from nexo.lake.models import columns_from
-    from pyspark_nexo import schemas
-
-    wanted = _object(given) if given else {}
-    if schema_file:
-        wanted = columns_from(_object(schema_file)) | wanted
-    if model:
-        wanted = columns_from(_imported(model)) | wanted
-    table = schemas.stream_table(lake, terms().url, stream)
-    if infer:
-        wanted = typed.infer(schemas.sample(terms().url, stream)) | wanted
-    if wanted:
-        table = typed.set_schema(table, wanted)
-    if permissive is not None:
-        table = typed.set_permissive(table, permissive)
-    for pair in renamed:
-        table = typed.rename(table, *pair.partition("=")[::2])
-    _show_columns(table)
-
-
-def _object(text: str) -> dict[str, Any]:
-    found = read_value(text, "json")
-    if not isinstance(found, dict):
-        raise click.BadParameter("columns are a JSON object of names and types")
-    return found
-
-
-def _imported(name: str) -> object:
-    """What ``module:name`` means, looked for in the working folder too."""
-    module, colon, attribute = name.partition(":")
-    if not colon:
-        raise click.BadParameter("a model is named as package.module:Name")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise click.BadParameter(f"cannot import {name}: {error}") from None
-
-
-@command.command()
-@click.argument("stream")
-@lake_options
-def backfill(stream: str, **where: Any) -> None:
-    """Fill STREAM's typed columns in records that are older than the columns."""
-    lake = open_lake(**where)
-    from nexo.lake.maintenance import backfill as filling
-
-    done = filling.backfill(_known(lake, stream))
-    output.done(
-        f"{stream}: filled {done.rows:,} records in {done.files:,} files",
-        stream=stream,
-        files=done.files,
-        records=done.rows,
-    )
-
-
-@command.command()
-@click.argument("stream")
-@click.option("--to", "other", metavar="STREAM", help="Publish them there instead.")
-@lake_options
-def redrive(stream: str, other: str | None, **where: Any) -> None:
-    """Publish STREAM's dead letters again, those that were not yet, for columns that fit now."""
-    lake = open_lake(**where)
-    from nexo.lake.catalog import StreamId
-    from nexo.lake.derived import redrive as driving
-
-    with client() as server:
-        made = StreamId(stream, server.stream(stream).info().created_ms)
-        target = server.stream(other or stream)
-
-        def publish(values: Sequence[Any], keys: Sequence[Any], headers: Sequence[Any]) -> None:
-            target.publish_many(values, keys=keys, headers=headers)
-
-        count = driving.redrive(lake, made, publish)
-    where_to = other or stream
-    said = f"{stream}: published {count:,} dead letters to {where_to}"
-    output.done(said, stream=stream, to=where_to, records=count)
-
-
-def _known(lake: Lake, stream: str) -> Table:
-    from pyspark_nexo.schemas import known_table
-
-    table, _ = known_table(lake, terms().url, stream)
-    if table is None:
-        raise NotFound(f"stream {stream!r} has no table in the lake: run the pipeline first")
-    return table
-
-
-def _show_schema(stream: str, lake: Lake) -> None:
-    from pyspark_nexo.schemas import known_table
-
-    table, tiering = known_table(lake, terms().url, stream)
-    if not tiering:
-        output.note(f"stream {stream!r} has tiering off: nothing of it is taken into the lake")
-    _show_columns(table)
-
-
-def _show_columns(table: Table | None) -> None:
-    found = [] if table is None else _columns(table)
-    output.rows(found, ["column", "type", "json_field"], "no typed columns")
-
-
-def _columns(table: Table) -> list[dict[str, object]]:
-    from nexo.lake import typed
-
-    return [
-        {
-            "column": table.schema().find_column_name(column.field_id),
-            "type": column.kind,
-            "json_field": column.source,
-        }
-        for column in typed.columns_of(table.properties)
-    ]
+for _each in contract.COMMANDS:
+    command.add_command(_each)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from nexo.client import telemetry
 from nexo.client._sync import runtime
+from nexo.client._sync.contract import Contract
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.pubsub.pubsub import PubSub
 from nexo.client._sync.pubsub.traced import TracedPubSub
@@ -143,6 +144,13 @@ class Client:
         status = decode_value(raw or b"\x02{}")
         ask = partial(answer, self.address, status, query, streams=streams, as_of=as_of, lake=lake)
         return runtime.in_thread(ask)
+
+    def contract(self, stream: str, *, lake: str | None = None) -> Contract:
+        """How a stream's values become columns in the lake; nothing is asked yet.
+
+        ``lake`` is the lake's folder, if it is not where the server says.
+        """
+        return Contract(self._links[Broker.STREAM], self.address, stream, lake)
 
     def transaction(self, *, timeout: Duration = 60.0) -> Transaction:
         """Records and commits that become visible together or not at all.

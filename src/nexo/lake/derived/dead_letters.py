@@ -8,6 +8,7 @@ count the rejected rows of each file, so files without any are never opened.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from nexo.lake.catalog import DEAD_LETTERS, SUFFIXES, Lake, StreamId
 from nexo.lake.derived import derive
 from nexo.lake.derived.derive import DeriveStep
 from nexo.lake.files import DataFileFacts
-from nexo.lake.read import FileSpan, spans
+from nexo.lake.read import FileSpan, row_groups, spans
 from nexo.lake.rows import ROWS
 from nexo.lake.schema import iceberg_schema
 from nexo.lake.typed import REJECTED
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 SUFFIX = SUFFIXES[DEAD_LETTERS]
 LETTERS = ROWS.append(pa.field("reason", pa.string()))
 """A refused record as it was published, and why it was refused."""
+_SHOWN = pa.schema([LETTERS.field(name) for name in ("partition", "offset", "timestamp", "reason")])
 _REFUSED = ROWS.append(pa.field(REJECTED, pa.string()))
 
 
@@ -76,3 +78,26 @@ def count(lake: Lake, stream: StreamId) -> dict[int, int]:
     for span in spans(table) if table is not None else ():
         found[span.partition] = found.get(span.partition, 0) + span.file.record_count
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Where a refused record is, and why it was refused."""
+
+    partition: int
+    offset: int
+    time_ms: int
+    reason: str
+
+
+def newest(table: Table, most: int) -> list[DeadLetter]:
+    """The newest letters of a table of them, newest first; reads the last file of a partition."""
+    last = {span.partition: span for span in spans(table)}
+    found: list[DeadLetter] = []
+    for span in last.values():
+        for rows in row_groups(table.io, span.path, _SHOWN):
+            columns = (rows.slice(max(rows.num_rows - most, 0)).column(n) for n in _SHOWN.names)
+            partition, offset, time, reason = (column.to_pylist() for column in columns)
+            times = (int(each.timestamp() * 1000) for each in time)
+            found += map(DeadLetter, partition, offset, times, reason)
+    return sorted(found, key=lambda letter: letter.time_ms, reverse=True)[:most]

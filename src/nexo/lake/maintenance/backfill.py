@@ -22,8 +22,9 @@ from nexo.lake.files import DataFileFacts, FileWriter, Target, target
 from nexo.lake.maintenance.maintain import apply_change
 from nexo.lake.read import FileSpan, row_groups, spans
 from nexo.lake.rows import ROWS
+from nexo.lake.schema import leaf_ids
 from nexo.lake.snapshot import FilesGone, TableChange
-from nexo.lake.typed import REJECTED, Terms, parsed, parser_of
+from nexo.lake.typed import MISFITS, REJECTED, Terms, parsed, parser_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -56,9 +57,11 @@ def backfill(table: Table) -> Backfilled:
 def _round(table: Table, done: Backfilled) -> bool:
     """Replace what is there now; False if another replaced some of it meanwhile."""
     terms = parser_of(refresh(table))
-    if terms is None:
+    if terms is None or not terms.columns:
         raise InvalidOption(f"table {'.'.join(table.name())} has no typed columns: set them first")
-    where, due = target(table), iter([each for each in spans(table) if _lacks(each, terms)])
+    where = target(table)
+    ids = _ids(where, terms)
+    due = iter([each for each in spans(table) if _lacks(each, ids)])
     undisturbed = True
     while some := list(islice(due, FILES_PER_COMMIT)):
         made = [(span, facts) for span in some if (facts := _filled(table, span, where, terms))]
@@ -66,10 +69,15 @@ def _round(table: Table, done: Backfilled) -> bool:
     return undisturbed
 
 
-def _lacks(span: FileSpan, terms: Terms) -> bool:
+def _ids(where: Target, terms: Terms) -> list[int]:
+    """Of the columns and the fields in them."""
+    names = (terms.names[column.field_id] for column in terms.columns)
+    return [field_id for name in names for field_id in leaf_ids(where.schema.field(name))]
+
+
+def _lacks(span: FileSpan, ids: list[int]) -> bool:
     """Whether some column has no value in a file: it may be older than the column."""
     counts, nulls = span.file.value_counts or {}, span.file.null_value_counts or {}
-    ids = [column.field_id for column in terms.columns]
     return any(counts.get(each, 0) <= nulls.get(each, 0) for each in ids)
 
 
@@ -87,6 +95,7 @@ def _parsed(table: Table, span: FileSpan, terms: Terms) -> Iterator[pa.Table]:
 
 def _differs(table: Table, span: FileSpan, where: Target, terms: Terms) -> bool:
     names = [*(terms.names[column.field_id] for column in terms.columns), REJECTED]
+    names += [MISFITS] if terms.permissive else []
     wanted = pa.schema([where.schema.field(name) for name in names])
     stored = row_groups(table.io, span.path, where.schema)
     return any(

@@ -1,0 +1,234 @@
+"""A stream's contract: the typed columns of its table, and how values are taken apart into them.
+
+The contract is kept in the table's properties and changes in one commit with the columns, so a
+running pipeline never sees half of a change. Columns are bound to the fields of the values by field
+id, so renaming one rewrites nothing. The raw columns stay, so replay never depends on a contract.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain, count
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from nexo.errors import InvalidOption
+from nexo.lake.catalog import as_ours
+from nexo.lake.rows import ROWS
+from nexo.lake.schema import iceberg_type
+from nexo.lake.typed.formats import ValueFormat, format_of, format_text
+from nexo.lake.typed.kinds import Kind, arrow_type, changes, parse, widened
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table, Transaction
+    from pyiceberg.table.update.schema import UpdateSchema
+
+COLUMNS, FORMAT = "nexo.columns", "nexo.columns.format"
+PERMISSIVE, ADDITIONS = "nexo.columns.permissive", "nexo.columns.additions"
+"""Table properties: the columns, how values are encoded, whether a field that does not fit leaves
+the others alone, and whether new fields become columns."""
+REJECTED, MISFITS = "rejected", "misfits"
+"""Columns that say why a value was refused, and which fields of a value were left out."""
+MOST_SET = 1_000
+"""Typed columns of a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedColumn:
+    """A field of the values and the column it goes to."""
+
+    source: str
+    field_id: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How values are taken apart; ``names`` maps field ids to the columns' names."""
+
+    columns: Sequence[ParsedColumn]
+    names: Mapping[int, str]
+    permissive: bool = False
+    """Whether a field that does not fit leaves the others of its value alone."""
+    additions: bool = False
+    """Whether fields that are no columns are to be found."""
+    format: ValueFormat | None = None
+    """How values are encoded; None for JSON."""
+
+
+def columns_of(properties: Mapping[str, str]) -> list[ParsedColumn]:
+    """A table's typed columns."""
+    return [ParsedColumn(**row) for row in json.loads(properties.get(COLUMNS, "[]"))]
+
+
+def parser_of(table: Table) -> Terms | None:
+    """What `Parser` needs for a table, in a form that travels; None without a contract."""
+    return terms_of(table.properties, {each.field_id: each.name for each in table.schema().fields})
+
+
+def terms_of(properties: Mapping[str, str], names: Mapping[int, str]) -> Terms | None:
+    """The same for a table of these properties, whose columns have these names."""
+    columns = [column for column in columns_of(properties) if column.field_id in names]
+    found = Terms(
+        columns,
+        names,
+        properties.get(PERMISSIVE) == "true",
+        properties.get(ADDITIONS) == "true",
+        format_of(properties.get(FORMAT)),
+    )
+    return found if columns or found.additions else None
+
+
+# -- changes ---------------------------------------------------------------------------
+
+
+def set_schema(table: Table, wanted: Mapping[str, str]) -> Table:
+    """Have fields as columns, ``{"amount": "double"}``: added, or widened if they exist.
+
+    Columns that are not named stay. Nothing that is stored is rewritten.
+    """
+    return _alter(table, wanted, {})
+
+
+def set_format(table: Table, value_format: ValueFormat | None, wanted: Mapping[str, str]) -> Table:
+    """Read values of this format from now on, with ``wanted`` columns; None is JSON."""
+    return _alter(table, wanted, {FORMAT: format_text(value_format)})
+
+
+def set_permissive(table: Table, permissive: bool) -> Table:
+    """Whether a field that does not fit is left out alone, and says why in ``misfits``."""
+    return _alter(table, {}, {PERMISSIVE: str(permissive).lower()})
+
+
+def set_additions(table: Table, additions: bool) -> Table:
+    """Whether new fields of JSON values become columns by themselves."""
+    if additions and format_of(table.properties.get(FORMAT)) is not None:
+        raise InvalidOption("new fields are added from JSON values: others have them in a schema")
+    return _alter(table, {}, {ADDITIONS: str(additions).lower()})
+
+
+def _alter(table: Table, wanted: Mapping[str, str], properties: Mapping[str, str]) -> Table:
+    """Columns and properties change in one commit."""
+    with (
+        as_ours(f"cannot change the columns of {'.'.join(table.name())}"),
+        table.transaction() as transaction,
+    ):
+        bound = _bind(transaction, wanted, _extra(table, wanted, properties))
+        text = json.dumps([asdict(column) for column in bound])
+        transaction.set_properties({COLUMNS: text, **properties})
+    return table.refresh()
+
+
+def _extra(table: Table, wanted: Mapping[str, str], properties: Mapping[str, str]) -> list[str]:
+    """Columns of our own that the change needs."""
+    needed = [REJECTED] if wanted or properties.get(ADDITIONS) == "true" else []
+    if properties.get(PERMISSIVE) != "true":
+        return needed
+    names = {each.field_id: each.name.lower() for each in table.schema().fields}
+    if MISFITS in {names.get(column.field_id) for column in columns_of(table.properties)}:
+        raise InvalidOption(f"column {MISFITS!r} is a field of the values: rename it first")
+    return [*needed, MISFITS]
+
+
+def _bind(
+    transaction: Transaction, wanted: Mapping[str, str], extra: Iterable[str]
+) -> list[ParsedColumn]:
+    """Add and widen columns; which fields they are bound to afterwards."""
+    metadata = transaction.table_metadata
+    stored = {field.field_id: field.name for field in metadata.schema().fields}
+    bound = {  # but for columns that were dropped, whose fields may have new ones
+        column.source: column
+        for column in columns_of(metadata.properties)
+        if column.field_id in stored
+    }
+    kinds = {source: _kind(bound.get(source), source, kind) for source, kind in wanted.items()}
+    if len(bound.keys() | kinds.keys()) > MOST_SET:
+        raise InvalidOption(f"a table has at most {MOST_SET:,} typed columns")
+    parts = [field.name for field in metadata.spec().fields]  # which columns cannot share
+    names, made = _Names([*stored.values(), *parts]), dict[str, str]()
+    with transaction.update_schema() as update:
+        for name in extra:
+            if name not in names:
+                update.add_column((names.take(name),), iceberg_type(pa.string()))
+        for source, kind in kinds.items():
+            if source in bound:
+                _widen(update, stored[bound[source].field_id], parse(bound[source].kind), kind)
+            else:
+                made[source] = names.take(source)
+                update.add_column((made[source],), iceberg_type(arrow_type(kind)))
+    ids = {field.name: field.field_id for field in transaction.table_metadata.schema().fields}
+    for source, kind in kinds.items():
+        field_id = ids[made[source]] if source in made else bound[source].field_id
+        bound[source] = ParsedColumn(source, field_id, str(kind))
+    return list(bound.values())
+
+
+def _widen(update: UpdateSchema, column: str, old: Kind, new: Kind) -> None:
+    for change in changes(old, new, (column,)):
+        stored = iceberg_type(arrow_type(change.kind))
+        if change.added:
+            update.add_column(change.path, stored)
+        else:
+            update.update_column(change.path, stored)
+
+
+def _kind(column: ParsedColumn | None, source: str, text: object) -> Kind:
+    """What a column is to be, checked against what it is."""
+    if not isinstance(source, str):
+        raise InvalidOption(f"{source!r} is no name of a field")
+    try:
+        kind = parse(text)
+    except InvalidOption as error:
+        raise InvalidOption(f"column {source!r}: {error.message}") from None
+    return kind if column is None else widened(parse(column.kind), kind, f"column {source!r}")
+
+
+class _Names:
+    """Names of columns, told apart as SQL does: in any case."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = {name.lower() for name in (*taken, *ROWS.names)}
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._taken
+
+    def take(self, source: str) -> str:
+        """A name that is free, from now on taken: the field's own where possible."""
+        numbered = (f"value_{source}_{number}" for number in count(2))
+        own = [source, f"value_{source}"] if source.strip() else [f"value_{source}"]
+        name = next(name for name in chain(own, numbered) if self._is_free(name.lower()))
+        self._taken.add(name.lower())
+        return name
+
+    def _is_free(self, name: str) -> bool:
+        """Iceberg also knows fields of structs by their path: ``a.b`` is not to mean two."""
+        inside = any(each.startswith(f"{name}.") for each in self._taken)
+        return not inside and not any(path in self._taken for path in _paths(name))
+
+
+def _paths(name: str) -> Iterator[str]:
+    """``a.b.c``, ``a.b`` and ``a``."""
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
+
+
+def rename(table: Table, old: str, new: str) -> Table:
+    """Give a column another name; its field stays the same."""
+    known = {field.field_id: field.name for field in table.schema().fields}
+    if old not in {known.get(column.field_id) for column in columns_of(table.properties)}:
+        raise InvalidOption(f"there is no typed column {old!r} to rename")
+    if not new.strip():
+        raise InvalidOption(f"column {old!r} needs a new name, such as {old}={old}_2")
+    parts = [field.name for field in table.spec().fields]
+    if new in _Names([*(name for name in known.values() if name != old), *parts]):
+        raise InvalidOption(f"there is a column {new!r} already")
+    with (
+        as_ours(f"cannot rename a column of {'.'.join(table.name())}"),
+        table.update_schema() as update,
+    ):
+        update.rename_column((old,), new)
+    return table.refresh()

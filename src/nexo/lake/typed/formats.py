@@ -1,0 +1,83 @@
+"""How values are encoded: JSON, or what a schema beside them says (Avro, Protobuf).
+
+Schema registries put five bytes before each value, a zero and the schema's id. A format with ids
+reads such values by the schema of their id; one without reads the values as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from nexo.errors import InvalidInput
+
+AVRO: Final = "avro"
+PROTOBUF: Final = "protobuf"
+MOST_BYTES = 512 * 1024
+"""Of a contract's schemas in all: they are part of the table's metadata."""
+_HEADER = Struct(">BI")
+
+Unpack: TypeAlias = Callable[[bytes], Mapping[str, Any]]
+"""A value's fields as Python values; ``msgspec.DecodeError`` if it is not of its format."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueFormat:
+    """An encoding other than JSON."""
+
+    name: Literal["avro", "protobuf"]
+    schemas: Mapping[str, str]
+    """By id, or under ``""`` for values without one: an Avro schema, or descriptors as base64."""
+    message: str = ""
+    """Protobuf: the full name of the message."""
+
+
+def format_of(text: str | None) -> ValueFormat | None:
+    """A format out of a table's properties; None for JSON."""
+    return msgspec.json.decode(text, type=ValueFormat) if text else None
+
+
+def format_text(value_format: ValueFormat | None) -> str:
+    """A format for a table's properties."""
+    return "" if value_format is None else msgspec.json.encode(value_format).decode()
+
+
+def extended(
+    known: ValueFormat | None, new: ValueFormat, schema_id: int | None = None
+) -> ValueFormat:
+    """``new``, with the schemas of other ids that are known already if it has one itself."""
+    if schema_id is not None and not 0 <= schema_id < 2**32:
+        raise InvalidInput(f"schema id {schema_id} is not between 0 and {2**32 - 1}")
+    schemas = {"" if schema_id is None else str(schema_id): new.schemas[""]}
+    same = known is not None and (known.name, known.message) == (new.name, new.message)
+    if known is not None and same and schema_id is not None:
+        schemas = {key: each for key, each in known.schemas.items() if key} | schemas
+    if sum(map(len, schemas.values())) > MOST_BYTES:
+        raise InvalidInput(f"the schemas have more than {MOST_BYTES:,} bytes")
+    return ValueFormat(new.name, schemas, new.message)
+
+
+def unpacker(value_format: ValueFormat) -> Unpack:
+    """What reads values; `ConfigError` if the format's package is not installed."""
+    if value_format.name == AVRO:
+        from nexo.lake.typed.avro import reader  # noqa: PLC0415 - optional
+    else:
+        from nexo.lake.typed.protobuf import reader  # noqa: PLC0415 - optional
+    readers = {key: reader(value_format, key) for key in value_format.schemas}
+    return readers[""] if "" in readers else _by_id(readers)
+
+
+def _by_id(readers: Mapping[str, Unpack]) -> Unpack:
+    def unpack(value: bytes) -> Mapping[str, Any]:
+        if len(value) < _HEADER.size or value[0]:
+            raise msgspec.DecodeError("value does not begin with a zero and the id of a schema")
+        schema_id = str(_HEADER.unpack_from(value)[1])
+        if schema_id not in readers:
+            raise msgspec.DecodeError(f"the contract has no schema with the id {schema_id}")
+        return readers[schema_id](value[_HEADER.size :])
+
+    return unpack
