@@ -9,9 +9,11 @@ from pathlib import Path
 
 import nexo
 from nexo.errors import NexoError
-from nexo.lake.catalog import Lake
+from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.derived import dead_letters
 from nexo.lake.progress import MicroBatch, Tracker, now_ms
 from nexo.lake.settings import LakeSettings
+from nexo.lake.typed import set_permissive, set_schema
 from tests.unit.lake.conftest import Filler
 
 SCRIPT = "<script>window.hacked=1</script>"
@@ -34,11 +36,19 @@ def fill_lake(lake_folder: Path) -> None:
     tracker.pipeline.id = "etl-1-4711-7dab2f"
     for stream, batches, behind in (("orders", (120, 90, 75), 12), ("clicks", (40, 11), 0)):
         filler = Filler(lake, stream)
+        if stream == "orders":
+            wanted = {"n": "long", "price": "decimal(10, 2)", "items": "list<struct<sku: string>>"}
+            filler.table = set_permissive(set_schema(filler.table, wanted), True)
         for number, size in enumerate(batches):
             filler.append([b'{"n": %d}' % n for n in range(size)])
             done = number == len(batches) - 1 and not behind
             tracker.looked(stream, lake.get(stream), behind + size, now_ms())
             tracker.took(stream, lake.get(stream), MicroBatch(size, 1, 0.31, done))
+    filler.table = set_schema(filler.table, {"n": "long"})
+    filler.append([b'{"n": "%s"}' % SCRIPT.encode(), b"no JSON"])
+    planned = dead_letters.plan(lake, StreamId("clicks", 1))
+    assert planned is not None
+    dead_letters.finish(*planned, [dead_letters.run(step) for step in planned[1]])
     tracker.of("clicks").dead_letters = 2
     tracker.failed(SCRIPT, ["orders"])
     tracker.pipeline.error = "no space left on device"

@@ -422,6 +422,21 @@ def test_the_pipeline_shows_freshness_errors_and_runs(dashboard: Dashboard) -> N
     expect(runs.first).to_contain_text("75")
 
 
+def test_the_pipeline_shows_a_stream_s_contract_and_dead_letters(dashboard: Dashboard) -> None:
+    """SPEC I11."""
+    page = dashboard.open("pipeline?name=orders")
+    contract = page.get_by_role("region", name="Contract")
+    expect(contract).to_contain_text("is null alone")
+    expect(contract.locator("tbody tr")).to_have_count(3)
+    expect(contract.locator("tbody")).to_contain_text("list<struct<sku: string>>")
+    expect(contract.locator("tbody")).to_contain_text("decimal(10, 2)")
+    page = dashboard.open("pipeline?name=clicks")
+    letters = page.get_by_role("table", name="Dead letters").locator("tbody tr")
+    expect(letters).to_have_count(2)
+    expect(letters.filter(has_text="$.n")).to_have_count(1)
+    expect(page.get_by_role("region", name="Contract")).to_contain_text("makes a dead letter")
+
+
 # -- the rest ---------------------------------------------------------------------------
 
 

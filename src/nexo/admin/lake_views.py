@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -45,11 +45,45 @@ class SnapshotRow(msgspec.Struct):
     total_records: int
 
 
+class ColumnRow(msgspec.Struct):
+    """A typed column."""
+
+    column: str
+    type: str
+    field: str
+    """The field of the values that it holds."""
+
+
+class ContractView(msgspec.Struct):
+    """How a stream's values are taken apart into columns."""
+
+    format: Literal["json", "avro", "protobuf"]
+    message: str
+    """Protobuf: which message the values are."""
+    schema_ids: list[int]
+    """Ids of a schema registry that values may begin with."""
+    permissive: bool
+    """Whether a field that does not fit is null alone; else its record is a dead letter."""
+    additions: bool
+    """Whether new fields become columns."""
+    columns: list[ColumnRow]
+
+
 class TableHistory(msgspec.Struct):
     """A table and its newest snapshots."""
 
     table: TableRow
     snapshots: list[SnapshotRow]
+    contract: ContractView | None = None
+
+
+class LetterRow(msgspec.Struct):
+    """A record that the contract refused."""
+
+    partition: int
+    offset: int
+    time_ms: int
+    reason: str
 
 
 def read_tables(settings: Settings) -> list[TableHistory]:
@@ -79,7 +113,37 @@ def _history(table: Table) -> TableHistory:
         offsets,
         newest[0].timestamp_ms if newest else None,
     )
-    return TableHistory(row, [_snapshot(snapshot) for snapshot in newest[:SNAPSHOTS]])
+    snapshots = [_snapshot(snapshot) for snapshot in newest[:SNAPSHOTS]]
+    return TableHistory(row, snapshots, _contract(table))
+
+
+def _contract(table: Table) -> ContractView | None:
+    from nexo.lake.typed import parser_of
+
+    terms = parser_of(table)
+    if terms is None:
+        return None
+    ids = [] if terms.format is None else [int(each) for each in terms.format.schemas if each]
+    return ContractView(
+        "json" if terms.format is None else terms.format.name,
+        "" if terms.format is None else terms.format.message,
+        sorted(ids),
+        terms.permissive,
+        terms.additions,
+        [ColumnRow(terms.names[one.field_id], one.kind, one.source) for one in terms.columns],
+    )
+
+
+def read_letters(settings: Settings, stream: str, most: int) -> list[LetterRow]:
+    """The newest dead letters of a stream; blocks."""
+    from nexo.lake.catalog import Lake, as_ours
+    from nexo.lake.derived import dead_letters
+
+    lake = Lake(LakeSettings(settings.lake_folder, settings.lake_catalog))
+    table = lake.find(stream, dead_letters.SUFFIX)
+    with as_ours(f"cannot read the dead letters of stream {stream!r}"):
+        found = [] if table is None else dead_letters.newest(table, most)
+    return [LetterRow(one.partition, one.offset, one.time_ms, one.reason) for one in found]
 
 
 def _snapshot(snapshot: Any) -> SnapshotRow:

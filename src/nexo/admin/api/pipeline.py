@@ -13,7 +13,15 @@ import msgspec
 from nexo.admin.api.paging import Name
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, Nothing
-from nexo.admin.lake_views import SnapshotRow, TableHistory, TableRow, read_tables
+from nexo.admin.lake_views import (
+    ContractView,
+    LetterRow,
+    SnapshotRow,
+    TableHistory,
+    TableRow,
+    read_letters,
+    read_tables,
+)
 from nexo.config import Settings
 from nexo.errors import NotFound, Unavailable
 from nexo.lake.progress import PipelineProgress, StreamProgress, by_stream, read_progress
@@ -23,6 +31,8 @@ from nexo.model import Broker
 routes = ApiRoutes("Pipeline", "/pipeline")
 
 KEEP_S = 3.0
+LETTERS = 50
+"""Dead letters that are shown."""
 PATIENCE_S = 0.2
 """How long a reply waits for the catalog, which is slow, most of all the first time."""
 
@@ -76,8 +86,16 @@ class TableView(msgspec.Struct):
     """Newest records and dead letters."""
     snapshots: list[SnapshotRow]
     progress: StreamProgress | None
+    contract: ContractView | None = None
+    """The typed columns; None if the stream has none."""
     loading: bool = False
     """The table is being read: these are the pipeline's own numbers, ask again."""
+
+
+class LettersView(msgspec.Struct):
+    """A stream's newest dead letters, newest first."""
+
+    letters: list[LetterRow]
 
 
 @dataclass(slots=True)
@@ -122,7 +140,17 @@ async def table(context: ApiContext, ask: TableAsk) -> TableView:
     if main is None:
         raise NotFound(f"stream {ask.stream!r} has no table in the lake")
     derived = [one.table for one in found if one is not main]
-    return TableView(main.table, derived, main.snapshots, seen)
+    return TableView(main.table, derived, main.snapshots, seen, main.contract)
+
+
+@routes.get("/dead-letters")
+async def dead_letters(context: ApiContext, ask: TableAsk) -> LettersView:
+    """Records of a stream that its contract refused, and why."""
+    await context.check_watchable(Broker.STREAM)
+    settings = context.place.settings
+    if missing(settings):
+        return LettersView([])
+    return LettersView(await asyncio.to_thread(read_letters, settings, ask.stream, LETTERS))
 
 
 def _as_told(seen: StreamProgress) -> TableRow:

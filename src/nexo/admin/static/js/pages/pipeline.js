@@ -85,7 +85,8 @@ function tables(rows) {
 // -- one stream
 
 async function one(name) {
-  const { table: row, derived, snapshots, progress: seen, loading } = await get("/pipeline/table", { stream: name });
+  const [{ table: row, derived, snapshots, progress: seen, contract: terms, loading }, { letters }] = await Promise.all([
+    get("/pipeline/table", { stream: name }), get("/pipeline/dead-letters", { stream: name })]);
   return [
     head(name, { crumbs: [{ text: "Pipeline", href: href("pipeline") }], actions: [h("a.button", { href: href("stream", { name, tab: "partitions" }) }, "The stream")] }),
     seen?.error ? h("div.failed", { role: "alert" }, `${ago(seen.error_ms)}: ${seen.error}`) : null,
@@ -95,6 +96,8 @@ async function one(name) {
         ["Dead letters", count(seen.dead_letters), seen.dead_letters ? "alarm" : ""], ["Lost races", count(seen.lost_races)]] : []),
       ["Last commit", ago(row.updated_ms)],
     ], true))),
+    contract(terms),
+    letters.length ? panel("Dead letters", refused(name, letters)) : null,
     panel("Tables", tables([row, ...derived])),
     panel("Taken so far", table("Offsets", [
       { title: "Partition", class: "num", cell: ([partition]) => partition }, number("Everything below", ([, end]) => end),
@@ -106,4 +109,27 @@ async function one(name) {
     ], snapshots, { key: (run) => run.id }) : loading ? empty("Reading the lake", "Its catalog is being opened.")
       : empty("No snapshots", "The pipeline has not committed anything yet.")),
   ];
+}
+
+/** How values become columns. */
+function contract(terms) {
+  if (!terms) return panel("Contract", empty("No typed columns", "Values are kept as they are.", " ", h("code", "nexo pipeline schema STREAM --infer")));
+  const ids = terms.schema_ids.length ? `, schema ids ${terms.schema_ids.join(", ")}` : "";
+  return panel("Contract", [h("div.body", facts([
+    ["Values", `${terms.format} ${terms.message}${ids}`.trim()],
+    ["A field that does not fit", terms.permissive ? "is null alone" : "makes a dead letter"],
+    ["New fields", terms.additions ? "become columns" : "are left in the value"],
+  ])), terms.columns.length ? table("Columns", [
+    { title: "Column", class: "name mono", cell: (column) => column.column }, { title: "Type", class: "mono", cell: (column) => column.type },
+    { title: "Field of the value", class: "mono", cell: (column) => column.field },
+  ], terms.columns, { key: (column) => column.column }) : empty("No columns yet", "The next new field becomes one.")]);
+}
+
+function refused(name, letters) {
+  return table("Dead letters", [
+    { title: "When", cell: (letter) => ago(letter.time_ms), tip: (letter) => moment(letter.time_ms) },
+    number("Partition", (letter) => letter.partition),
+    { title: "Offset", class: "num", cell: (letter) => h("a", { href: href("stream", { name, partition: letter.partition, offset: letter.offset }) }, count(letter.offset)) },
+    { title: "Why", cell: (letter) => letter.reason },
+  ], letters, { key: (letter) => `${letter.partition}/${letter.offset}` });
 }
