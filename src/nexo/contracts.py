@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.stream.stream import Stream
 from nexo.client.address import Address, parse_url
-from nexo.client.contract_views import Backfilled, ContractColumn, ContractInfo
+from nexo.client.contract_views import BackfillResult, ContractColumn, ContractInfo
 from nexo.errors import Conflict, InvalidOption, NotFound
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import CREATED_MS, Lake, StreamId
@@ -114,7 +114,7 @@ class StreamContract:
 
     # -- records -----------------------------------------------------------------------
 
-    def backfill(self) -> Backfilled:
+    def backfill(self) -> BackfillResult:
         """Fill the columns of records that are older than they are."""
         table, _ = self.known_table()
         if table is None:
@@ -122,7 +122,7 @@ class StreamContract:
                 f"stream {self.stream!r} has no table in the lake: run the pipeline first"
             )
         done = filling.backfill(table)
-        return Backfilled(done.files, done.rows)
+        return BackfillResult(done.files, done.rows)
 
     def redrive(self, to: str | None = None) -> int:
         """Publish dead letters again, those that were not yet, to the stream or another one."""

@@ -45,7 +45,7 @@ from nexo.client._sync.stream.subscription import StreamSubscription
 from nexo.client._sync.stream.transaction import Transaction
 from nexo.client.address import ConnectOptions
 from nexo.client.checks import Duration
-from nexo.client.contract_views import Backfilled, ContractColumn, ContractInfo
+from nexo.client.contract_views import BackfillResult, ContractColumn, ContractInfo
 from nexo.client.pubsub_message import Message
 from nexo.client.queue_views import DeadJob, JobState, JobView, QueueInfo, QueueSettings, Schedule
 from nexo.client.store_values import RateDecision
@@ -76,7 +76,7 @@ __all__ = [
     "AsyncStreamSubscription",
     "AsyncSubscription",
     "AsyncTransaction",
-    "Backfilled",
+    "BackfillResult",
     "ConnectOptions",
     "Contract",
     "ContractColumn",

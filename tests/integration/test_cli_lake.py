@@ -13,7 +13,7 @@ pytest.importorskip("pyiceberg")
 
 import nexo
 from nexo import cli, testing
-from nexo.client.contract_views import Backfilled, ContractColumn
+from nexo.client.contract_views import BackfillResult, ContractColumn
 from nexo.errors import Conflict, InvalidInput, InvalidOption, NotFound
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.derived import dead_letters
@@ -182,7 +182,7 @@ def test_the_clients_make_and_show_contracts(served: str, tmp_path: Path) -> Non
         assert (found.permissive, found.additions, found.dead_letters) == (True, False, 0)
         assert contract.additions().additions
         assert contract.rename("n", "number").columns[0] == ContractColumn("number", "long", "n")
-        assert contract.backfill() == Backfilled(1, 3)
+        assert contract.backfill() == BackfillResult(1, 3)
         assert client.sql(
             "select who.name from taken where number = 1 and who is not null"
         ).rows() == [("Ada",)]

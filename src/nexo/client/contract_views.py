@@ -35,7 +35,7 @@ class ContractInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Backfilled:
+class BackfillResult:
     """What filling the columns of older records did."""
 
     files: int = 0

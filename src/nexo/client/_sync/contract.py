@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nexo.client._sync import runtime
 from nexo.client._sync.link.link import Link
 from nexo.client.address import Address
-from nexo.client.contract_views import Backfilled, ContractInfo
+from nexo.client.contract_views import BackfillResult, ContractInfo
 from nexo.errors import ConfigError
 from nexo.model import Broker
 from nexo.protocol.ops import Op
@@ -90,7 +90,7 @@ class Contract:
         """Give a column another name; nothing is rewritten."""
         return self._run(lambda contract: contract.rename(old, new))
 
-    def backfill(self) -> Backfilled:
+    def backfill(self) -> BackfillResult:
         """Fill the columns of records that are older than they are."""
         return self._run(lambda contract: contract.backfill())
 

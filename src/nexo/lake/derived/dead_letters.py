@@ -81,7 +81,7 @@ def count(lake: Lake, stream: StreamId) -> dict[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class RefusedRecord:
     """Where a refused record is, and why it was refused."""
 
     partition: int
@@ -90,14 +90,14 @@ class DeadLetter:
     reason: str
 
 
-def newest(table: Table, most: int) -> list[DeadLetter]:
+def newest(table: Table, most: int) -> list[RefusedRecord]:
     """The newest letters of a table of them, newest first; reads the last file of a partition."""
     last = {span.partition: span for span in spans(table)}
-    found: list[DeadLetter] = []
+    found: list[RefusedRecord] = []
     for span in last.values():
         for rows in row_groups(table.io, span.path, _SHOWN):
             columns = (rows.slice(max(rows.num_rows - most, 0)).column(n) for n in _SHOWN.names)
             partition, offset, time, reason = (column.to_pylist() for column in columns)
             times = (int(each.timestamp() * 1000) for each in time)
-            found += map(DeadLetter, partition, offset, times, reason)
+            found += map(RefusedRecord, partition, offset, times, reason)
     return sorted(found, key=lambda letter: letter.time_ms, reverse=True)[:most]
