@@ -103,7 +103,7 @@ def _stored(request: Request, group: str | None, topics: list[Message] | None) -
         name = group_of(group)
         stored: Mapping[TopicPartition, StoredOffset]
         if topics is None:
-            stored = dict(streams.ordered.committed(session, name))
+            stored = dict(streams.offsets.committed(session, name))
             wanted = list(stored)
         else:
             wanted = [
@@ -111,7 +111,7 @@ def _stored(request: Request, group: str | None, topics: list[Message] | None) -
                 for topic in topics
                 for index in topic["partitions"] or ()
             ]
-            stored = streams.ordered.committed_in(session, name, {topic for topic, _ in wanted})
+            stored = streams.offsets.committed_in(session, name, {topic for topic, _ in wanted})
     except NexoError as error:
         return {"group": group, "error": refusal(error), "topics": []}
     open_ends = streams.transact.pending(name) if request["stable"] else ()
@@ -150,7 +150,7 @@ def offset_delete(request: Request) -> None:
             return
         read |= _read_by_members(view) | set(map(text_of, streams.consumers.topics_read(group)))
         kept = [(stream_of(topic), index) for topic, index in rows if topic not in read]
-        streams.ordered.forget_offsets(session, group, kept, done)
+        streams.offsets.forget_offsets(session, group, kept, done)
     except NotFound:
         done(None)  # it has members and has never committed
     except NexoError as error:

@@ -16,6 +16,7 @@ from nexo.services.stream.core import Core
 from nexo.services.stream.exposure import SyncReportingRuntime
 from nexo.services.stream.groups.classic import Classic
 from nexo.services.stream.groups.consumers import Consumers
+from nexo.services.stream.groups.offsets import GroupOffsets
 from nexo.services.stream.groups.ordered import Ordered
 from nexo.services.stream.groups.overview import GroupOverview
 from nexo.services.stream.groups.parked import ParkedService
@@ -46,7 +47,8 @@ class StreamService:
         self.keyed = Keyed(self.core, self._chores)
         self.admin = StreamAdmin(self.core, self.keyed)
         self.ordered = Ordered(self.core)
-        self.classic = Classic(self.core, self.ordered)
+        self.offsets = GroupOffsets(self.core, self.ordered)
+        self.classic = Classic(self.core, self.ordered, self.offsets)
         self.ordered.is_taken = self.classic.has_members
         self.consumers = Consumers(self.core, self.ordered, self.classic)
         self.overview = GroupOverview(self.core, self.ordered, self.classic, self.consumers)
@@ -54,7 +56,7 @@ class StreamService:
         self.parked = ParkedService(self.core, self.groups.leasing)
         self.publishing = Publishing(self.core)
         conditions = Conditions(self.core, self.keyed)
-        self.transact = Transact(self.core, self.publishing, self.ordered, conditions)
+        self.transact = Transact(self.core, self.publishing, self.offsets, conditions)
         self.xmessages = XMessages(self.core, self.publishing)
         self.xgroups = XGroups(self.core, self.xmessages)
         self.reading = Reading(self.core)

@@ -8,21 +8,26 @@ its records.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nexo.access.permit import READ, permit
 from nexo.brokers.stream.publishing import ROUTE, Placed
 from nexo.brokers.stream.records import GroupChanged, OrderedChanged
 from nexo.brokers.stream.transactions import Acks, Offsets, OpenTransaction
-from nexo.errors import InvalidOption, NexoError, TransactionAborted
+from nexo.errors import InvalidOption, NexoError, TransactionAborted, Unavailable
 from nexo.model import Broker, Persistence
 from nexo.services.connection import Connection, Done
+from nexo.services.stream.bounds import MAX_WAIT_MS
 from nexo.services.stream.conditions import Conditions, KeyCondition
 from nexo.services.stream.core import Core, safest
-from nexo.services.stream.groups.ordered import Ordered
+from nexo.services.stream.groups.offsets import GroupOffsets
 from nexo.services.stream.publish import Publishing
+from nexo.services.waiting import Wait
 
 MAX_TIMEOUT_MS = 900_000
+
+ENDED = "ended"
+"""Who asks how a transaction ends waits on ``(ENDED, number)``; streams have numbers there."""
 
 
 class AckInput(NamedTuple):
@@ -59,14 +64,12 @@ class Transact:
     """
 
     def __init__(
-        self, core: Core, publishing: Publishing, ordered: Ordered, conditions: Conditions
+        self, core: Core, publishing: Publishing, offsets: GroupOffsets, conditions: Conditions
     ) -> None:
         self._core = core
         self._publishing = publishing
-        self._ordered = ordered
+        self._offsets = offsets
         self._conditions = conditions
-        self._asking: dict[int, list[tuple[str, Done[None]]]] = {}
-        """By transaction, the requests that wait for its outcome."""
 
     def begin(self, connection: Connection, timeout_ms: int, owner: Hashable | None = None) -> int:
         """Open a transaction, rolled back unless it ends in time; returns its number."""
@@ -123,7 +126,7 @@ class Transact:
             Acks(find(a.stream, a.group)[0], a.group, a.consumer, a.generation, a.ranges)
             for a in acks
         ]
-        commits = self._ordered.commits
+        commits = self._offsets.commits
         moved = [
             Offsets(
                 o.group,
@@ -256,26 +259,33 @@ class Transact:
         self._abort(self._open(connection, number, owner))
         self._core.when_safe(Persistence.FILE_ASYNC, done)
 
-    def outcome(self, connection: Connection, number: int, done: Done[None]) -> None:
+    def outcome(
+        self, connection: Connection, ticket: Hashable, number: int, done: Done[None]
+    ) -> None:
         """Answer how a transaction of this user ended, once it has; see `commit`.
 
         Another user's looks as if it was rolled back.
         """
-        user = _user(connection)
-        if self._core.engine.transactions.outcome(number, user) is None:
-            done(None)
-        else:
-            self._asking.setdefault(number, []).append((user, done))
+        user, transactions = _user(connection), self._core.engine.transactions
+
+        def attempt() -> bool | None:
+            return True if transactions.outcome(number, user) is None else None
+
+        def answer(found: Any) -> None:
+            done(found if isinstance(found, NexoError) else None)
+
+        due_ms = self._core.now_ms + MAX_WAIT_MS
+        still_open = Unavailable(f"transaction {number} has not ended yet: ask again")
+        self._core.answer_or_wait(
+            Wait(
+                connection, ticket, ((ENDED, number),), due_ms, attempt, answer, still_open,
+                each=True,
+            )
+        )  # fmt: skip
 
     def _tell(self, number: int) -> None:
         """Answer requests for the outcome."""
-        for user, done in self._asking.pop(number, ()):
-            try:
-                self._core.engine.transactions.outcome(number, user)
-            except NexoError as error:
-                done(error)
-            else:
-                done(None)
+        self._core.waits.wake((ENDED, number))
 
     def _abort(self, transaction: OpenTransaction) -> None:
         """Roll back: readers skip its records, and its inputs are delivered again."""
@@ -307,8 +317,7 @@ class Transact:
         """Roll back transactions past their deadline."""
         for transaction in self._core.engine.transactions.overdue(now_ms):
             self._abort(transaction)
-        for number in [n for n in self._asking if n not in self._core.engine.transactions]:
-            self._tell(number)  # a stream it wrote to was deleted
+        self._core.waits.wake_under(ENDED)  # a stream that one wrote to may have been deleted
         for deadline_ms in self._core.engine.transactions.deadlines():
             self._core.runtime.wake_at(deadline_ms)
 

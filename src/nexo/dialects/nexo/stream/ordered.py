@@ -12,6 +12,7 @@ from nexo.dialects.nexo.replies import reply_ok, reply_packed
 from nexo.protocol import stream_ordered as wire
 from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
+from nexo.services.stream.groups.offsets import GroupOffsets
 from nexo.services.stream.groups.ordered import MemberAssignment, Ordered
 from nexo.services.stream.groups.overview import GroupOverview, OrderedStatus
 
@@ -19,8 +20,9 @@ from nexo.services.stream.groups.overview import GroupOverview, OrderedStatus
 class OrderedRequests:
     """Handlers of the S_ORDERED_ commands, heartbeats and commits."""
 
-    def __init__(self, ordered: Ordered, overview: GroupOverview) -> None:
+    def __init__(self, ordered: Ordered, offsets: GroupOffsets, overview: GroupOverview) -> None:
         self._ordered = ordered
+        self._offsets = offsets
         self._overview = overview
         self.handlers: dict[int, Handler] = {
             Op.S_ORDERED_JOIN: self.join,
@@ -59,7 +61,7 @@ class OrderedRequests:
 
     def commit(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         ask = unpack(wire.Commit, payload)
-        self._ordered.commit(
+        self._offsets.commit(
             peer,
             ask.group,
             [OffsetCommit(*row) for row in ask.offsets],
@@ -71,13 +73,13 @@ class OrderedRequests:
 
     def committed(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         ask = unpack(wire.CommittedAsk, payload)
-        rows = self._ordered.committed(peer, ask.group, ask.topic)
+        rows = self._offsets.committed(peer, ask.group, ask.topic)
         peer.data(request_id, pack(_stored(rows)))
 
     def seek(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         ask = unpack(wire.OrderedSeek, payload)
         offsets = [OffsetCommit(*row) for row in ask.offsets]
-        self._ordered.seek(peer, ask.group, offsets, reply_packed(peer, request_id, int))
+        self._offsets.seek(peer, ask.group, offsets, reply_packed(peer, request_id, int))
 
     def groups(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         ask = unpack(wire.OrderedAsk, payload)

@@ -27,7 +27,7 @@ class StreamRequests:
             **KeyRequests(service.keyed).handlers,
             **TransactionRequests(service.transact).handlers,
             **GroupRequests(service.groups, service.parked).handlers,
-            **OrderedRequests(service.ordered, service.overview).handlers,
+            **OrderedRequests(service.ordered, service.offsets, service.overview).handlers,
             **XRequests(service.xmessages, service.xgroups).handlers,
             **ClassicRequests(
                 service.core, service.publishing, service.groups, service.admin

@@ -56,4 +56,5 @@ class TransactionRequests:
         self._transact.abort(peer, wire.unpack(int, payload), reply_ok(peer, request_id))
 
     def outcome(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        self._transact.outcome(peer, wire.unpack(int, payload), reply_ok(peer, request_id))
+        number = wire.unpack(int, payload)
+        self._transact.outcome(peer, request_id, number, reply_ok(peer, request_id))

@@ -28,6 +28,7 @@ from nexo.brokers.stream.groups.ordered_state import OffsetCommit
 from nexo.model import Broker, check_name
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core
+from nexo.services.stream.groups.offsets import GroupOffsets
 from nexo.services.stream.groups.ordered import Ordered
 
 
@@ -47,9 +48,10 @@ class ClassicView:
 class Classic:
     """The requests of a member of a classic group."""
 
-    def __init__(self, core: Core, ordered: Ordered) -> None:
+    def __init__(self, core: Core, ordered: Ordered, offsets: GroupOffsets) -> None:
         self._core = core
         self._ordered = ordered
+        self._offsets = offsets
         self._groups: dict[str, Coordinator] = {}
         """Groups that have members, or clients about to join."""
         self._waiting: dict[int, Done[Reply]] = {}
@@ -187,7 +189,7 @@ class Classic:
         self, connection: Connection, group: str, offsets: Sequence[OffsetCommit], done: Done[None]
     ) -> None:
         """Store offsets, whatever is stored; the member was checked with `check_commit`."""
-        self._ordered.commit(connection, group, offsets, done, rewind=True, checked=True)
+        self._offsets.commit(connection, group, offsets, done, rewind=True, checked=True)
 
     # -- administration ----------------------------------------------------------------
 

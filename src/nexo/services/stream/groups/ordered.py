@@ -1,14 +1,13 @@
-"""Ordered groups as use cases: membership, heartbeats, offsets (SPEC G5, G6).
+"""Ordered groups as use cases: membership and heartbeats (SPEC G5); `offsets` has their offsets.
 
 A member belongs to the connection it joined on: only that connection sends its heartbeats,
-commits its offsets and makes it leave. A transaction may be on another connection of the same
-user, as that of an exactly-once context is. A request that also affects other members, such as
-a join or a seek, needs permission on every stream that the group reads.
+commits its offsets and makes it leave. A request that also affects other members, such as a join,
+needs permission on every stream that the group reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,23 +17,21 @@ from nexo.access.permit import ADMIN, READ
 from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.ordered import (
-    STANDALONE,
     Assignment,
     OrderedGroup,
     check_topics,
 )
-from nexo.brokers.stream.groups.ordered_state import OffsetCommit, OrderedOptions, StoredOffset
+from nexo.brokers.stream.groups.ordered_state import OrderedOptions, StoredOffset
 from nexo.brokers.stream.survey import ordered_lag, streams_of
-from nexo.errors import Conflict, InvalidOption, NotFound, OffsetOutOfRange
+from nexo.errors import Conflict, InvalidOption, NotFound
 from nexo.model import Persistence
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import MAX_WAIT_MS
-from nexo.services.stream.core import Core, safest
+from nexo.services.stream.core import Core
 from nexo.services.stream.groups.bindings import Bindings, not_member
 from nexo.services.stream.permits import (
     permit_everything,
     permit_group,
-    permit_offsets,
     permit_ordered,
 )
 from nexo.services.waiting import Wait
@@ -101,7 +98,7 @@ class Ordered:
             raise Conflict(f"group {group!r} has Kafka clients as members: use another name")
         member = member or self._name(connection)
         self._check_free(connection, group, member)
-        found = self._found_or_new(group)
+        found = self.found_or_new(group)
         found.check_join(member)
         found = self._ensure(group, options or {})
         assignment = found.join(member, partitions, core.now_ms)
@@ -150,12 +147,16 @@ class Ordered:
         if found is not None:
             self._leave(name, member, found)
 
+    def is_own(self, connection: Connection, group: str, member: str) -> bool:
+        """Whether a member joined on a connection of the same user."""
+        return self._bindings.is_own(connection, group, member)
+
     def has_members(self, name: str) -> bool:
         """Whether a group has live members."""
         found = self._core.engine.ordered.get(name)
         return found is not None and bool(found.members)
 
-    def _found_or_new(self, name: str) -> OrderedGroup:
+    def found_or_new(self, name: str) -> OrderedGroup:
         """The group to check a request against; a rejected request must not create one."""
         return self._core.engine.ordered.get(name) or OrderedGroup()
 
@@ -245,133 +246,6 @@ class Ordered:
             permit_ordered(connection, name, self._core.engine.ordered.get(name))
         return self._core.engine.find_ordered(name)
 
-    # -- offsets ---------------------------------------------------------------------
-
-    def commit(
-        self,
-        connection: Connection,
-        group: str,
-        offsets: Sequence[OffsetCommit],
-        done: Done[None],
-        *,
-        member: str = "",
-        generation: int = STANDALONE,
-        rewind: bool = False,
-        checked: bool = False,
-    ) -> None:
-        """Store offsets, all or none; by a member, or `STANDALONE` without membership.
-
-        ``checked`` says that the caller knows the member that commits without naming itself.
-        """
-        core, new = self._core, self._found_or_new(group)
-        self._permit_commit(connection, group, offsets, member)
-        if generation != STANDALONE and self._has(group, member):
-            self.check_member(connection, group, member)
-        new.check(member, generation, offsets, rewind=rewind, checked=checked)
-        self._check_there(offsets)
-        found = self._ensure(group, {})
-        found.commit(member, generation, offsets, core.now_ms, rewind=rewind, checked=checked)
-        self.changed(group, found)
-        core.done_when_safe(self._mode(offsets), done, None)
-
-    def _permit_commit(
-        self, connection: Connection, group: str, offsets: Iterable[OffsetCommit], member: str
-    ) -> None:
-        """Raise `Forbidden` unless the client may store these; its members were permitted."""
-        known = self._core.engine.ordered.get(group)
-        own = self._bindings.is_own(connection, group, member)
-        topics = [commit.topic for commit in offsets]
-        permit_offsets(connection, group, None if own else known, topics)
-
-    def _has(self, group: str, member: str) -> bool:
-        known = self._core.engine.ordered.get(group)
-        return known is not None and known.has(member)
-
-    def commits(
-        self,
-        connection: Connection,
-        group: str,
-        rows: Iterable[tuple[str, int, int, str]],
-        member: str,
-        generation: int,
-    ) -> list[OffsetCommit]:
-        """``topic, partition, offset, metadata`` as offsets to commit with a transaction."""
-        found = [OffsetCommit(*row) for row in rows]
-        self._permit_commit(connection, group, found, member)
-        others = generation != STANDALONE and not self._bindings.is_own(connection, group, member)
-        if others and self._has(group, member):
-            raise not_member(member)
-        self._check_there(found)
-        return found
-
-    def _check_there(self, commits: Iterable[OffsetCommit]) -> None:
-        for commit in commits:
-            stream = self._core.engine.streams.get(commit.topic)
-            end = stream.partition(commit.partition).next_offset
-            if commit.offset >= end:
-                raise OffsetOutOfRange(
-                    f"offset {commit.offset} of {commit.topic!r}, partition {commit.partition}, "
-                    f"is not there yet: the next one is {end}"
-                )
-
-    def _mode(self, commits: Iterable[OffsetCommit]) -> Persistence:
-        get = self._core.engine.streams.get
-        return safest(get(commit.topic) for commit in commits)
-
-    def committed(
-        self, connection: Connection, group: str, topic: str | None = None
-    ) -> list[tuple[TopicPartition, StoredOffset]]:
-        """Stored offsets, of all topics or one; an unknown group has none."""
-        found = self._core.engine.ordered.get(group)
-        if topic is not None:
-            permit_group(connection, topic, group)
-        else:
-            permit_ordered(connection, group, found)
-        return _stored(found, topic) if found is not None else []
-
-    def committed_in(
-        self, connection: Connection, group: str, topics: Iterable[str]
-    ) -> Mapping[TopicPartition, StoredOffset]:
-        """All stored offsets of a group, for a client that asks for those of some topics."""
-        for topic in topics:
-            permit_group(connection, topic, group)
-        found = self._core.engine.ordered.get(group)
-        return found.offsets if found is not None else {}
-
-    def seek(
-        self,
-        connection: Connection,
-        group: str,
-        offsets: Sequence[OffsetCommit],
-        done: Done[int],
-    ) -> None:
-        """Overwrite stored offsets; owners give up their partitions and start again from them."""
-        known = self._core.engine.ordered.get(group)
-        permit_offsets(connection, group, known, [commit.topic for commit in offsets])
-        self._check_there(offsets)
-        self._found_or_new(group).check_reset(offsets)
-        found = self._ensure(group, {})
-        found.reset(offsets, self._core.now_ms)
-        self.changed(group, found)
-        self._core.done_when_safe(self._mode(offsets), done, found.generation)
-
-    def forget_offsets(
-        self,
-        connection: Connection,
-        group: str,
-        partitions: Sequence[TopicPartition],
-        done: Done[None],
-    ) -> None:
-        """Delete stored offsets of topics that no member reads."""
-        found = self._core.engine.find_ordered(group)
-        permit_offsets(connection, group, found, [topic for topic, _ in partitions])
-        for topic, _ in partitions:
-            if found.subscribes(topic):
-                raise Conflict(f"a member of group {group!r} reads {topic!r}: let it leave first")
-        found.forget_offsets(list(partitions))
-        self.changed(group, found)
-        self._core.done_when_safe(Persistence.FILE_ASYNC, done, None)
-
     # -- administration --------------------------------------------------------------
 
     def groups(
@@ -397,7 +271,7 @@ class Ordered:
             name,
             group,
             [(at, who) for at, who in sorted(group.owners.items()) if only in (None, at[0])],
-            _stored(group, only),
+            stored_offsets(group, only),
             {each.name: ordered_lag(group, each) for each in read if only in (None, each.name)},
         )
 
@@ -470,6 +344,9 @@ def ordered_options(given: dict[str, Any]) -> OrderedOptions:
         raise InvalidOption(f"group options: {error}") from None
 
 
-def _stored(group: OrderedGroup, only: str | None) -> list[tuple[TopicPartition, StoredOffset]]:
+def stored_offsets(
+    group: OrderedGroup, only: str | None
+) -> list[tuple[TopicPartition, StoredOffset]]:
+    """Stored offsets of all topics, or of one."""
     rows = sorted(group.offsets.items())
     return [(at, kept) for at, kept in rows if only in (None, at[0])]

@@ -1,0 +1,153 @@
+"""The offsets of ordered groups as use cases (SPEC G6).
+
+A member commits on the connection it joined on. A transaction may be on another connection of
+the same user, as that of an exactly-once context is. A seek also affects other members, so it
+needs permission on every stream that the group reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from nexo.brokers.stream.groups.assignment import TopicPartition
+from nexo.brokers.stream.groups.ordered import STANDALONE
+from nexo.brokers.stream.groups.ordered_state import OffsetCommit, StoredOffset
+from nexo.errors import Conflict, OffsetOutOfRange
+from nexo.model import Persistence
+from nexo.services.connection import Connection, Done
+from nexo.services.stream.core import Core, safest
+from nexo.services.stream.groups.bindings import not_member
+from nexo.services.stream.groups.ordered import Ordered, stored_offsets
+from nexo.services.stream.permits import permit_group, permit_offsets, permit_ordered
+
+
+class GroupOffsets:
+    """Stores, returns and moves the offsets of ordered groups."""
+
+    def __init__(self, core: Core, groups: Ordered) -> None:
+        self._core, self._groups = core, groups
+
+    def commit(
+        self,
+        connection: Connection,
+        group: str,
+        offsets: Sequence[OffsetCommit],
+        done: Done[None],
+        *,
+        member: str = "",
+        generation: int = STANDALONE,
+        rewind: bool = False,
+        checked: bool = False,
+    ) -> None:
+        """Store offsets, all or none; by a member, or `STANDALONE` without membership.
+
+        ``checked`` says that the caller knows the member that commits without naming itself.
+        """
+        core, new = self._core, self._groups.found_or_new(group)
+        self._permit_commit(connection, group, offsets, member)
+        if generation != STANDALONE and self._has(group, member):
+            self._groups.check_member(connection, group, member)
+        new.check(member, generation, offsets, rewind=rewind, checked=checked)
+        self._check_there(offsets)
+        found = self._groups.ensure(group)
+        found.commit(member, generation, offsets, core.now_ms, rewind=rewind, checked=checked)
+        self._groups.changed(group, found)
+        core.done_when_safe(self._mode(offsets), done, None)
+
+    def _permit_commit(
+        self, connection: Connection, group: str, offsets: Iterable[OffsetCommit], member: str
+    ) -> None:
+        """Raise `Forbidden` unless the client may store these; its members were permitted."""
+        known = self._core.engine.ordered.get(group)
+        own = self._groups.is_own(connection, group, member)
+        topics = [commit.topic for commit in offsets]
+        permit_offsets(connection, group, None if own else known, topics)
+
+    def _has(self, group: str, member: str) -> bool:
+        known = self._core.engine.ordered.get(group)
+        return known is not None and known.has(member)
+
+    def commits(
+        self,
+        connection: Connection,
+        group: str,
+        rows: Iterable[tuple[str, int, int, str]],
+        member: str,
+        generation: int,
+    ) -> list[OffsetCommit]:
+        """``topic, partition, offset, metadata`` as offsets to commit with a transaction."""
+        found = [OffsetCommit(*row) for row in rows]
+        self._permit_commit(connection, group, found, member)
+        others = generation != STANDALONE and not self._groups.is_own(connection, group, member)
+        if others and self._has(group, member):
+            raise not_member(member)
+        self._check_there(found)
+        return found
+
+    def _check_there(self, commits: Iterable[OffsetCommit]) -> None:
+        for commit in commits:
+            stream = self._core.engine.streams.get(commit.topic)
+            end = stream.partition(commit.partition).next_offset
+            if commit.offset >= end:
+                raise OffsetOutOfRange(
+                    f"offset {commit.offset} of {commit.topic!r}, partition {commit.partition}, "
+                    f"is not there yet: the next one is {end}"
+                )
+
+    def _mode(self, commits: Iterable[OffsetCommit]) -> Persistence:
+        get = self._core.engine.streams.get
+        return safest(get(commit.topic) for commit in commits)
+
+    def committed(
+        self, connection: Connection, group: str, topic: str | None = None
+    ) -> list[tuple[TopicPartition, StoredOffset]]:
+        """Stored offsets, of all topics or one; an unknown group has none."""
+        found = self._core.engine.ordered.get(group)
+        if topic is not None:
+            permit_group(connection, topic, group)
+        else:
+            permit_ordered(connection, group, found)
+        return stored_offsets(found, topic) if found is not None else []
+
+    def committed_in(
+        self, connection: Connection, group: str, topics: Iterable[str]
+    ) -> Mapping[TopicPartition, StoredOffset]:
+        """All stored offsets of a group, for a client that asks for those of some topics."""
+        for topic in topics:
+            permit_group(connection, topic, group)
+        found = self._core.engine.ordered.get(group)
+        return found.offsets if found is not None else {}
+
+    def seek(
+        self,
+        connection: Connection,
+        group: str,
+        offsets: Sequence[OffsetCommit],
+        done: Done[int],
+    ) -> None:
+        """Overwrite stored offsets; owners give up their partitions and start again from them."""
+        known = self._core.engine.ordered.get(group)
+        permit_offsets(connection, group, known, [commit.topic for commit in offsets])
+        self._check_there(offsets)
+        self._groups.found_or_new(group).check_reset(offsets)
+        found = self._groups.ensure(group)
+        found.reset(offsets, self._core.now_ms)
+        self._groups.changed(group, found)
+        self._core.done_when_safe(self._mode(offsets), done, found.generation)
+
+    def forget_offsets(
+        self,
+        connection: Connection,
+        group: str,
+        partitions: Sequence[TopicPartition],
+        done: Done[None],
+    ) -> None:
+        """Delete stored offsets of topics that no member reads."""
+        found = self._core.engine.find_ordered(group)
+        permit_offsets(connection, group, found, [topic for topic, _ in partitions])
+        for topic, _ in partitions:
+            if found.subscribes(topic):
+                raise Conflict(f"a member of group {group!r} reads {topic!r}: let it leave first")
+        found.forget_offsets(list(partitions))
+        self._groups.changed(group, found)
+        self._core.done_when_safe(Persistence.FILE_ASYNC, done, None)
