@@ -65,7 +65,7 @@ class Line:
         self._desk = desk
         host = cast("HostPort", _Host(desk))
         speaker = KafkaDialect().start(host)
-        self._session: KafkaSession = speaker.session(Origin.CLIENT)
+        self._session = cast("KafkaSession", speaker.session(Origin.CLIENT))
         self._transport = _Transport()
         self._session.connection_made(cast("asyncio.Transport", self._transport))
         self._asked: list[tuple[Key, int]] = []

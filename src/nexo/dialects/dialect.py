@@ -140,5 +140,9 @@ class Dialect(Protocol):
         Empty if the protocol has no words for it: then the connection is closed.
         """
 
+    def serves(self, brokers: Collection[Broker]) -> bool:
+        """Whether it has connections in a process with these brokers."""
+        return True
+
     def start(self, host: HostPort) -> Speaker:
         """Begin to serve; called once per process, before the first connection."""

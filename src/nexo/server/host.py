@@ -73,7 +73,9 @@ class Host:
             self.services[broker] = runtime.service = make(runtime)
         if settings.auth:
             self.guard = Guard(settings.users_path, self.clock, self.sessions, run_folder)
-        self.speakers: dict[str, Speaker] = {one.name: one.start(self) for one in dialects}
+        self.speakers: dict[str, Speaker] = {
+            one.name: one.start(self) for one in dialects if one.serves(self.services)
+        }
 
     def open(self) -> None:
         """Recover every service from disk."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from struct import Struct
 
-from nexo.dialects.dialect import Claim, Dialect, HostPort
-from nexo.dialects.kafka.session import KafkaSession
-from nexo.dialects.kafka.speaker import KafkaShared
-from nexo.dialects.session import SessionSpeaker
+from nexo.dialects.dialect import Claim, Dialect, HostPort, Speaker
 from nexo.errors import NexoError
 from nexo.model import Broker
 
@@ -37,6 +35,15 @@ class KafkaDialect(Dialect):
         """Kafka has no message for it: the connection is just closed."""
         return b""
 
-    def start(self, host: HostPort) -> SessionSpeaker[KafkaShared, KafkaSession]:
+    def serves(self, brokers: Collection[Broker]) -> bool:
+        """Only streams."""
+        return self.home in brokers
+
+    def start(self, host: HostPort) -> Speaker:
         """Begin to serve. At the end, connections are closed: clients connect again."""
+        # ruff: noqa: PLC0415 - the gate and the other brokers only need `claim`
+        from nexo.dialects.kafka.session import KafkaSession
+        from nexo.dialects.kafka.speaker import KafkaShared
+        from nexo.dialects.session import SessionSpeaker
+
         return SessionSpeaker(KafkaShared(self, host), KafkaSession)
