@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 
@@ -41,6 +42,10 @@ class RawConnection:
             payload = self._take(size)
             if kind == FrameKind.RESPONSE and request_id == self.asked:
                 return status, payload
+
+    def has_reply(self) -> bool:
+        """Whether anything has arrived that was not read."""
+        return bool(select.select([self._socket], [], [], 0)[0])
 
     def _take(self, size: int) -> bytes:
         data = b""

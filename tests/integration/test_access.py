@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import nexo
+from nexo import limits
 from nexo.access import attempts, door
 from nexo.access.attempts import PER_USER
 from nexo.access.grants import parse_grant
@@ -144,6 +145,7 @@ def test_who_is_new_waits_while_too_many_log_in_at_once(
     guarded: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # SPEC A5, A10
     monkeypatch.setattr(door, "MOST_CHECKS", 0)
+    monkeypatch.setattr(limits, "LOCKED_OUT_PAUSE_S", 0.0)
 
     async def run() -> None:
         async with nexo.AsyncClient(url_for(guarded, "root"), timeout=1.0) as client:
@@ -223,13 +225,30 @@ def restart_locked(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new server, which has heard of too many failures here, until the patch is undone."""
     server.stop()
     monkeypatch.setattr(attempts, "PER_USER", 0)
+    monkeypatch.setattr(limits, "LOCKED_OUT_PAUSE_S", 0.0)
     server.start()
+
+
+def test_who_guesses_waits_for_each_answer(
+    raw: Raw, guarded: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC A10
+    """A client that was locked out takes no time from those who are logged in."""
+    monkeypatch.setattr(limits, "LOCKED_OUT_PAUSE_S", 3_600.0)
+    wrong = encode_hello(Broker.STORE, Hello(user="eve", password="a guess"))
+    for _ in range(PER_USER):
+        assert b"is wrong" in raw.ask(Op.HELLO, wrong)[1]
+    raw.burst((Op.HELLO, wrong), (Op.ECHO, b"hi"))
+    other = Raw(guarded.port)
+    with contextlib.closing(other):
+        assert other.login("root") == Status.DATA
+    assert not raw.has_reply()
 
 
 def test_wrong_tokens_do_not_make_wrong_passwords_forgotten(
     raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # SPEC A10
     monkeypatch.setattr(attempts, "_MOST_KEYS", 20)
+    monkeypatch.setattr(limits, "LOCKED_OUT_PAUSE_S", 0.0)
     wrong = encode_hello(Broker.STORE, Hello(user="root", password="a guess"))
     for _ in range(PER_USER):
         assert b"is wrong" in raw.ask(Op.HELLO, wrong)[1]

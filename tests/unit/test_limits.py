@@ -31,6 +31,7 @@ TRIED = {
     "FIRST_BYTES_S": (ENTRANCES, "test_a_connection_that_says_nothing_is_closed"),
     "TLS_HANDSHAKE_S": (ENTRANCES, "test_a_tls_handshake_that_is_not_finished_is_given_up"),
     "LOGIN_S": (ENTRANCES, "test_a_first_request_that_does_not_end_is_given_up"),
+    "LOCKED_OUT_PAUSE_S": ("integration/test_access.py", "test_who_guesses_waits_for_each_answer"),
     "BEFORE_LOGIN_BYTES": (ENTRANCES, "test_before_the_login_a_large_request_is_refused"),
     "STRANGERS_PER_ADDRESS": (ENTRANCES, "test_one_address_cannot_fill_the_gate"),
     "FRAME_BYTES_PER_S": (ENTRANCES, "test_a_request_that_trickles_in_is_given_up"),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
+from nexo import limits
 from nexo.access import secrets
 from nexo.access.attempts import Attempts
 from nexo.access.login import Identity, Logins, wrong
@@ -31,6 +35,15 @@ arbitrary names would push others out of a bounded count.
 _SHOWN_CHARS = 64
 
 Done: TypeAlias = Callable[[NexoError | None], None]
+
+
+class _Check(NamedTuple):
+    """A password to be checked."""
+
+    caller: AccessCaller
+    asked: Hello
+    done: Done
+
 
 _HOW_TO_LOG_IN = (
     "this server wants a login: set NEXO_TOKEN, or NEXO_USER and NEXO_PASSWORD, "
@@ -59,7 +72,8 @@ class Door:
         self._reports = LoginReports(run_folder, self._heard) if run_folder else None
         self._loop = asyncio.get_running_loop()
         self._hashing = ThreadPoolExecutor(1, "nexo-login")
-        self._checks = 0
+        self._checks: deque[_Check] = deque()
+        """Those that wait; the first one runs."""
 
     def _heard(self, report: bytes) -> None:
         self._attempts.heard(report, self._clock.now_ms())
@@ -79,7 +93,7 @@ class Door:
         if locked is not None and asked.token is None:
             # Checked even for a known password: comparing it is quick, so it could be guessed
             # quickly.
-            done(locked)
+            self._refuse(locked, done)
             return
         try:
             caller.identity = self._identify(caller, asked)
@@ -132,20 +146,34 @@ class Door:
         return self._logins.known(asked.user, asked.password)
 
     def _check_password(self, caller: AccessCaller, asked: Hello, done: Done) -> None:
-        name, password = asked.user or "", asked.password or ""
-        if self._checks >= MOST_CHECKS:
-            done(Overloaded("too many logins at once; try again"))
+        if len(self._checks) >= MOST_CHECKS:
+            self._refuse(Overloaded("too many logins at once; try again"), done)
             return
-        self._checks += 1
-        stored = self._logins.stored_password(name)
-        job = self._loop.run_in_executor(self._hashing, secrets.password_matches, password, stored)
+        self._checks.append(_Check(caller, asked, done))
+        if len(self._checks) == 1:
+            self._check_next()
 
-        def checked(result: asyncio.Future[bool]) -> None:
-            self._checks -= 1
-            if not result.cancelled():
-                self._checked(caller, asked, stored, result, done)
+    def _check_next(self) -> None:
+        """Run the first check that waits; guesses of who is locked out by now are not worth it."""
+        while self._checks:
+            caller, asked, done = self._checks[0]
+            name, password = asked.user or "", asked.password or ""
+            locked = self._attempts.locked(caller.address, name, self._clock.now_ms())
+            if locked is None:
+                stored = self._logins.stored_password(name)
+                job = self._loop.run_in_executor(
+                    self._hashing, secrets.password_matches, password, stored
+                )
+                job.add_done_callback(partial(self._hashed, stored))
+                return
+            self._checks.popleft()
+            self._refuse(locked, done)
 
-        job.add_done_callback(checked)
+    def _hashed(self, stored: str, result: asyncio.Future[bool]) -> None:
+        if not result.cancelled():
+            caller, asked, done = self._checks.popleft()
+            self._checked(caller, asked, stored, result, done)
+            self._check_next()
 
     def _checked(
         self,
@@ -169,7 +197,15 @@ class Door:
     ) -> None:
         if asked.token is not None or asked.password is not None:
             error = self._count(caller, asked) or error
-        done(error)
+        self._refuse(error, done)
+
+    def _refuse(self, error: NexoError, done: Done) -> None:
+        """Answer who guesses after a pause, which differs, so that many do not return together."""
+        if isinstance(error, LockedOut | Overloaded):
+            pause_s = limits.LOCKED_OUT_PAUSE_S * random.uniform(0.5, 1.5)
+            self._loop.call_later(pause_s, done, error)
+        else:
+            done(error)
 
     def _count(self, caller: AccessCaller, asked: Hello) -> LockedOut | None:
         """Count a failure; the client must wait after too many, whatever it tries."""

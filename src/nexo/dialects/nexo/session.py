@@ -236,7 +236,19 @@ class NexoSession(BaseSession, asyncio.BufferedProtocol):
             self._welcome(request_id, None)
             return
         login = guard.login_linked if self.origin is Origin.LINK else guard.login
-        login(self, asked, lambda error: self._welcome(request_id, error))
+        answered = held = False
+
+        def done(error: NexoError | None) -> None:
+            nonlocal answered
+            answered = True
+            self._welcome(request_id, error)
+            if held and not self.closed:
+                self.release()
+
+        login(self, asked, done)
+        if not answered:  # further requests wait for the login, and guesses for the last one
+            held = True
+            self.hold()
 
     def _welcome(self, request_id: int, error: NexoError | None) -> None:
         if error is not None:
