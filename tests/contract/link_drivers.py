@@ -14,6 +14,7 @@ from nexo.client._async.link.link import Poll as AsyncPoll
 from nexo.client._sync.link.duplex import Duplex
 from nexo.client._sync.link.link import Link as SyncLink
 from nexo.client.address import parse_url
+from nexo.client.connecting import Reached
 from nexo.client.replies import Reply
 from nexo.model import Broker
 
@@ -118,7 +119,7 @@ def open_pool(url: str, broker: Broker = Broker.STORE) -> Driver:
 
 def open_duplex(url: str, broker: Broker = Broker.STORE) -> DuplexDriver:
     """The sync link with a reader thread."""
-    return Duplex(parse_url(url), broker)
+    return Duplex(parse_url(url), broker, Reached())
 
 
 ALL: dict[str, Callable[..., Driver]] = {

@@ -13,6 +13,7 @@ import pytest
 from nexo.client._sync.link import duplex
 from nexo.client._sync.link.duplex import Duplex
 from nexo.client.address import parse_url
+from nexo.client.connecting import Reached
 from nexo.client.replies import Reply
 from nexo.errors import (
     ConnectionLost,
@@ -174,7 +175,7 @@ def test_a_reply_at_the_very_moment_of_the_timeout_harms_nobody(
                 assert timed_out.wait(20)
             return done
 
-    link = Duplex(parse_url(server.url), Broker.STORE)
+    link = Duplex(parse_url(server.url), Broker.STORE, Reached())
     assert connected(link) is link
     with monkeypatch.context() as patch:
         patch.setattr(duplex, "Future", Watched)
@@ -213,7 +214,7 @@ def test_a_connection_that_was_cut_is_not_used_before_its_reader_noticed() -> No
             super()._lost(error)
 
     with ScriptedServer(Welcome(server="test", max_payload_bytes=1 << 28)) as server:
-        link = SlowToNotice(parse_url(f"{server.url}?ping=0.5"), Broker.STORE)
+        link = SlowToNotice(parse_url(f"{server.url}?ping=0.5"), Broker.STORE, Reached())
         assert connected(link) is link
         server.pause_reading()
         with pytest.raises(RequestTimeout):

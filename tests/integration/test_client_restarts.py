@@ -82,6 +82,26 @@ def test_reads_of_threads_wait_through_a_restart(nexo_server: testing.Server) ->
         assert all(each.result() >= 0 for each in looking)
 
 
+async def test_a_broker_not_asked_before_is_waited_for_alike(
+    nexo_server: testing.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server was reached through another broker's connection, so it is being restarted."""
+    async with nexo.AsyncClient(nexo_server.url) as client:
+        await client.store.set("k", 1)
+        monkeypatch.setattr("nexo.client.address._FIRST_WAIT_S", 0.0)
+        await asyncio.to_thread(nexo_server.stop)
+        creating = asyncio.create_task(client.queue("q").create())
+        await asyncio.sleep(0)
+        await asyncio.to_thread(nexo_server.start)
+        await creating
+    with nexo.Client(nexo_server.url) as client, ThreadPoolExecutor(1) as threads:
+        client.store.set("k", 1)
+        nexo_server.stop()
+        looking = threads.submit(client.queue("q").exists)
+        nexo_server.start()
+        looking.result()
+
+
 async def test_what_may_have_run_is_reported_as_such(nexo_server: testing.Server) -> None:
     async with nexo.AsyncClient(nexo_server.url) as client:
         queue = await client.queue("q").create()

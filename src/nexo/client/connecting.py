@@ -12,6 +12,15 @@ from nexo.errors import ConnectionLost, InvalidInput, LockedOut, NexoError, Unau
 _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
 
 
+class Reached:
+    """Whether a client has ever reached its server, by any of its connections."""
+
+    __slots__ = ("yes",)
+
+    def __init__(self) -> None:
+        self.yes = False
+
+
 def reason(error: Exception) -> str:
     """What went wrong; for mistakes about TLS, also what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):

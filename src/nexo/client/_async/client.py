@@ -25,6 +25,7 @@ from nexo.client._async.stream.traced import TracedStream, TracedTransaction
 from nexo.client._async.stream.transaction import Transaction
 from nexo.client.address import Address, ConnectOptions, parse_url
 from nexo.client.checks import Duration
+from nexo.client.connecting import Reached
 from nexo.client.queue_views import QueueInfo
 from nexo.errors import ConfigError, NexoError
 from nexo.model import Broker
@@ -48,7 +49,8 @@ class AsyncClient:
 
     def __init__(self, url: str | None = None, **options: Unpack[ConnectOptions]) -> None:
         self.address: Address = parse_url(url, **options)
-        self._links = {broker: Link(self.address, broker) for broker in Broker}
+        reached = Reached()
+        self._links = {broker: Link(self.address, broker, reached) for broker in Broker}
         self._publishers: dict[str, RecordPublisher] = {}
         self._pusher = Pusher(self._links[Broker.QUEUE])
         self.store = Store(self._links[Broker.STORE])

@@ -19,7 +19,7 @@ from nexo.client._async.link.offline import HeldRequest, HeldRequests
 from nexo.client._async.link.poll import Poll
 from nexo.client._async.link.wire import PushHandler, ReplyFuture, Wire, check_loop
 from nexo.client.address import Address, door_path, tls_context
-from nexo.client.connecting import RESTART_S, is_final, no_welcome, pause_s, reason
+from nexo.client.connecting import RESTART_S, Reached, is_final, no_welcome, pause_s, reason
 from nexo.client.forks import NotPicklable
 from nexo.client.replies import Reply, hello_frame
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, ShuttingDown
@@ -39,7 +39,7 @@ class Link(NotPicklable):
     Belongs to the event loop it is first used on.
     """
 
-    def __init__(self, address: Address, broker: Broker) -> None:
+    def __init__(self, address: Address, broker: Broker, reached: Reached | None = None) -> None:
         self.address = address
         self.broker = broker
         self.welcome: Welcome | None = None
@@ -47,7 +47,8 @@ class Link(NotPicklable):
         self._wire: Wire | None = None
         self._opening: Wire | None = None
         """A new connection that only hooks may use yet; other requests wait."""
-        self._held = HeldRequests(address)
+        self._reached = reached or Reached()
+        self._held = HeldRequests(address, self._reached)
         self.gatherer = Gatherer()
         self._hooks: list[Hook] = []
         self._close_hooks: list[Hook] = []
@@ -290,7 +291,7 @@ class Link(NotPicklable):
             try:
                 wire = await self._connect()
             except (OSError, TimeoutError, NexoError) as error:
-                if is_final(error, was_up=self._was_up):
+                if is_final(error, was_up=self._reached.yes):
                     self._runner = None
                     self._fail_waiters(error)
                     return
@@ -350,7 +351,7 @@ class Link(NotPicklable):
             self._opening = wire
             await self._run_hooks()
             self._opening = None
-        self._was_up = self._held.was_up = True
+        self._was_up = self._reached.yes = True
         if not wire.closed.done():
             self._wire = wire
             self._held.release(wire)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from nexo.client._async.link.wire import ReplyFuture, Wire
 from nexo.client.address import Address
+from nexo.client.connecting import Reached
 from nexo.errors import ConnectionLost, NexoError, PayloadTooLarge
 from nexo.model import Buffer
 
@@ -24,16 +25,15 @@ class HeldRequest:
 class HeldRequests:
     """Requests sent in order once there is a connection; each waits only as long as allowed."""
 
-    def __init__(self, address: Address) -> None:
-        self.was_up = False
-        """Whether there ever was a connection."""
+    def __init__(self, address: Address, reached: Reached) -> None:
         self.reason = "no answer yet"
         """Why there is no connection, for the error of those who waited too long."""
         self._address = address
+        self._reached = reached
         self._timers: dict[HeldRequest, asyncio.TimerHandle] = {}
 
     def add(self, request: HeldRequest) -> None:
-        limit_s = self._address.patience_s(request.timeout_s, was_up=self.was_up)
+        limit_s = self._address.patience_s(request.timeout_s, was_up=self._reached.yes)
         loop = request.future.get_loop()
         self._timers[request] = loop.call_later(limit_s, self._expire, request, limit_s)
 

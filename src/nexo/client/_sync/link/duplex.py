@@ -19,7 +19,7 @@ from weakref import ref
 from nexo.client._sync.link.poll import Poll
 from nexo.client._sync.link.wire import Wire, connect_any
 from nexo.client.address import Address
-from nexo.client.connecting import RESTART_S, is_final, pause_s
+from nexo.client.connecting import RESTART_S, Reached, is_final, pause_s
 from nexo.client.forks import NotPicklable, from_before, tell_when_forked
 from nexo.client.replies import Reply, cancel_frame, control_answer, error_of
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout, ShuttingDown
@@ -39,11 +39,12 @@ _PING = HEADER.pack(FrameKind.PING, 0, 0, 0)
 class Duplex(NotPicklable):
     """Like `Link`, over one connection that a thread of its own reads."""
 
-    def __init__(self, address: Address, broker: Broker) -> None:
+    def __init__(self, address: Address, broker: Broker, reached: Reached) -> None:
         self.address = address
         self.broker = broker
         self.welcome: Welcome | None = None
         """What the server said at the last HELLO."""
+        self._reached = reached
         self._wire: Wire | None = None
         self._waiting: dict[int, Future[Reply]] = {}
         self._send_lock = threading.Lock()
@@ -93,7 +94,7 @@ class Duplex(NotPicklable):
         """
         limit_s = self.address.timeout_s if timeout_s is None else timeout_s
         fail_fast = impatient or self.address.while_down == "fail"
-        patience_s = self.address.patience_s(limit_s, was_up=self._was_up)
+        patience_s = self.address.patience_s(limit_s, was_up=self._reached.yes)
         wire = self._up(patience_s, fail_fast=fail_fast)
         future: Future[Reply] = Future()
         with self._send_lock:
@@ -204,7 +205,7 @@ class Duplex(NotPicklable):
     def _raise_if_hopeless(self, *, fail_fast: bool) -> None:
         if self._closed:
             raise ClientClosed(self._ended)
-        if is_final(self._failure, was_up=self._was_up):
+        if is_final(self._failure, was_up=self._reached.yes):
             raise self._failure
         is_down = self._was_up and not self._is_first_try
         if fail_fast and (self._failure is not None or is_down):
@@ -224,7 +225,7 @@ class Duplex(NotPicklable):
         with self._change:
             self._failure, self._is_first_try = error, False
             self._change.notify_all()
-            if is_final(error, was_up=self._was_up):
+            if is_final(error, was_up=self._reached.yes):
                 self._thread = None
                 return False
             return True
@@ -238,6 +239,7 @@ class Duplex(NotPicklable):
         with self._change:
             self._wire, self._failure, self.welcome = wire, None, wire.welcome
             again, self._was_up, self._is_first_try = self._was_up, True, False
+            self._reached.yes = True
             if self._closed:
                 wire.interrupt()
             self._change.notify_all()

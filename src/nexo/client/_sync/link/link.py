@@ -15,6 +15,7 @@ from nexo.client._sync.link.duplex import Duplex, Hook, added, insist
 from nexo.client._sync.link.poll import Poll
 from nexo.client._sync.link.wire import Wire, open_wire
 from nexo.client.address import Address
+from nexo.client.connecting import Reached
 from nexo.client.forks import NotPicklable, tell_when_forked
 from nexo.client.replies import Reply, cancel_frame
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, ProtocolError, ShuttingDown
@@ -27,11 +28,12 @@ __all__ = ["Duplex", "Link", "Poll"]
 class Link(NotPicklable):
     """One broker's connections as the brokers' clients use them; they open on first use."""
 
-    def __init__(self, address: Address, broker: Broker) -> None:
+    def __init__(self, address: Address, broker: Broker, reached: Reached | None = None) -> None:
         self.address = address
         self.broker = broker
         self.welcome: Welcome | None = None
         """What the server said at the last HELLO."""
+        self._reached = reached or Reached()
         self._timeout_s = address.timeout_s
         self._idle: list[Wire] = []
         self._lock = threading.Lock()
@@ -99,7 +101,7 @@ class Link(NotPicklable):
             if self._duplex is None:
                 if self._closed:
                     raise ClientClosed("the client is closed")
-                self._duplex = Duplex(self.address, self.broker)
+                self._duplex = Duplex(self.address, self.broker, self._reached)
             return self._duplex
 
     @property
@@ -141,9 +143,8 @@ class Link(NotPicklable):
             wire.close()
         if self._closed:
             raise ClientClosed("the client is closed")
-        was_up = self.welcome is not None
-        wire = open_wire(self.address, self.broker, timeout_s, was_up=was_up)
-        self.welcome = wire.welcome
+        wire = open_wire(self.address, self.broker, timeout_s, was_up=self._reached.yes)
+        self.welcome, self._reached.yes = wire.welcome, True
         return wire
 
     def _give_back(self, wire: Wire) -> None:
