@@ -15,6 +15,10 @@ ENOUGH = 4
 """Start busy-polling after this many prompt requests in a row."""
 TRUST = 12
 """The count of prompt requests stops here, so that ``TRUST - ENOUGH`` late ones end the polling."""
+TAKEN_NS = 100_000
+"""A core that comes back later than this was wanted by another process."""
+SHARED = 500
+"""Then so many prompt requests must come before the next busy-polling."""
 LARGE_BYTES = 8 * 1024
 """A client that sends more than this at once works in batches, and needs the core itself."""
 
@@ -39,7 +43,7 @@ class BusyPoll:
         elif now_ns - self._sent_ns < self._span_ns:
             if self._prompt < TRUST:
                 self._prompt += 1
-        elif self._prompt:
+        elif self._prompt > 0:
             self._prompt -= 1
 
     def sent(self, now_ns: int) -> None:
@@ -53,8 +57,10 @@ class BusyPoll:
 
     def _poll(self) -> None:
         """Ask for one more turn of the loop, which polls its sockets first."""
-        if monotonic_ns() < self._until_ns:
-            os.sched_yield()  # let other processes that want this core run first
+        now_ns = monotonic_ns()
+        self._polling = now_ns < self._until_ns
+        if self._polling:
+            os.sched_yield()  # other processes that want this core run first
+            if monotonic_ns() - now_ns > TAKEN_NS:
+                self._prompt, self._until_ns = -SHARED, 0
             self._call_soon(self._poll)
-        else:
-            self._polling = False

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from nexo.dialects import busy_poll
-from nexo.dialects.busy_poll import ENOUGH, LARGE_BYTES, TRUST, BusyPoll
+from nexo.dialects.busy_poll import ENOUGH, LARGE_BYTES, SHARED, TAKEN_NS, TRUST, BusyPoll
 
 SPAN_NS = 100_000
 NEAR_NS, FAR_NS = SPAN_NS // 2, SPAN_NS * 2
@@ -108,3 +108,20 @@ def test_nothing_is_looked_for_on_one_processor(monkeypatch: pytest.MonkeyPatch)
     client = Client(monkeypatch, cores=1)
     client.ask(NEAR_NS, times=100)
     assert not client.polls
+
+
+def test_a_core_that_others_want_is_left_to_them(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.ask(NEAR_NS, ENOUGH + 1)
+
+    def taken() -> None:
+        client.now_ns += 2 * TAKEN_NS
+
+    monkeypatch.setattr(os, "sched_yield", taken)
+    client.loop.turn()
+    client.loop.turn()
+    client.ask(NEAR_NS, SHARED)
+    polled = client.polls
+    client.ask(NEAR_NS, ENOUGH + 1)
+    assert (polled, client.polls) == (False, True)
