@@ -26,6 +26,9 @@ _RENEWALS_PER_LEASE = 3
 _LONGEST_RENEWAL_S = 10.0
 _TRIES = 3
 _FLUSH_S = 5.0
+_GATHER_S = 0.002
+_GATHERED = 32
+"""Settlements wait so long for others, unless so many wait already."""
 
 
 class HeldJob(NamedTuple):
@@ -113,6 +116,7 @@ class Settlements:
         self._waiting: deque[_Settlement] = deque()
         self._change = threading.Condition()
         self._sending = False
+        self._flushing = False
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -130,12 +134,20 @@ class Settlements:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="nexo-settle", daemon=True)
                 self._thread.start()
-            self._change.notify_all()
+            if len(self._waiting) in (1, _GATHERED):
+                self._change.notify_all()
 
     def flush(self, timeout_s: float = _FLUSH_S) -> bool:
         """Wait until all was sent; False if that took too long."""
         with self._change:
-            return self._change.wait_for(lambda: not self._waiting and not self._sending, timeout_s)
+            self._flushing = True
+            self._change.notify_all()
+            try:
+                return self._change.wait_for(
+                    lambda: not self._waiting and not self._sending, timeout_s
+                )
+            finally:
+                self._flushing = False
 
     def close(self) -> None:
         """Send what waits, and end."""
@@ -158,10 +170,14 @@ class Settlements:
     def _next(self) -> list[_Settlement] | None:
         with self._change:
             self._change.wait_for(lambda: self._waiting or self._closed)
+            self._change.wait_for(self._is_enough, _GATHER_S)
             some = list(self._waiting)
             self._waiting.clear()
             self._sending = bool(some)
             return some or None
+
+    def _is_enough(self) -> bool:
+        return self._closed or self._flushing or len(self._waiting) >= _GATHERED
 
     def _send(self, queue: str, how: int, error: str, delay_ms: int, places: list[HeldJob]) -> None:
         leases = [Settled(token, runs) for token, runs in _runs(places).items()]

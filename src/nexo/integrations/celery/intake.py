@@ -20,6 +20,8 @@ _WAIT_MS = 20_000
 _UNLIMITED = 1_000
 """What a channel without a prefetch count takes at once."""
 _STOP_S = 5.0
+_GATHER_S = 0.002
+"""How long a consumer that still has messages lets room gather before it asks for more."""
 
 
 class Window:
@@ -55,6 +57,7 @@ class Window:
         """How many one consumer may ask for, waiting for room; 0 once it is ``stopped``."""
         with self._change:
             self._change.wait_for(lambda: stopped() or self._room() > 0)
+            self._change.wait_for(lambda: stopped() or self._has_much_room(), _GATHER_S)
             return 0 if stopped() else max(1, self._room() // max(1, self._takers))
 
     def take(self) -> bool:
@@ -74,7 +77,11 @@ class Window:
         """One was settled."""
         with self._change:
             self._held -= 1
-            self._change.notify_all()
+            if self._room() == 1 or self._has_much_room():
+                self._change.notify_all()
+
+    def _has_much_room(self) -> bool:
+        return not self._held or self._room() * 2 >= self._limit
 
     def _room(self) -> int:
         return self._limit - self._held if self._limit else _UNLIMITED

@@ -72,6 +72,8 @@ class Transport(virtual.Transport):
         self._pid = os.getpid()
         self._arrived: deque[Arrived] = deque()
         self._failure: Exception | None = None
+        self._rung = False
+        """Whether whoever drains events is about to look."""
         self._loop: Any = None
         self._bell: socket.socket
         self._ringer: socket.socket
@@ -235,12 +237,16 @@ class Transport(virtual.Transport):
                 self._ring()
 
     def _ring(self) -> None:
+        if self._rung:
+            return
+        self._rung = True
         with suppress(BlockingIOError, OSError):  # it rings already, or all is over
             self._ringer.send(b"\x01")
 
     def _hush(self) -> None:
         with suppress(BlockingIOError, OSError):
             self._bell.recv(4_096)
+        self._rung = False  # before looking: what comes from here on rings again
 
 
 class TLSTransport(Transport):
