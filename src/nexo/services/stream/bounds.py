@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from nexo import limits
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import InvalidInput
 from nexo.services.stream.replay import LakeReplay
@@ -14,7 +13,6 @@ Position: TypeAlias = Literal["beginning", "end"] | int | dict[int, int]
 
 REPLY_BYTES = 4 * 1024**2
 """How much one reply carries, unless the client says otherwise."""
-MAX_WAIT_MS = limits.STREAM_WAIT_MS
 MAX_LIMIT = 1_000_000
 MAX_READ_BYTES = 16 * 1024**2
 """The most that one reply carries after its first batch, whatever is asked for."""

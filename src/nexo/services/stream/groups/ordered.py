@@ -26,7 +26,6 @@ from nexo.brokers.stream.survey import ordered_lag, streams_of
 from nexo.errors import Conflict, InvalidOption, NotFound
 from nexo.model import Persistence
 from nexo.services.connection import Connection, Done
-from nexo.services.stream.bounds import MAX_WAIT_MS
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.bindings import Bindings, not_member
 from nexo.services.stream.permits import (
@@ -204,7 +203,7 @@ class Ordered:
         def nothing() -> Assignment:
             return found.assignment(member)
 
-        due_ms = self._core.now_ms + min(wait_ms, MAX_WAIT_MS)
+        due_ms = self._core.due_ms(wait_ms)
         channels = ((ORDERED, group), _member_channel(group, member))
         self._core.answer_or_wait(
             Wait(connection, ticket, channels, due_ms, attempt, answer, nothing, each=True)
