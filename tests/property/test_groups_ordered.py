@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from nexo.brokers.stream.groups.assignment import Strategy, TopicPartition
-from nexo.brokers.stream.groups.ordered import Assignment, OrderedGroup
+from nexo.brokers.stream.groups.ordered import OrderedGroup
+from nexo.brokers.stream.groups.ordered_members import Assignment
 from nexo.brokers.stream.groups.ordered_state import (
     OffsetCommit,
     OrderedOptions,

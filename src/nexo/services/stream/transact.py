@@ -17,7 +17,6 @@ from nexo.brokers.stream.transactions import Acks, Offsets, OpenTransaction
 from nexo.errors import InvalidOption, NexoError, TransactionAborted, Unavailable
 from nexo.model import Broker, Persistence
 from nexo.services.connection import Connection, Done
-from nexo.services.stream.bounds import MAX_WAIT_MS
 from nexo.services.stream.conditions import Conditions, KeyCondition
 from nexo.services.stream.core import Core, safest
 from nexo.services.stream.groups.offsets import GroupOffsets
@@ -274,7 +273,7 @@ class Transact:
         def answer(found: Any) -> None:
             done(found if isinstance(found, NexoError) else None)
 
-        due_ms = self._core.now_ms + MAX_WAIT_MS
+        due_ms = self._core.due_ms(limits.STREAM_WAIT_MS)
         still_open = Unavailable(f"transaction {number} has not ended yet: ask again")
         self._core.answer_or_wait(
             Wait(

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from nexo.brokers.stream.groups.assignment import Strategy, TopicPartition
 from nexo.brokers.stream.groups.coordinator_model import GroupError
-from nexo.brokers.stream.groups.ordered import Assignment, OrderedGroup
+from nexo.brokers.stream.groups.ordered import OrderedGroup
+from nexo.brokers.stream.groups.ordered_members import Assignment
 from nexo.model import Persistence, check_name
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core

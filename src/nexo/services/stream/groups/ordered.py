@@ -16,11 +16,8 @@ import msgspec
 from nexo.access.permit import ADMIN, READ
 from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.deadlines import KeyDeadlines
-from nexo.brokers.stream.groups.ordered import (
-    Assignment,
-    OrderedGroup,
-    check_topics,
-)
+from nexo.brokers.stream.groups.ordered import OrderedGroup
+from nexo.brokers.stream.groups.ordered_members import Assignment, check_topics
 from nexo.brokers.stream.groups.ordered_state import OrderedOptions, StoredOffset
 from nexo.brokers.stream.survey import ordered_lag, streams_of
 from nexo.errors import Conflict, InvalidOption, NotFound
