@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from nexo.brokers.stream.groups.coordinator import Answers, Coordinator
-from nexo.brokers.stream.groups.coordinator_model import (
+from nexo.brokers.stream.groups.kafka.coordinator import Answers, Coordinator
+from nexo.brokers.stream.groups.kafka.model import (
     GroupError,
     Join,
     Joined,

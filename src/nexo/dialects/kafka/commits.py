@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from nexo.brokers.stream.groups.assignment import TopicPartition
-from nexo.brokers.stream.groups.coordinator_model import GroupError
+from nexo.brokers.stream.groups.kafka.model import GroupError
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit, StoredOffset
 from nexo.dialects.kafka.format.codec import Message, Schema
 from nexo.dialects.kafka.format.errors import Error, error_of, group_error, refusal

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from nexo.brokers.stream.groups.assignment import Strategy, TopicPartition
-from nexo.brokers.stream.groups.coordinator_model import GroupError
+from nexo.brokers.stream.groups.kafka.model import GroupError
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.errors import Error, group_error, refusal
 from nexo.dialects.kafka.request import Request, group_of, stream_of

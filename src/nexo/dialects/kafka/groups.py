@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from nexo.brokers.stream.groups.coordinator_model import Join, Joined, JoinRefused, Reply, Synced
+from nexo.brokers.stream.groups.kafka.model import Join, Joined, JoinRefused, Reply, Synced
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.errors import Error, group_error, refusal
 from nexo.dialects.kafka.request import Gather, Request, group_of

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from nexo.brokers.stream.groups.coordinator_model import GroupError
+from nexo.brokers.stream.groups.kafka.model import GroupError
 from nexo.errors import NexoError
 from nexo.services.stream.groups.consumers import JOIN, LEAVE, LEAVE_FOR_A_WHILE, Beat, BeatReply
 from tests.unit.brokers.stream.desk import Desk

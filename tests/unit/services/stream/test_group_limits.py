@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nexo.brokers.stream.groups import limits
-from nexo.brokers.stream.groups import ordered as ordered_engine
+from nexo.brokers.stream.groups import limits, ordered_members
 from nexo.brokers.stream.groups.claims import Claims
 from nexo.errors import InvalidInput, Overloaded
 from nexo.protocol import stream as wire
@@ -80,7 +79,7 @@ def test_a_refused_join_makes_no_group(desk: Desk, peer: Peer) -> None:
 def test_members_and_consumers_have_a_number(
     desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ordered_engine, "MAX_MEMBERS", 2)
+    monkeypatch.setattr(ordered_members, "MAX_MEMBERS", 2)
     monkeypatch.setattr("nexo.brokers.stream.groups.claims.MAX_CONSUMERS", 2)
     monkeypatch.setattr("nexo.brokers.stream.groups.shared.MAX_CONSUMERS", 2)
     x_group(peer)

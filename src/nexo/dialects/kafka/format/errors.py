@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from nexo.brokers.stream.groups.coordinator_model import GroupError
+from nexo.brokers.stream.groups.kafka.model import GroupError
 from nexo.errors import NexoError
 
 

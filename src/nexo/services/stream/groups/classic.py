@@ -1,6 +1,6 @@
 """Use cases of Kafka's classic groups: the coordinator with a clock and durable offsets.
 
-`nexo.brokers.stream.groups.coordinator` knows the members, in memory only: after a restart
+`nexo.brokers.stream.groups.kafka.coordinator` knows the members, in memory only: after a restart
 they join again. Offsets are those of the ordered group of the same name, so that a group
 may be used by Kafka clients now and by `nexo.topics` later, but not by both at once.
 """
@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from nexo.access.grants import Extent
 from nexo.access.permit import READ, permit, visible
-from nexo.brokers.stream.groups.coordinator import Coordinator
-from nexo.brokers.stream.groups.coordinator_model import (
+from nexo.brokers.stream.groups.deadlines import KeyDeadlines
+from nexo.brokers.stream.groups.kafka.coordinator import Coordinator
+from nexo.brokers.stream.groups.kafka.model import (
     Answer,
     GroupError,
     GroupMember,
@@ -22,7 +23,6 @@ from nexo.brokers.stream.groups.coordinator_model import (
     RebalanceState,
     Reply,
 )
-from nexo.brokers.stream.groups.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.limits import MAX_GROUPS, check_number
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit
 from nexo.model import Broker, check_name

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from nexo.brokers.stream.groups.assignment import Strategy, TopicPartition
-from nexo.brokers.stream.groups.coordinator_model import GroupError
+from nexo.brokers.stream.groups.kafka.model import GroupError
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.groups.ordered_members import Assignment
 from nexo.model import Persistence, check_name

@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from nexo.brokers.stream.groups.assignment import TopicPartition
-from nexo.brokers.stream.groups.consumer_protocol import assigned
-from nexo.brokers.stream.groups.coordinator import Coordinator
+from nexo.brokers.stream.groups.kafka.consumer_protocol import assigned
+from nexo.brokers.stream.groups.kafka.coordinator import Coordinator
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.survey import ordered_lag
 from nexo.errors import InvalidName, NotFound

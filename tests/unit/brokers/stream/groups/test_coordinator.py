@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nexo.brokers.stream.groups.coordinator import Coordinator
-from nexo.brokers.stream.groups.coordinator_model import (
+from nexo.brokers.stream.groups.kafka.coordinator import Coordinator
+from nexo.brokers.stream.groups.kafka.model import (
     Answer,
     GroupError,
     Join,

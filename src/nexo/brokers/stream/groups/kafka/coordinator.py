@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 
-from nexo.brokers.stream.groups.coordinator_model import (
+from nexo.brokers.stream.groups.deadlines import KeyDeadlines
+from nexo.brokers.stream.groups.kafka.model import (
     Answer,
     GroupError,
     GroupMember,
@@ -27,8 +28,7 @@ from nexo.brokers.stream.groups.coordinator_model import (
     Synced,
     choose_protocol,
 )
-from nexo.brokers.stream.groups.coordinator_roster import Roster
-from nexo.brokers.stream.groups.deadlines import KeyDeadlines
+from nexo.brokers.stream.groups.kafka.roster import Roster
 from nexo.brokers.stream.groups.limits import MAX_CONSUMERS
 
 Answers = list[Answer]

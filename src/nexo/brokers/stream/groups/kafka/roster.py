@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from nexo.brokers.stream.groups.coordinator_model import (
+from nexo.brokers.stream.groups.kafka.model import (
     GroupError,
     GroupMember,
     Join,

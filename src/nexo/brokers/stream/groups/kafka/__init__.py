@@ -1,0 +1,1 @@
+"""Kafka's classic groups: members that assign the partitions among themselves."""
