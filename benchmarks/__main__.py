@@ -68,6 +68,8 @@ def main() -> int:
     found["seconds"] = round(time.monotonic() - start)
     report.print_table(found["rows"])
     path = report.write_json(asked.out, found)
+    if asked.again:
+        report.measured_again(asked.out, found)
     written = [path, *charts.write_all(asked.out, found)]
     print(f"{found['seconds']} s; wrote {', '.join(map(str, written))}")
     return int(failed)
@@ -86,6 +88,10 @@ def _arguments() -> argparse.Namespace:
         "--no-hiredis", action="store_true", help="redis-py without its optional parser in C"
     )
     parser.add_argument(
+        "--again", action="store_true",
+        help="put the rows of this run in the place of those of the last complete run",
+    )  # fmt: skip
+    parser.add_argument(
         "--update-baseline", action="store_true", help="let the guard store what it measures"
     )
     asked = parser.parse_args()
@@ -93,6 +99,8 @@ def _arguments() -> argparse.Namespace:
         parser.error(f"--rounds must be at least {ROUNDS}: only medians side by side count")
     if asked.quick and asked.rounds is None:
         asked.rounds = ROUNDS
+    if asked.again and not (asked.out / "latest.json").exists():
+        parser.error(f"--again needs a complete run in {asked.out}: `make bench` first")
     if unknown := set((asked.only or "store").split(",")) - {*GROUPS, "guard"}:
         parser.error(f"--only does not know {', '.join(sorted(unknown))}")
     return asked

@@ -208,6 +208,16 @@ def stamp() -> str:
     return time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime())
 
 
+def measured_again(folder: Path, run: dict[str, Any]) -> None:
+    """Replace rows of the last complete run, which then says so."""
+    path = folder / "latest.json"
+    complete = json.loads(path.read_text(encoding="utf-8"))
+    new = {(row["group"], row["name"]): row for row in run["rows"]}
+    complete["rows"] = [new.get((row["group"], row["name"]), row) for row in complete["rows"]]
+    complete.setdefault("again", []).append({"time": run["time"], "names": [n for _, n in new]})
+    path.write_text(json.dumps(complete, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def write_json(folder: Path, run: dict[str, Any]) -> Path:
     """The run under its time; a complete one also as ``latest.json``, which the docs show."""
     text = json.dumps(run, indent=1, ensure_ascii=False) + "\n"

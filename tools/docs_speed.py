@@ -91,8 +91,14 @@ def _source(run: dict[str, Any]) -> str:
         f"`{command}`, {run['time'][:10]}, {run['seconds'] / 60:.0f} minutes on "
         f"{machine_text(run['machine'])}. Its limits in the same run: "
         f"{limits_text(run['limits'])}. "
-        f"Servers: {servers}. Clients: {clients}.\n"
+        f"Servers: {servers}. Clients: {clients}.{_again(run)}\n"
     )
+
+
+def _again(run: dict[str, Any]) -> str:
+    """Which rows were measured after the run."""
+    later = [name for each in run.get("again", []) for name in each["names"]]
+    return f" Measured again after a change: {'; '.join(later)}." if later else ""
 
 
 def _row(entry: dict[str, Any], explained: str) -> tuple[str, ...]:

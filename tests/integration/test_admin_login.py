@@ -165,8 +165,8 @@ def test_logging_out_ends_it(guarded: Process) -> None:
 def test_guessing_locks_out_who_guesses_and_nobody_else(guarded: Process) -> None:
     """Counted per user and address, as the brokers do, and told with the time to wait."""
     api = Api(guarded.http_url)
-    statuses = [log_in(api, "eve", f"guess {number}").status for number in range(7)]
-    assert statuses == [401] * 5 + [429] * 2
+    statuses = [log_in(api, "eve", f"guess {number}").status for number in range(5)]
+    assert statuses == [401] * 5
     locked = log_in(api, "eve", "guess")
     assert (locked.json["code"], locked.headers["retry-after"]) == ("LOCKED_OUT", "10")
     assert log_in(Api(guarded.http_url), "clerk", "a sharp pen").status == 200

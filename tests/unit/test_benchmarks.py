@@ -1,6 +1,7 @@
 """How benchmark rounds are summed up; the speed itself is no test's business."""
 
 import asyncio
+import json
 import time
 from argparse import Namespace
 from collections.abc import Callable
@@ -192,6 +193,18 @@ def test_the_report_is_written_and_printed(
 def test_a_run_of_some_rows_is_not_what_the_docs_show(tmp_path: Path) -> None:
     assert report.write_json(tmp_path, a_run(complete=False)).exists()
     assert not (tmp_path / "latest.json").exists()
+
+
+def test_rows_measured_again_take_the_place_of_the_first_and_are_named(tmp_path: Path) -> None:
+    def entry(name: str, figure: float) -> dict[str, Any]:
+        row = Row(name, "op/s", counting([figure] * 3, [], "ours"))
+        return report.record("store", run(row, rounds=3, quick=True))
+
+    report.write_json(tmp_path, a_run(rows=[entry("kept", 1.0), entry("changed", 1.0)]))
+    report.measured_again(tmp_path, a_run(complete=False, rows=[entry("changed", 2.0)]))
+    found = json.loads((tmp_path / "latest.json").read_text())
+    assert [row["contenders"][0]["median"] for row in found["rows"]] == [1.0, 2.0]
+    assert found["again"][0]["names"] == ["changed"]
 
 
 # -- curves ----------------------------------------------------------------------------
