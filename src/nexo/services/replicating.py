@@ -100,7 +100,7 @@ class Replicating:
         self._departure: asyncio.TimerHandle | None = None
         """Ships what nobody waits for."""
         self._refused: Unavailable | None = None
-        self._overflowed = False
+        self._overflowed = self._closed = False
         self._log_bytes, self._log_objects = 0, log_objects
         self._puts = self._failures = 0
         self._put_ms = 0.0
@@ -308,7 +308,7 @@ class Replicating:
             self._base = None  # the files that changed are no longer known
             log.warning("no base was made, the next try is later: %s", error)
         finally:
-            if aside is not None:
+            if aside is not None and not self._closed:
                 await self._in_thread(lambda: frozen.forget(self._root))
             self._basing = None
 
@@ -391,6 +391,7 @@ class Replicating:
         shipped = await self.drain()
         if shipped and not self._files.recorded:
             self.mark = Mark(self._shipper.number, self._shipper.epoch, self._shipper.writer)
+        self._closed = True
         for task in (self._basing, self._putting):
             if task is not None:
                 task.cancel()

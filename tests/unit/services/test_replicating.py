@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nexo import limits
-from nexo.errors import NexoError
+from nexo.errors import NexoError, Unavailable
 from nexo.replication.cells import FOREVER, Cells
 from nexo.replication.objects import MemoryObjects, StoreFailed
 from nexo.replication.shipping import Shipper
@@ -103,3 +103,29 @@ async def test_after_its_end_a_lease_allows_nothing(tmp_path: Path) -> None:
         assert replicating.refusal() is None
         replicating._lease.set(0.0)
         assert isinstance(replicating.refusal(), NexoError)
+
+
+async def test_beyond_its_memory_a_broker_drops_what_waits_and_starts_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk has it all: the next start uploads what the store lacks."""
+    monkeypatch.setattr(limits, "UNSHIPPED_BYTES", 1_000)
+    store, said, ends = LateStore(), list[NexoError | None](), list[bool]()
+    store.away = True
+    async with shipping(tmp_path, store) as replicating:
+        replicating.on_end = ends.append
+        write(replicating, b"one")
+        replicating.when_shipped(said.append)
+        write(replicating, bytes(2_000))
+        await eventually(lambda: bool(said), 30)
+        assert isinstance(said[0], Unavailable)
+        assert replicating.status()["overflowed"]
+        write(replicating, bytes(2_000))
+        assert replicating.status()["lag_bytes"] == 0, "nothing more is kept"
+        replicating.when_shipped(said.append)
+        assert isinstance(said[1], Unavailable)
+        assert not ends
+        store.away = False
+        await eventually(lambda: ends == [False], 30)
+        assert replicating.restart_wanted
+    assert replicating.mark is None, "the store does not have everything"
