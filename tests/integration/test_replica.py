@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from nexo import Client
 from nexo.cli import main
 from nexo.errors import NexoError, NotLeader, Unavailable
 from nexo.ports import free_port
+from nexo.replication.encrypted import MAGIC
 from nexo.testing import Process
 from tests.integration import certificates
 from tests.integration.admin_api import Api
@@ -71,10 +73,15 @@ def waiting(client: Client) -> int:
     return len(client.queue("jobs").peek(limit=10_000))
 
 
-def test_the_lead_moves_on_purpose_without_loss_over_tls(pair: Pair, tmp_path: Path) -> None:
+def test_the_lead_moves_on_purpose_without_loss_over_tls(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     certs = certificates.make(tmp_path)
     tls = {"tls_cert": certs.server, "tls_key": certs.server_key}
     trust = f"ca_file={certs.ca}"
+    key = tmp_path / "key"
+    key.write_bytes(b64encode(os.urandom(32)))
+    monkeypatch.setenv("NEXO_REPLICATE_KEY_FILE", str(key))  # encrypts all objects
     old = pair.start(**tls)
     with Client(f"{old.url}?{trust}") as client:
         client.queue("jobs").create(persistence="file_async")
@@ -100,6 +107,8 @@ def test_the_lead_moves_on_purpose_without_loss_over_tls(pair: Pair, tmp_path: P
     roles = {row["address"]: row["role"] for row in map(json.loads, shown.output.splitlines())}
     assert roles[standby.url] == "leader"
     assert issubclass(NotLeader, Unavailable)
+    objects = [path.read_bytes() for path in pair.store.rglob("*") if path.is_file()]
+    assert all(data.startswith(MAGIC) for data in objects)
 
 
 def test_an_old_leader_that_wakes_after_a_takeover_acknowledges_nothing(pair: Pair) -> None:

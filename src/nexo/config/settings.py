@@ -271,6 +271,12 @@ class Settings:
         "Where clients reach this server, as a standby tells them: `host:port`.",
     )
 
+    replicate_key_file: Path | None = _setting(
+        None,
+        "NEXO_REPLICATE_KEY_FILE",
+        "Encrypts every object with the key in this file: 32 bytes in base64, on all servers.",
+    )
+
     @property
     def lake_folder(self) -> Path:
         """Where the lake is, unless a catalog says otherwise."""

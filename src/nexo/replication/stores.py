@@ -12,8 +12,22 @@ from nexo.replication.objects import ObjectStore
 SCHEMES = ("s3", "gs", "az", "file")
 
 
-def open_store(url: str) -> ObjectStore:
-    """The store at a URL; `ConfigError` says what is wrong with it."""
+def open_store(url: str, key_file: Path | None = None) -> ObjectStore:
+    """The store at a URL, encrypted if there is a key; `ConfigError` says what is wrong with it."""
+    store = _open_plain(url)
+    if key_file is None:
+        return store
+    try:
+        from nexo.replication import encrypted  # noqa: PLC0415 - only with a key
+    except ImportError:
+        raise ConfigError(
+            f"replicate_key_file = {key_file}: install cryptography: "
+            "pip install 'nexo-broker[replication]'"
+        ) from None
+    return encrypted.EncryptedObjects(store, encrypted.read_key(key_file))
+
+
+def _open_plain(url: str) -> ObjectStore:
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES:
         raise ConfigError(f"replicate = {url!r}: write {'://, '.join(SCHEMES)}://")

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from nexo.errors import Corrupt
-from nexo.replication import bases, groups, replay
+from nexo.errors import ConfigError, Corrupt
+from nexo.replication import bases, groups, replay, stores
 from nexo.replication.cloud import open_store
+from nexo.replication.encrypted import KEY_BYTES, EncryptedObjects
 from nexo.replication.folder import FolderObjects
 from nexo.replication.groups import LogObject
 from nexo.replication.objects import (
@@ -28,8 +29,10 @@ from nexo.replication.objects import (
 from nexo.storage.disk.files import OsFiles
 from tests.unit.storage.test_recording import contents
 
+KEY = bytes(range(KEY_BYTES))
 
-@pytest.fixture(params=["memory", "folder", "cloud memory", "cloud folder"])
+
+@pytest.fixture(params=["memory", "folder", "cloud memory", "cloud folder", "encrypted"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     bucket = tmp_path / "bucket"
     bucket.mkdir()
@@ -40,6 +43,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
             return FolderObjects(bucket)
         case "cloud memory":
             return open_store("memory:///")
+        case "encrypted":
+            return EncryptedObjects(MemoryObjects(), KEY)
         case _:
             return open_store(bucket.as_uri())
 
@@ -70,6 +75,30 @@ def test_keys_are_listed_in_order_and_deleted(store: ObjectStore) -> None:
     assert store.list("log/", after=log_key(2)) == [log_key(10)]
     store.delete([log_key(2), log_key(3)])
     assert store.list("log/") == [log_key(1), log_key(10)]
+
+
+def test_only_those_with_the_key_read_an_encrypted_object() -> None:
+    inner = MemoryObjects()
+    store = EncryptedObjects(inner, KEY)
+    store.create("log/1", b"a secret")
+    store.create("log/2", b"a secret")
+    assert not any(b"secret" in data for data in inner.objects.values())
+    with pytest.raises(Corrupt, match="the key differs"):
+        EncryptedObjects(inner, bytes(KEY_BYTES)).get("log/1")
+    inner.objects["log/2"] = inner.objects["log/1"]
+    with pytest.raises(Corrupt, match="cannot be decrypted"):
+        store.get("log/2")
+    inner.create("log/3", b"plain")
+    with pytest.raises(Corrupt, match="is not encrypted"):
+        store.get("log/3")
+
+
+@pytest.mark.parametrize("text", ["", "no base64!", "AAAA"])
+def test_a_key_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "key"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="replicate_key_file"):
+        stores.open_store(tmp_path.as_uri(), path)
 
 
 def test_a_folder_that_cannot_be_written_is_a_failure_of_the_store(tmp_path: Path) -> None:

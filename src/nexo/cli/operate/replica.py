@@ -33,10 +33,11 @@ def command() -> None:
 
 
 def _open(url: str | None, file: Path | None) -> ObjectStore:
-    url = url or config.load(file, os.environ, {}).replicate
+    settings = config.load(file, os.environ, {})
+    url = url or settings.replicate
     if not url:
         raise ConfigError("which store? give its URL, or set NEXO_REPLICATE")
-    return open_store(url)
+    return open_store(url, settings.replicate_key_file)
 
 
 def _newest(store: ObjectStore) -> tuple[int, LeaderLease]:

@@ -77,7 +77,7 @@ def _restore_replicated(
     url: str, at: str | None, settings: Settings, folders: dict[Broker, Path]
 ) -> None:
     until_ms = None if at is None else _time_ms(at)
-    store = open_store(url)
+    store = open_store(url, settings.replicate_key_file)
     lock = FolderLock(settings, wait_s=0)
     try:
         _check_empty(folders)

@@ -110,7 +110,7 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
 
 async def _told_to_lead(settings: Settings, channel: socket.socket, stop: asyncio.Event) -> bool:
     """Wait, with everything loaded, until this server leads; False if it ends before."""
-    open_store(settings.replicate)
+    open_store(settings.replicate, settings.replicate_key_file)
     channel.send(WAITING)
     told = asyncio.create_task(asyncio.get_running_loop().sock_recv(channel, len(LEAD)))
     stopped = asyncio.create_task(stop.wait())

@@ -70,7 +70,7 @@ class Member:
         self.settings = settings
         self.address = settings.replicate_address or address
         self.run = run
-        self.store: ObjectStore = open_store(settings.replicate)
+        self.store: ObjectStore = open_store(settings.replicate, settings.replicate_key_file)
         self.marks = Marks(settings)
         self.server = self.marks.server()
         self.lease_s = settings.replicate_lease_ms / 1000

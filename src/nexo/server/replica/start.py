@@ -41,7 +41,7 @@ def take_lead(broker: Broker, settings: Settings, run: Path) -> Callable[[], Rep
     May wait for the store, so it is called in a thread. What it returns is called in the loop.
     """
     term = json.loads(term_path(run).read_text())
-    store = broker_store(open_store(settings.replicate), broker)
+    store = broker_store(open_store(settings.replicate, settings.replicate_key_file), broker)
     root, marks, files = settings.folder(broker), Marks(settings), OsFiles(settings.max_open_files)
     files.make_folder(root)
     frozen.forget(root)
