@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import nexo
+from benchmarks import commits
 from benchmarks.harness import Bench, Contender, Measure, Row
 from benchmarks.process_tree import cpu_s
 from nexo.lake.catalog import Lake, StreamId
@@ -47,6 +48,10 @@ def rows() -> list[Row]:
             ours=Contender("nexo", _compact), limit=1e6),
         Row("publish to visible in the table, 1 s trigger, p99", "s",
             ours=Contender("nexo", _visible), limit=3.0, lower_is_better=True),
+        Row("commit time with 750 commits, as multiple of that with 10", "x",
+            ours=Contender("nexo", lambda _: commits.growth), limit=2.0, lower_is_better=True),
+        Row("longest gap between commits of a busy stream, 1 s trigger, maintenance running", "s",
+            ours=Contender("nexo", _gap), limit=3.0, lower_is_better=True),
         Row("replay from the lake, first record", "ms",
             ours=Contender("nexo", _replay), limit=500.0, lower_is_better=True),
     ]  # fmt: skip
@@ -147,17 +152,8 @@ def _compact(bench: Bench) -> Measure:
 def _visible(bench: Bench) -> Measure:
     ground = _Ground(bench)
     stream = ground.client.stream("log").create(tiering=True)
-    stop = threading.Event()
-    service = Continuous(ground.pipeline, 1.0)
     stream.publish(VALUE)
-    thread = threading.Thread(target=service.run, args=(stop, lambda _: None, print), daemon=True)
-    thread.start()
-
-    def ended() -> None:
-        stop.set()
-        thread.join()
-
-    bench.enter(_closing(ended))
+    bench.enter(_running(Continuous(ground.pipeline, 1.0)))
 
     def measure() -> float:
         return sorted(_delay_s(ground, stream.publish(VALUE).offset) for _ in range(10))[-1]
@@ -166,9 +162,61 @@ def _visible(bench: Bench) -> Measure:
 
 
 @contextmanager
-def _closing(end: Callable[[], None]) -> Iterator[None]:
-    yield
-    end()
+def _running(service: Continuous) -> Iterator[None]:
+    stop = threading.Event()
+    thread = threading.Thread(target=service.run, args=(stop, lambda _: None, print), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _gap(bench: Bench) -> Measure:
+    """Four streams of two partitions, as many commits as maintenance has much to merge."""
+    ground = _Ground(bench)
+    streams = [
+        ground.client.stream(f"busy{n}").create(partitions=2, tiering=True) for n in range(4)
+    ]
+
+    def publish() -> None:
+        for stream in streams:
+            stream.publish_many([VALUE] * 100)
+
+    for _ in range(20 if bench.quick else 60):
+        publish()
+        ground.pipeline.run_once()
+    bench.enter(_running(Continuous(ground.pipeline, 1.0, maintain_every_s=2.0)))
+
+    def measure() -> float:
+        seen = _Seen(ground.lake)
+        end_s = time.monotonic() + (15 if bench.quick else 30)
+        while time.monotonic() < end_s:
+            publish()
+            seen.look()
+            time.sleep(0.05)
+        return seen.longest_s
+
+    return measure
+
+
+class _Seen:
+    """How long it was, at most, between two commits that moved a stream's offsets."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._offsets: dict[int, int] = {}
+        self._moved_s: float | None = None
+        self.longest_s = 0.0
+
+    def look(self) -> None:
+        offsets = offsets_of(self._lake.get("busy0").properties)
+        if offsets != self._offsets:
+            now_s = time.monotonic()
+            if self._moved_s is not None:
+                self.longest_s = max(self.longest_s, now_s - self._moved_s)
+            self._offsets, self._moved_s = offsets, now_s
 
 
 def _delay_s(ground: _Ground, offset: int) -> float:

@@ -22,7 +22,7 @@ from nexo.lake.plan import BatchLimits, advances
 from nexo.lake.read import live_files
 from nexo.lake.schema import raw_schema
 from nexo.lake.settings import LakeSettings
-from pyspark_nexo.pipeline import Files, StreamStep
+from pyspark_nexo.steps import Files, StreamStep
 from pyspark_nexo.tiering import Fetcher
 
 ROWS = 2_000_000

@@ -13,7 +13,9 @@ import urllib.request
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
+from uuid import uuid4
 
 import pytest
 
@@ -71,6 +73,29 @@ class S3Server:
     def make_bucket(self, name: str) -> None:
         asked = urllib.request.Request(f"{self.url()}/{name}", method="PUT")
         urllib.request.urlopen(asked).close()
+
+    def bucket(self) -> str:
+        """Make a bucket; returns its name."""
+        name = f"bucket-{uuid4().hex[:8]}"
+        self.make_bucket(name)
+        return name
+
+    def configure_lake(self, patch: pytest.MonkeyPatch, catalog: str, file: Path) -> None:
+        """Have PyIceberg know a catalog: a SQLite ``file``, and a new bucket for its files."""
+        from pyiceberg.utils.config import Config  # noqa: PLC0415 - others test without it
+
+        said = {
+            "TYPE": "sql",
+            "URI": f"sqlite:///{file}",
+            "WAREHOUSE": f"s3://{self.bucket()}/warehouse",
+            "S3__ENDPOINT": self.url(),
+            "S3__REGION": "us-east-1",
+            "S3__ACCESS_KEY_ID": "test",
+            "S3__SECRET_ACCESS_KEY": "test",
+        }
+        for name, value in said.items():
+            patch.setenv(f"PYICEBERG_CATALOG__{catalog.upper()}__{name}", value)
+        patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # as it was when first imported
 
     @contextmanager
     def failing(self, fault: Fault) -> Iterator[None]:

@@ -73,7 +73,8 @@ SUITES = {
     "consumers: FIN, RST, SIGSTOP": ["tests/crash/test_peers.py"],
     "connections, descriptors, names": ["tests/integration/test_limits.py"],
     "a subscriber that never reads": ["tests/integration/test_pubsub_crash.py"],
-    "Spark killed, two pipelines": ["tests/spark/test_exactly_once.py"],
+    "Spark killed, two pipelines": ["tests/spark/test_exactly_once.py",
+                                    "tests/spark/test_kills.py"],
     "Kafka clients, rebalances": ["tests/crash/test_kafka_storm.py", "tests/kafka/test_java.py"],
     "Debezium to Iceberg": ["tests/spark/test_debezium.py"],
 }  # fmt: skip

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from nexo.batch import Batch, decode, entries
 from nexo.client._sync.link.link import Link
 from nexo.client.address import Address, parse_url
-from nexo.errors import OffsetOutOfRange
+from nexo.errors import NexoError, OffsetOutOfRange
 from nexo.lake.plan import HotPartition
 from nexo.model import Broker
 from nexo.protocol import stream as wire
@@ -19,6 +19,10 @@ from nexo.protocol.stream_publishing import publish_head
 from nexo.protocol.values import decode_value
 
 READ_BYTES = 8 * 1024**2
+TOGETHER = 128
+"""Requests that are sent before the first reply is awaited."""
+Fetched: TypeAlias = bytes | memoryview | NexoError
+"""A reply, or why there is none."""
 
 
 class HotLog:
@@ -45,11 +49,11 @@ class HotLog:
         found: dict[str, Any] = decode_value(reply or b"\x02{}")
         return found
 
-    def names(self) -> Iterator[str]:
-        """Every stream's name, in order."""
+    def names(self, *, tiering: bool = False) -> Iterator[str]:
+        """Every stream's name, in order, or only of those with ``tiering`` on."""
         after = ""
         while True:
-            ask = wire.ListAsk(after=after)
+            ask = wire.ListAsk(after=after, tiering=tiering)
             found = wire.unpack(list[str], self._call(Op.S_LIST, ask))
             yield from found
             if len(found) < ask.limit:
@@ -61,6 +65,15 @@ class HotLog:
         return wire.unpack(
             wire.StreamInfo, self._call(Op.S_DESCRIBE, wire.StreamName(stream=stream))
         )
+
+    def describe_all(self, streams: Iterable[str]) -> dict[str, wire.StreamInfo | NexoError]:
+        """What `describe` returns of each, or why it fails; asked together."""
+        names = list(streams)
+        replies = self._each(Op.S_DESCRIBE, [wire.StreamName(stream=name) for name in names])
+        return {
+            name: reply if isinstance(reply, NexoError) else wire.unpack(wire.StreamInfo, reply)
+            for name, reply in zip(names, replies, strict=True)
+        }
 
     def groups(self, stream: str) -> list[wire.GroupInfo]:
         """A stream's shared groups."""
@@ -86,22 +99,43 @@ class HotLog:
         )
         self._call(Op.S_TIERED, ask)
 
+    def tiered_all(self, asks: Sequence[wire.TieredTo]) -> list[NexoError | None]:
+        """Tell the broker of several partitions at once; why it refused each, None if not."""
+        replies = self._each(Op.S_TIERED, asks)
+        return [reply if isinstance(reply, NexoError) else None for reply in replies]
+
     def publish(self, stream: str, partition: int, head: bytearray, body: list[bytes]) -> None:
         """Store a batch."""
         self._link.call(Op.S_PUBLISH, publish_head(stream, partition), head, *body)
 
+    def first_batches(self, asks: Sequence[wire.Read]) -> list[Fetched]:
+        """What the broker replies to several reads, asked together; for `read` to begin with."""
+        return self._each(Op.S_READ, asks)
+
     def read(
-        self, stream: str, partition: int, first: int, end: int, created_ms: int = 0
+        self,
+        stream: str,
+        partition: int,
+        first: int,
+        end: int,
+        created_ms: int = 0,
+        fetched: Fetched | None = None,
     ) -> Iterator[Batch]:
         """The batches that hold the offsets from ``first`` up to before ``end``.
 
-        The first and the last may hold more. Raises `OffsetOutOfRange` rather than leave a gap,
-        and `StreamReplaced` unless the stream was created at ``created_ms`` (0: at any time).
+        The first and the last may hold more. ``fetched`` is what `first_batches` returned of it.
+        Raises `OffsetOutOfRange` rather than leave a gap, and `StreamReplaced` unless the stream
+        was created at ``created_ms`` (0: at any time).
         """
         at = first
         while at < end:
-            ask = wire.Read(stream, partition, at, READ_BYTES, created_ms=created_ms)
-            reply, rest = wire.unpack_headed(wire.ReadReply, self._call(Op.S_READ, ask))
+            if isinstance(fetched, NexoError):
+                raise fetched
+            if fetched is None:
+                ask = wire.Read(stream, partition, at, READ_BYTES, created_ms=created_ms)
+                fetched = self._call(Op.S_READ, ask)
+            reply, rest = wire.unpack_headed(wire.ReadReply, fetched)
+            fetched = None
             for entry in entries(rest):
                 batch = decode(entry)
                 if batch.base_offset >= end:
@@ -112,6 +146,15 @@ class HotLog:
                     f"stream {stream!r}, partition {partition} ends at {at}, before {end}"
                 )
             at = reply.next_offset
+
+    def _each(self, op: Op, asks: Sequence[object]) -> list[Fetched]:
+        """Replies to many requests, some at a time; a lost connection is raised."""
+        found = list[Fetched]()
+        for first in range(0, len(asks), TOGETHER):
+            payloads = [wire.pack(ask) for ask in asks[first : first + TOGETHER]]
+            replies = self._link.each(op, payloads)
+            found += [reply if isinstance(reply, NexoError) else reply or b"" for reply in replies]
+        return found
 
     def _call(self, op: Op, ask: object) -> bytes | memoryview:
         return self._link.call(op, wire.pack(ask)) or b""

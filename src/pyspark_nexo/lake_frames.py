@@ -2,6 +2,10 @@
 
 Columns are found in the files by field id, so that renamed, widened and added columns read right
 without rewriting a file.
+
+Files of an object store are read by Spark if its settings name a file system for their scheme
+(``spark.hadoop.fs.s3.impl``), which takes a jar. Otherwise tasks read them with Arrow, through
+PyIceberg's own access, so that a lake's credentials are configured once.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from nexo.lake.files import target
 from nexo.lake.paths import local_path
 from nexo.lake.read import live_files
 from nexo.lake.schema import file_schema
@@ -30,9 +35,21 @@ def lake_frame(spark: SparkSession, table: Table, snapshot_id: int | None = None
     paths = [file.file_path for file in live_files(table, snapshot_id)]
     if not paths:
         return spark.createDataFrame([], schema)
+    if not _can_read(spark, paths[0]):
+        from pyspark_nexo.arrow_frames import arrow_frame
+
+        return arrow_frame(spark, ".".join(table.name()), schema, target(table), paths)
     spark.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")
     return spark.read.schema(schema).parquet(
         *(_literal(local_path(path) or path) for path in paths)
+    )
+
+
+def _can_read(spark: SparkSession, path: str) -> bool:
+    """Whether Spark itself can read files there."""
+    scheme = path.partition(":")[0]
+    return local_path(path) is not None or bool(
+        spark.conf.get(f"spark.hadoop.fs.{scheme}.impl", "")
     )
 
 

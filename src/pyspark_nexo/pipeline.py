@@ -5,8 +5,9 @@ each time, so a pipeline can be killed anywhere and started anywhere. Reads, com
 the broker name the stream's incarnation, so a stream that is deleted and created again meanwhile
 is never mixed with the earlier one.
 
-A micro-batch describes the streams, writes the new ranges of all of them in one Spark job, and
-commits the tables in parallel. What fails for one stream is noted and stops only that stream.
+A micro-batch takes the streams in slices: it asks the broker what is new of a slice, writes its
+new ranges in one Spark job, and commits its tables together while the next slice is written. What
+fails for one stream is noted and stops only that stream.
 """
 
 from __future__ import annotations
@@ -15,12 +16,10 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from nexo.errors import (
     ConnectionLost,
@@ -32,19 +31,17 @@ from nexo.errors import (
 )
 from nexo.hot_log import HotLog, held
 from nexo.lake.catalog import CREATED_MS, Lake, StreamId
-from nexo.lake.commit import LostRace, TakenRange, commit
-from nexo.lake.derived import dead_letters, latest
-from nexo.lake.files import DataFileFacts, target
+from nexo.lake.commit import LostRace, commit_all
 from nexo.lake.offsets import offsets_of
-from nexo.lake.paths import delete_files
-from nexo.lake.plan import Advance, BatchLimits, HotPartition, advances, cost_s
-from nexo.lake.progress import MicroBatch, Tracker, now_ms, total
+from nexo.lake.plan import BatchLimits, advances
+from nexo.lake.progress import MicroBatch, Tracker, now_ms
 from nexo.lake.schema import raw_schema
-from nexo.lake.typed import REJECTED, columns_of, set_schema
-from nexo.lake.typed.infer import MOST_COLUMNS, merged
+from nexo.lake.typed import REJECTED, set_schema
 from nexo.protocol import stream as wire
+from pyspark_nexo.derived import collect_dead_letters, compact
 from pyspark_nexo.failures import SparkEnded
-from pyspark_nexo.tiering import Derivation, Probe, TableRange, no_probe, run_tasks, take
+from pyspark_nexo.steps import Files, StreamStep, behind, matches, new_fields, replaced, untold
+from pyspark_nexo.tiering import Probe, no_probe, take
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -52,16 +49,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("nexo.pipeline")
 
-Files: TypeAlias = dict[tuple[str, int], list[DataFileFacts]]
-"""What was written, by stream and partition."""
 Wanted: TypeAlias = Callable[[str, int, float], bool]
 """Whether a stream that is so many records and bytes behind is to be taken now."""
-COMMITTERS = 32
-"""Tables that are committed at the same time; those of a folder share one transaction."""
-_LOOKED_AT = 100
-"""Streams without tiering that are looked at again each time new ones are looked for."""
+SLICE = 100
+"""Streams that are written by one Spark job and committed together."""
 _FAILURES_IN_A_ROW = 3
-"""Streams that may fail one after the other before it is the catalog that fails."""
+"""Streams whose table cannot be read, one after the other, before it is the catalog that fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,37 +68,8 @@ class MicroBatchResult:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class StreamStep:
-    """One stream's part of a micro-batch."""
-
-    info: wire.StreamInfo
-    table: Table
-    advances: Sequence[Advance]
-
-    def ranges(self, limits: BatchLimits) -> Iterator[TableRange]:
-        """Its work, cut for Spark."""
-        where, info = target(self.table), self.info
-        for each in self.advances:
-            for first, end in each.tasks(limits):
-                cost = cost_s(end - first, (end - first) * each.record_bytes)
-                yield TableRange(
-                    info.name, info.created_ms, each.partition, first, end, where, cost
-                )
-
-    @property
-    def complete(self) -> bool:
-        """Whether it goes up to what readers may see now."""
-        ends = {step.partition: step.end for step in self.advances}
-        parts = enumerate(self.info.partitions)
-        return all(ends.get(p, part.stable_offset) == part.stable_offset for p, part in parts)
-
-    def taken(self, files: Files) -> list[TakenRange]:
-        """What is to be committed once ``files`` are written."""
-        return [
-            TakenRange(step.partition, step.after, step.end, files[self.info.name, step.partition])
-            for step in self.advances
-        ]
+Outcome: TypeAlias = tuple[str, MicroBatchResult | Exception]
+"""A stream, and what became of it."""
 
 
 @dataclass(slots=True)
@@ -129,9 +93,10 @@ class Pipeline:
     """Tables as this pipeline last saw them: another may have committed since."""
     _unchanged: set[str] = field(default_factory=set)
     """Streams of which no other had committed to the table when the micro-batch began."""
+    _failures: int = 0
+    """Streams in a row whose table could not be read."""
     _collected: set[str] = field(default_factory=set)
     """Streams whose dead letters are in their table, as far as this pipeline knows."""
-    _tiering: dict[str, bool] = field(default_factory=dict)
 
     def run_once(self, report: Callable[[MicroBatchResult], None] = lambda _: None) -> int:
         """Take everything that is there at the start; returns the rows taken.
@@ -169,17 +134,7 @@ class Pipeline:
             return self._names(broker)
 
     def _names(self, broker: HotLog) -> list[str]:
-        """Streams with tiering on; of those without, only some are looked at each time."""
-        if self.streams:
-            return list(self.streams)
-        there, known = list(broker.names()), self._tiering
-        self._tiering = {name: known[name] for name in known if name in set(there)}
-        off = islice((name for name, on in self._tiering.items() if not on), _LOOKED_AT)
-        for name in [*(name for name in there if self._tiering.get(name, True)), *list(off)]:
-            self._tiering.pop(name, None)  # goes to the end
-            with suppress(NotFound):
-                self._tiering[name] = bool(broker.describe(name).options.get("tiering"))
-        return [name for name in there if self._tiering.get(name)]
+        return list(self.streams or broker.names(tiering=True))
 
     # -- a micro-batch -----------------------------------------------------------------
 
@@ -189,30 +144,11 @@ class Pipeline:
         targets: Mapping[str, list[int] | None],
         wanted: Wanted = lambda *_: True,
     ) -> list[MicroBatchResult]:
-        started_s = time.monotonic()
         self.refused = {}
         self._unchanged = self.lake.unchanged(self._tables)
-        steps = list(self._steps(broker, targets, wanted))
-        done = self._take(broker, steps, started_s) if steps else []
+        done = self._take(broker, self._steps(broker, targets, wanted))
         self._collect([name for name in targets if name not in self._collected])
         return done
-
-    def _steps(
-        self, broker: HotLog, targets: Mapping[str, list[int] | None], wanted: Wanted
-    ) -> Iterator[StreamStep]:
-        failures = 0
-        for name, ends in targets.items():
-            try:
-                step = self._plan(broker, name, ends, wanted)
-            except Exception as error:
-                failures += isinstance(error, Unavailable)
-                if failures >= _FAILURES_IN_A_ROW:
-                    raise
-                self._refuse(name, error)
-            else:
-                failures = 0
-                if step is not None:
-                    yield step
 
     def _refuse(self, name: str, error: Exception) -> None:
         """Note what is wrong with one stream; what is wrong with all of them is raised."""
@@ -225,25 +161,75 @@ class Pipeline:
         self.refused[name] = error
         self.tracker.refused(name, error.message)
 
-    def _plan(
-        self, broker: HotLog, name: str, ends: list[int] | None, wanted: Wanted
-    ) -> StreamStep | None:
-        """A stream's next step; None if there is nothing to do, or not yet."""
-        info, asked_ms = broker.describe(name), now_ms()
-        known = self._tables.get(name)
-        if known is not None and _is_of(known, info) and not _is_ahead(known, info):
-            rows, size_bytes = _behind(known, held(info))
-            if not rows or not wanted(name, rows, size_bytes):
-                self.tracker.looked(name, known, rows, asked_ms)
-                self._tell(broker, info, known)
-                return None
-            if name in self._unchanged:
-                return self._step(broker, info, known, ends, asked_ms)
-        # The table first, then the broker: it cannot have more than the broker has by then.
-        table = self._tables[name] = self.lake.ensure(StreamId(name, info.created_ms), raw_schema)
+    def _steps(
+        self, broker: HotLog, targets: Mapping[str, list[int] | None], wanted: Wanted
+    ) -> Iterator[StreamStep]:
+        """The next step of each stream that has news, asked for as late as possible."""
+        self._failures = 0
+        for names in _chunks(targets, SLICE):
+            for info, table, asked_ms in self._read(broker, names, wanted):
+                try:
+                    step = self._step(broker, info, table, targets[info.name], asked_ms)
+                except Exception as error:  # of this stream alone
+                    self._refuse(info.name, error)
+                else:
+                    if step is not None:
+                        yield step
+
+    def _read(
+        self, broker: HotLog, names: Sequence[str], wanted: Wanted
+    ) -> Iterator[tuple[wire.StreamInfo, Table, int]]:
+        """Streams to be taken now: what the broker says of them, their tables, and when it did."""
+        unread = dict[str, int]()
         asked_ms = now_ms()
-        info = self._described(broker, name, info.created_ms)
-        return self._step(broker, info, table, ends, asked_ms)
+        for name, info in broker.describe_all(names).items():
+            try:
+                is_due, known = self._look(broker, info, asked_ms, wanted)
+            except Exception as error:  # of this stream alone
+                self._refuse(name, error)
+                continue
+            assert isinstance(info, wire.StreamInfo)
+            if is_due and known is not None:
+                yield info, known, asked_ms
+            elif is_due and self._load(info):
+                unread[name] = info.created_ms
+        # The table first, then the broker: it cannot have more than the broker has by then.
+        asked_ms = now_ms()
+        for name, info in broker.describe_all(unread).items():
+            if (reason := replaced(info, unread[name])) is not None:
+                self._refuse(name, reason)
+            elif isinstance(info, wire.StreamInfo):
+                yield info, self._tables[name], asked_ms
+
+    def _look(
+        self, broker: HotLog, info: wire.StreamInfo | NexoError, asked_ms: int, wanted: Wanted
+    ) -> tuple[bool, Table | None]:
+        """Whether to take a stream now, and its table if nobody else has changed it."""
+        if isinstance(info, NexoError):
+            raise info
+        table = self._tables.get(info.name)
+        if table is None or not matches(table, info):
+            return True, None
+        rows, size_bytes = behind(table, held(info))
+        if rows and wanted(info.name, rows, size_bytes):
+            return True, table if info.name in self._unchanged else None
+        self.tracker.looked(info.name, table, rows, asked_ms)
+        self._tell(broker, info, table)
+        return False, table
+
+    def _load(self, info: wire.StreamInfo) -> bool:
+        """Read a stream's table, made if need be; a catalog that fails for several is raised."""
+        try:
+            stream = StreamId(info.name, info.created_ms)
+            self._tables[info.name] = self.lake.ensure(stream, raw_schema)
+        except Exception as error:
+            self._failures += isinstance(error, Unavailable)
+            if self._failures >= _FAILURES_IN_A_ROW:
+                raise
+            self._refuse(info.name, error)
+            return False
+        self._failures = 0
+        return True
 
     def _step(
         self,
@@ -254,7 +240,7 @@ class Pipeline:
         asked_ms: int,
     ) -> StreamStep | None:
         offsets, parts = offsets_of(table.properties), held(info)
-        self.tracker.looked(info.name, table, _behind(table, parts)[0], asked_ms)
+        self.tracker.looked(info.name, table, behind(table, parts)[0], asked_ms)
         if ends is not None and len(ends) == len(parts):  # else it was created again meanwhile
             parts = [
                 replace(part, stable=min(part.stable, end))
@@ -266,42 +252,56 @@ class Pipeline:
             self._collected.add(info.name)
         return StreamStep(info, table, found) if found else None
 
-    def _described(self, broker: HotLog, name: str, created_ms: int) -> wire.StreamInfo:
-        """A stream, if it is still the same one."""
-        info = broker.describe(name)
-        if info.created_ms != created_ms:
-            raise StreamReplaced(f"stream {name!r} was deleted and created again")
-        return info
+    def _take(self, broker: HotLog, steps: Iterator[StreamStep]) -> list[MicroBatchResult]:
+        """Take streams, a slice at a time: one is written while the one before is committed."""
+        done = list[MicroBatchResult]()
+        with ThreadPoolExecutor(1, "nexo-commit") as committer:
+            under_way: Future[list[Outcome]] | None = None
+            for part, files, started_s in self._written(steps):
+                if under_way is not None:
+                    done += self._settled(under_way.result())
+                under_way = committer.submit(self._finish, broker, part, files, started_s)
+            if under_way is not None:
+                done += self._settled(under_way.result())
+        return done
 
-    def _take(
-        self, broker: HotLog, steps: Sequence[StreamStep], started_s: float
-    ) -> list[MicroBatchResult]:
-        """Write what is new of all streams, then commit their tables, several at a time.
+    def _settled(self, outcomes: Iterable[Outcome]) -> Iterator[MicroBatchResult]:
+        for name, outcome in outcomes:
+            if isinstance(outcome, Exception):
+                self._refuse(name, outcome)
+            else:
+                yield outcome
 
-        If Spark fails as a whole, each half is tried, so that a stream that kills its task stops
-        only itself.
+    def _written(
+        self, steps: Iterator[StreamStep]
+    ) -> Iterator[tuple[list[StreamStep], Files, float]]:
+        """Steps whose files are written, and since when."""
+        for part in _chunks(steps, SLICE):
+            started_s = time.monotonic()
+            for ready, files in self._attempted(part):
+                yield ready, files, started_s
+
+    def _attempted(self, steps: list[StreamStep]) -> Iterator[tuple[list[StreamStep], Files]]:
+        """Write some steps; if Spark fails as a whole, each half is tried.
+
+        So a stream that kills its task stops only itself.
         """
         try:
-            steps, files = self._written(steps)
+            steps, files = self._with_new_columns(steps)
         except (ConnectionLost, SparkEnded, Unauthenticated):
             raise
         except NexoError as error:
             if len(steps) == 1:
-                self._refuse(steps[0].info.name, error)
-                return []
+                self._refuse(steps[0].name, error)
+                return
             half = len(steps) // 2
-            first = self._take(broker, steps[:half], started_s)
-            return first + self._take(broker, steps[half:], started_s)
-        ready = [step for step in steps if step.info.name not in self.refused]
-        finish = partial(self._finish, broker, files, started_s)
-        with ThreadPoolExecutor(COMMITTERS, "nexo-commit") as pool:
-            done = list(pool.map(finish, ready))
-        for step, outcome in zip(ready, done, strict=True):
-            if isinstance(outcome, Exception):
-                self._refuse(step.info.name, outcome)
-        return [outcome for outcome in done if isinstance(outcome, MicroBatchResult)]
+            yield from self._attempted(steps[:half])
+            yield from self._attempted(steps[half:])
+            return
+        if ready := [step for step in steps if step.name not in self.refused]:
+            yield ready, files
 
-    def _written(self, steps: Sequence[StreamStep]) -> tuple[list[StreamStep], Files]:
+    def _with_new_columns(self, steps: Sequence[StreamStep]) -> tuple[list[StreamStep], Files]:
         """Files of every step; streams whose values have new columns are written once more.
 
         So a column holds the field of the very record that brought it.
@@ -309,17 +309,17 @@ class Pipeline:
         files, ready = self._write(steps), list[StreamStep]()
         again = list[StreamStep]()
         for step in steps:
-            found = _new_fields(step, files)
-            if not found or step.info.name in self.refused:
+            found = new_fields(step, files)
+            if not found or step.name in self.refused:
                 ready.append(step)
                 continue
-            _discard(step, files)
+            step.discard(files)
             try:
                 table = set_schema(step.table, found)
             except NexoError as error:
-                self._refuse(step.info.name, error)
+                self._refuse(step.name, error)
                 continue
-            self._tables[step.info.name] = table
+            self._tables[step.name] = table
             again.append(replace(step, table=table))
         return [*ready, *again], files | (self._write(again) if again else {})
 
@@ -334,51 +334,76 @@ class Pipeline:
             else:
                 self._refuse(part.stream, outcome)
         for step in steps:
-            if step.info.name in self.refused:
-                _discard(step, files)
+            if step.name in self.refused:
+                step.discard(files)
         return files
 
-    def _finish(
-        self, broker: HotLog, files: Files, started_s: float, step: StreamStep
-    ) -> MicroBatchResult | Exception:
-        """Commit a stream's files and report it to the broker; runs in a thread."""
-        name = step.info.name
-        try:
-            return self._commit(broker, files, started_s, step)
-        except (LostRace, StreamReplaced, NotFound) as error:
-            self._tables.pop(name, None)
-            self.tracker.of(name).lost_races += isinstance(error, LostRace)
-            return MicroBatchResult(name, 0, 0, error.message, time.monotonic() - started_s)
-        except Exception as error:  # raised by the thread that owns the micro-batch
-            return error
+    # -- in the thread that commits ------------------------------------------------------
 
-    def _commit(
-        self, broker: HotLog, files: Files, started_s: float, step: StreamStep
-    ) -> MicroBatchResult:
-        taken, name = step.taken(files), step.info.name
-        self.probe("before the commit")
-        try:
-            self._described(broker, name, step.info.created_ms)
-        except (StreamReplaced, NotFound):
-            _discard(step, files)
-            raise
-        table = commit(step.table, taken, fresh=True)
-        self.probe("after the commit")
-        self._tell(broker, step.info, table)
-        self.probe("told")
-        if any(facts.rejected for part in taken for facts in part.files):
+    def _finish(
+        self, broker: HotLog, steps: Sequence[StreamStep], files: Files, started_s: float
+    ) -> list[Outcome]:
+        """Commit streams' files together, and report them to the broker."""
+        outcomes: dict[str, MicroBatchResult | Exception] = {}
+        for _ in steps:
+            self.probe("before the commit")
+        infos = broker.describe_all(step.name for step in steps)
+        ready = list[StreamStep]()
+        for step in steps:
+            if (error := replaced(infos[step.name], step.info.created_ms)) is None:
+                ready.append(step)
+            else:
+                step.discard(files)
+                outcomes[step.name] = self._not_committed(step, error, started_s)
+        committed = list[StreamStep]()
+        work = [step.taking(files) for step in ready]
+        for step, found in zip(ready, commit_all(work), strict=True):
+            if isinstance(found, Exception):
+                outcomes[step.name] = self._not_committed(step, found, started_s)
+            else:
+                committed.append(step)
+        for _ in committed:
+            self.probe("after the commit")
+        refused = self._report(broker, committed)
+        for step in committed:
+            self.probe("told")
+            outcomes[step.name] = (
+                self._not_committed(step, refused[step.name], started_s)
+                if step.name in refused
+                else self._committed(step, files, started_s)
+            )
+        return list(outcomes.items())
+
+    def _not_committed(
+        self, step: StreamStep, error: Exception, started_s: float
+    ) -> MicroBatchResult | Exception:
+        """What another pipeline, or a new stream of the name, caused is no failure."""
+        if not isinstance(error, LostRace | StreamReplaced | NotFound):
+            return error
+        self._tables.pop(step.name, None)
+        self.tracker.of(step.name).lost_races += isinstance(error, LostRace)
+        return MicroBatchResult(step.name, 0, 0, error.message, time.monotonic() - started_s)
+
+    def _committed(self, step: StreamStep, files: Files, started_s: float) -> MicroBatchResult:
+        name, seconds = step.name, time.monotonic() - started_s
+        found = [each for part in step.advances for each in files[name, part.partition]]
+        if any(facts.rejected for facts in found):
             self._collected.discard(name)
-        rows = sum(facts.count for part in taken for facts in part.files)
-        count = sum(len(part.files) for part in taken)
-        seconds = time.monotonic() - started_s
-        self.tracker.took(name, table, MicroBatch(rows, count, seconds, step.complete))
-        return MicroBatchResult(name, rows, count, "", seconds)
+        rows = sum(facts.count for facts in found)
+        self.tracker.took(name, step.table, MicroBatch(rows, len(found), seconds, step.complete))
+        return MicroBatchResult(name, rows, len(found), "", seconds)
+
+    def _report(self, broker: HotLog, steps: Sequence[StreamStep]) -> dict[str, NexoError]:
+        """Tell the broker what is safe now; of which streams it refused that."""
+        asks = [ask for step in steps for ask in untold(step.info, step.table)]
+        answers = zip(asks, broker.tiered_all(asks), strict=True)
+        return {ask.stream: error for ask, error in answers if error is not None}
 
     def _tell(self, broker: HotLog, info: wire.StreamInfo, table: Table) -> None:
-        """Tell the broker what is safe; also what an earlier pipeline could not tell any more."""
-        for partition, offset in offsets_of(table.properties).items():
-            if offset > info.partitions[partition].tiered_offset:
-                broker.tiered(info.name, partition, offset, info.created_ms)
+        """Tell the broker what an earlier pipeline could not tell any more."""
+        for error in broker.tiered_all(list(untold(info, table))):
+            if error is not None:
+                self._refuse(info.name, error)
 
     # -- derived tables ----------------------------------------------------------------
 
@@ -387,79 +412,40 @@ class Pipeline:
         for name in names:
             if (table := self._tables.get(name)) is None:
                 continue
+            stream = StreamId(name, int(table.properties[CREATED_MS]))
             try:
-                self._collect_one(StreamId(name, int(table.properties[CREATED_MS])))
+                count = collect_dead_letters(self.spark, self.lake, stream, self.probe)
             except NexoError as error:
                 self._refuse(name, error)
-
-    def _collect_one(self, stream: StreamId) -> None:
-        while planned := dead_letters.plan(self.lake, stream):
-            table, steps = planned
-            work = Derivation(steps, dead_letters.run)
-            self.probe("before the dead letters")
-            with suppress(LostRace):
-                dead_letters.finish(table, steps, run_tasks(self.spark, work, len(steps)))
-        self._collected.add(stream.name)
-        count = sum(dead_letters.count(self.lake, stream).values())
-        self.tracker.of(stream.name).dead_letters = count
+            else:
+                self._collected.add(name)
+                self.tracker.of(name).dead_letters = count
 
     def compact(self, names: Sequence[str]) -> list[MicroBatchResult]:
         """Bring the tables of newest records up to date, of those streams that compact."""
         with HotLog(self.url) as broker:
             infos = [broker.describe(name) for name in names]
-        found = [self._compact(i) for i in infos if "compact" in i.options.get("cleanup", "")]
-        return [progress for progress in found if progress is not None]
-
-    def _compact(self, info: wire.StreamInfo) -> MicroBatchResult | None:
-        started_s = time.monotonic()
-        table, steps = latest.plan(self.lake, StreamId(info.name, info.created_ms))
-        if not steps:
-            return None
-        written = run_tasks(self.spark, Derivation(steps, latest.run), len(steps))
-        with suppress(LostRace):
-            latest.finish(table, steps, written)
-        rows = sum(facts.count for files in written for facts in files)
-        count = sum(map(len, written))
-        self.tracker.of(info.name).newest_records = total(table.refresh(), "total-records")
-        return MicroBatchResult(
-            f"{info.name}_latest", rows, count, "", time.monotonic() - started_s
-        )
-
-
-def _is_of(table: Table, info: wire.StreamInfo) -> bool:
-    return table.properties.get(CREATED_MS) == str(info.created_ms)
-
-
-def _is_ahead(table: Table, info: wire.StreamInfo) -> bool:
-    """Whether the table has records that the broker no longer has."""
-    offsets = offsets_of(table.properties)
-    return any(offsets.get(p, 0) > part.stable_offset for p, part in enumerate(info.partitions))
-
-
-def _behind(table: Table, parts: Sequence[HotPartition]) -> tuple[int, float]:
-    """Records, and about how many bytes, that the broker has and the table lacks."""
-    offsets, rows, size_bytes = offsets_of(table.properties), 0, 0.0
-    for number, part in enumerate(parts):
-        missing = max(part.stable - max(offsets.get(number, 0), part.start), 0)
-        rows += missing
-        size_bytes += missing * part.record_bytes
-    return rows, size_bytes
-
-
-def _new_fields(step: StreamStep, files: Files) -> dict[str, str]:
-    """Fields that are to become columns, as many as may, with types that fit every file's."""
-    found = dict[str, str]()
-    for facts in (facts for part in step.taken(files) for facts in part.files):
-        found = merged(found, facts.new_fields)
-    room = MOST_COLUMNS - len(columns_of(step.table.properties))
-    return dict(islice(found.items(), max(room, 0)))
-
-
-def _discard(step: StreamStep, files: Files) -> None:
-    """Delete files that will not be committed."""
-    for part in step.advances:
-        delete_files(step.table.io, (each.path for each in files[step.info.name, part.partition]))
+        done = list[MicroBatchResult]()
+        for info in infos:
+            if "compact" not in info.options.get("cleanup", ""):
+                continue
+            found = compact(self.spark, self.lake, StreamId(info.name, info.created_ms))
+            if found is not None:
+                self.tracker.of(info.name).newest_records = found.records
+                name = f"{info.name}_latest"
+                done.append(MicroBatchResult(name, found.rows, found.files, "", found.seconds))
+        return done
 
 
 def _ends(info: wire.StreamInfo) -> list[int]:
     return [part.stable_offset for part in info.partitions]
+
+
+T = TypeVar("T")
+
+
+def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Some at a time, taken from ``items`` as late as possible."""
+    left = iter(items)
+    while found := list(islice(left, size)):
+        yield found

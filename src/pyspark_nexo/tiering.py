@@ -14,18 +14,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nexo.errors import ConnectionLost, NexoError, Unavailable
-from nexo.hot_log import HotLog
+from nexo.hot_log import TOGETHER, Fetched, HotLog
 from nexo.lake.derived.derive import DeriveStep
 from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io
 from nexo.lake.paths import delete_files, sync_local
 from nexo.lake.plan import packed
 from nexo.lake.rows import rows
+from nexo.protocol import stream as wire
 from pyspark_nexo.failures import plain_errors
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 log = logging.getLogger("nexo.pipeline")
+
+_FIRST_BYTES = 64 * 1024
+"""How much of a range is asked for together with those of other streams."""
 
 Probe: TypeAlias = Callable[[str], None]
 """Called with the name of each point that a crash test stops at."""
@@ -64,14 +69,16 @@ class Fetcher:
         """Write the files of some ranges and sync them together."""
         found: list[Outcome] = []
         with HotLog(self.url) as broker:
-            for each in ranges:
-                down = found and isinstance(found[-1], ConnectionLost)
-                found.append(found[-1] if down else self._outcome(broker, each))
+            for first in range(0, len(ranges), TOGETHER):
+                some = ranges[first : first + TOGETHER]
+                for each, fetched in zip(some, _fetched(broker, some), strict=True):
+                    down = found and isinstance(found[-1], ConnectionLost)
+                    found.append(found[-1] if down else self._outcome(broker, each, fetched))
         return _synced(ranges, found)
 
-    def _outcome(self, broker: HotLog, part: TableRange) -> Outcome:
+    def _outcome(self, broker: HotLog, part: TableRange, fetched: Fetched) -> Outcome:
         try:
-            return self._write(broker, part)
+            return self._write(broker, part, fetched)
         except NexoError as error:
             return error
         except OSError as error:
@@ -80,13 +87,15 @@ class Fetcher:
             log.exception("stream %r cannot be taken", part.stream)
             return NexoError(f"stream {part.stream!r}: {type(error).__name__}: {error}")
 
-    def _write(self, broker: HotLog, part: TableRange) -> list[DataFileFacts]:
+    def _write(self, broker: HotLog, part: TableRange, fetched: Fetched) -> list[DataFileFacts]:
         """Write one range; nothing is left behind on failure."""
         label = f"{part.partition:04}-{part.first:016}-{part.end:016}"
         writer = FileWriter(part.target, part.partition, label, sync=False)
         self.probe("before the file")
         try:
-            found = broker.read(part.stream, part.partition, part.first, part.end, part.created_ms)
+            found = broker.read(
+                part.stream, part.partition, part.first, part.end, part.created_ms, fetched
+            )
             writer.write(rows(batch, part.partition, part.first, part.end) for batch in found)
             files = writer.close()
         except BaseException:
@@ -94,6 +103,22 @@ class Fetcher:
             raise
         self.probe("after the file")
         return files
+
+
+def _fetched(broker: HotLog, ranges: Sequence[TableRange]) -> list[Fetched]:
+    """The first records of each range, or all if they are few; asked for together."""
+    try:
+        return broker.first_batches(
+            [
+                wire.Read(
+                    each.stream, each.partition, each.first, _FIRST_BYTES,
+                    created_ms=each.created_ms,
+                )
+                for each in ranges
+            ]
+        )  # fmt: skip
+    except NexoError as error:
+        return [error] * len(ranges)
 
 
 def _synced(ranges: Sequence[TableRange], found: list[Outcome]) -> list[Outcome]:
@@ -150,23 +175,39 @@ class Derivation:
 
 def slots(spark: SparkSession) -> int:
     """How many tasks run at once; a Spark Connect server does not say."""
+    with plain_errors():
+        context = _context(spark)
+        return 4 if context is None else int(context.defaultParallelism)
+
+
+def _context(spark: SparkSession) -> SparkContext | None:
+    """What runs jobs without SQL; None for a Spark Connect server."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - pyspark takes a second to import
 
-    with plain_errors():
-        try:
-            return int(spark.sparkContext.defaultParallelism)
-        except PySparkException:
-            return 4
+    try:
+        return spark.sparkContext
+    except PySparkException:
+        return None
 
 
 def run_tasks(spark: SparkSession, work: Callable[[int], bytes], count: int) -> list[Any]:
     """Run ``work`` for each number below ``count``, each as a Spark task; what they pickled."""
+    with plain_errors():
+        context = _context(spark)
+        if context is not None:
+            found = context.parallelize(range(count), count).map(work).collect()
+        else:
+            found = _run_as_sql(spark, work, count)
+    return [pickle.loads(each) for each in found]
+
+
+def _run_as_sql(spark: SparkSession, work: Callable[[int], bytes], count: int) -> list[bytes]:
+    """The same as a query, which costs more and is all that Spark Connect runs."""
     from pyspark.sql.functions import udf  # noqa: PLC0415 - pyspark takes a second to import
 
-    # A plain function of a row, as it needs no pandas and works on every kind of master.
+    # A plain function of a row, as it needs no pandas.
     # One row per partition of the range: each is a Spark task of its own.
-    with plain_errors():
-        column = udf(work, "binary", useArrow=False).asNondeterministic()
-        frame = spark.range(0, count, 1, count).select("id", column("id").alias("result"))
-        found = {row.id: pickle.loads(row.result) for row in frame.collect()}
+    column = udf(work, "binary", useArrow=False).asNondeterministic()
+    frame = spark.range(0, count, 1, count).select("id", column("id").alias("result"))
+    found = {row.id: bytes(row.result) for row in frame.collect()}
     return [found[number] for number in range(count)]

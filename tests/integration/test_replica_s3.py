@@ -6,12 +6,10 @@ import json
 import os
 import shutil
 import time
-import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
@@ -44,9 +42,7 @@ def s3() -> Iterator[S3Server]:
 def url(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
     for name, value in s3.environment().items():
         monkeypatch.setenv(name, value)
-    bucket = f"bucket-{uuid4().hex[:8]}"
-    urllib.request.urlopen(urllib.request.Request(f"{s3.url()}/{bucket}", method="PUT")).close()
-    return f"s3://{bucket}/nexo"
+    return f"s3://{s3.bucket()}/nexo"
 
 
 def serve(folder: Path, url: str, **settings: Any) -> Process:

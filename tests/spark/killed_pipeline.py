@@ -17,6 +17,13 @@ from nexo.lake.settings import LakeSettings
 from pyspark_nexo.pipeline import Pipeline
 from pyspark_nexo.sessions import session
 
+CONF = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+LIMITS = BatchLimits(batch_rows=400, task_rows=100)
+
 
 class Killer:
     """Counts in a file, because points are reached in several processes."""
@@ -37,17 +44,11 @@ class Killer:
 
 
 def main(url: str, folder: str, point: str, nth: str) -> None:
-    conf = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    }
-    spark = session("local[2]", conf=conf)
+    spark = session("local[2]", conf=CONF)
     sys.stdout.write("started\n")
     sys.stdout.flush()
     probe = Killer(point, int(nth), Path(folder).with_suffix(".count"))
-    limits = BatchLimits(batch_rows=400, task_rows=100)
-    Pipeline(spark, Lake(LakeSettings(Path(folder))), url, probe=probe, limits=limits).run_once()
+    Pipeline(spark, Lake(LakeSettings(Path(folder))), url, probe=probe, limits=LIMITS).run_once()
 
 
 if __name__ == "__main__":

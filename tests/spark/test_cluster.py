@@ -16,6 +16,7 @@ from nexo.lake.catalog import Lake
 from nexo.lake.settings import LakeSettings
 from nexo.ports import free_port
 from pyspark_nexo.java import find_java
+from tests.s3_server import S3Server
 from tests.timing import wait_until
 
 SOAK = bool(os.environ.get("SOAK"))
@@ -33,11 +34,11 @@ from nexo.lake.settings import LakeSettings
 from pyspark_nexo import session
 from pyspark_nexo.pipeline import Pipeline
 
-master, url, folder = sys.argv[1:]
+master, url, folder, catalog = sys.argv[1:]
 conf = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
         "spark.executor.memory": "1g", "spark.cores.max": "2"}
 spark = session(master, conf=conf)
-print("taken", Pipeline(spark, Lake(LakeSettings(Path(folder))), url).run_once())
+print("taken", Pipeline(spark, Lake(LakeSettings(Path(folder), catalog)), url).run_once())
 frame = spark.read.format("nexo").options(url=url, stream="log").load()
 print("read", frame.selectExpr("count(distinct partition, offset)").collect()[0][0])
 spark.stop()
@@ -83,18 +84,18 @@ def _wait_for(log: Path, text: str, times: int) -> None:
     wait_until(found, _READY_S, f"the cluster did not come up: see {log}", every_s=0.1)
 
 
-def take_and_read(master: str, url: str, lake: Path, rows: int) -> None:
+def take_and_read(master: str, url: str, lake: Path, rows: int, catalog: str = "") -> None:
     """Run the job on a cluster, and look at what it did."""
     with nexo.connect(url) as client:
         log = client.stream("log").create(partitions=2, tiering=True)
         for first in range(0, rows, CHUNK):
             log.publish_many([b"x" * 100] * min(CHUNK, rows - first))
-    command = [sys.executable, "-c", JOB, master, url, str(lake)]
+    command = [sys.executable, "-c", JOB, master, url, str(lake), catalog]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=BUSY_S - 100, check=False
     )
     assert done.stdout.split() == ["taken", str(rows), "read", str(rows)], done.stderr[-3000:]
-    assert Lake(LakeSettings(lake)).get("log").scan().count() == rows
+    assert Lake(LakeSettings(lake, catalog)).get("log").scan().count() == rows
 
 
 @pytest.mark.timeout(BUSY_S)
@@ -103,6 +104,17 @@ def test_a_standalone_cluster_takes_and_reads_a_stream(
     master: str, served: testing.Process, tmp_path: Path
 ) -> None:
     take_and_read(master, served.url, tmp_path / "lake", ROWS)
+
+
+@pytest.mark.timeout(BUSY_S)
+@pytest.mark.skipif(not SOAK, reason="starts three JVMs more: set SOAK=1")
+def test_executors_that_share_no_disk_write_to_a_bucket(
+    master: str, served: testing.Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3 = S3Server()
+    s3.configure_lake(monkeypatch, "store", tmp_path / "catalog.db")
+    take_and_read(master, served.url, tmp_path / "lake", 200_000, "store")
+    s3.close()
 
 
 @pytest.mark.timeout(BUSY_S)

@@ -16,9 +16,10 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
 
 from nexo.errors import Conflict, NexoError, Unavailable
 from nexo.lake.catalog import OFFSETS, as_ours, first_line
@@ -28,10 +29,16 @@ from nexo.lake.paths import delete_files, local_path, sync_local
 from nexo.lake.snapshot import Draft, TableChange, draft, landed
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
+    from pyiceberg.table import CommitTableResponse, Table
+
+    from nexo.lake.folder.catalog import FolderCatalog
 
 # ruff: noqa: PLC0415 - PyIceberg takes half a second to import
 
+D = TypeVar("D")
+
+COMMITTERS = 32
+"""Tables of another catalog than a folder's that are committed at the same time."""
 ATTEMPTS = 20
 _UNKNOWN_ATTEMPTS = 5
 _PAUSE_S = 0.05
@@ -62,28 +69,104 @@ class TakenRange:
     files: Sequence[DataFileFacts]
 
 
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """A commit to one table: files are added and the offsets moved, together, as one snapshot.
+
+    ``replaced`` are paths of files that the new ones stand for.
+    """
+
+    table: Table
+    taken: Sequence[TakenRange]
+    replaced: Sequence[str] = ()
+    commit_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def new_files(self) -> list[str]:
+        """Paths of the files that it adds."""
+        return [facts.path for part in self.taken for facts in part.files]
+
+    def prepare(self, fresh: Table) -> Draft:
+        """The update of the table as it is; `LostRace` if it is not where it was planned."""
+        _check(fresh, self.taken)
+        _check_files(fresh, self.taken)
+        offsets = offsets_of(fresh.properties) | {part.partition: part.end for part in self.taken}
+        moved = {OFFSETS: offsets_text(offsets)}
+        added = [facts for part in self.taken for facts in part.files]
+        change = TableChange(self.commit_id, added, frozenset(self.replaced), moved, moved)
+        return draft(fresh, change)
+
+
 def commit(
     table: Table, taken: Sequence[TakenRange], replaced: Sequence[str] = (), *, fresh: bool = False
 ) -> Table:
-    """Add files and move the offsets, together, as one durable snapshot; returns the table so.
+    """Make a durable `Taking`; returns the table with it.
 
-    ``replaced`` are paths of files that the new ones stand for. A table that is ``fresh`` is read
-    again only after a conflict. Raises `LostRace` if the table is no longer where the ranges were
-    planned; the new files are deleted then.
+    A table that is ``fresh`` is read again only after a conflict. Raises `LostRace` if the table
+    is no longer where the ranges were planned; the new files are deleted then.
     """
-    commit_id = uuid.uuid4().hex
+    work = Taking(table, taken, replaced)
+    return apply(table, work.prepare, work.commit_id, work.new_files, fresh=fresh)
 
-    def prepare(fresh: Table) -> Draft:
-        _check(fresh, taken)
-        _check_files(fresh, taken)
-        offsets = offsets_of(fresh.properties) | {part.partition: part.end for part in taken}
-        moved = {OFFSETS: offsets_text(offsets)}
-        added = [facts for part in taken for facts in part.files]
-        change = TableChange(commit_id, added, frozenset(replaced), moved, moved)
-        return draft(fresh, change)
 
-    new_files = [facts.path for part in taken for facts in part.files]
-    return apply(table, prepare, commit_id, new_files, fresh=fresh)
+def commit_all(work: Sequence[Taking]) -> list[Table | Exception]:
+    """Commit to several tables that were just read: what `commit` returns or raises, of each.
+
+    Tables of a folder share one sync and one transaction; of another catalog, several are committed
+    at a time.
+    """
+    from nexo.lake.folder.catalog import FolderCatalog
+
+    catalogs = {id(each.table.catalog): each.table.catalog for each in work}
+    (*others, first) = catalogs.values() if catalogs else (None,)
+    if not others and isinstance(first, FolderCatalog):
+        return _commit_together(first, work)
+    with ThreadPoolExecutor(COMMITTERS, "nexo-commit") as pool:
+        return list(pool.map(_commit_alone, work))
+
+
+def _commit_alone(work: Taking) -> Table | Exception:
+    try:
+        return apply(work.table, work.prepare, work.commit_id, work.new_files, fresh=True)
+    except Exception as error:  # of this table alone
+        return error
+
+
+def _commit_together(catalog: FolderCatalog, work: Sequence[Taking]) -> list[Table | Exception]:
+    """One transaction; a table for which it fails is committed alone, after it was read again."""
+    outcomes: dict[int, Table | Exception] = {}
+    drafts: dict[int, Draft] = {}
+    attempts = [_Attempts(each.table, each.commit_id, each.new_files) for each in work]
+    for number, attempt in enumerate(attempts):
+        try:
+            with as_ours(attempt.label):
+                drafts[number] = attempt.prepared(work[number].prepare)
+        except Exception as error:  # of this table alone
+            outcomes[number] = error
+    replies = _replies(catalog, [(work[number].table, drafts[number]) for number in drafts])
+    for number, reply in zip(drafts, replies, strict=True):
+        try:
+            if isinstance(reply, Exception):
+                with as_ours(attempts[number].label):
+                    attempts[number].failed(reply, drafts[number])
+                    outcomes[number] = attempts[number].run(work[number].prepare, fresh=False)
+            else:
+                _committed(work[number].table, reply)
+                outcomes[number] = work[number].table
+        except Exception as error:  # of this table alone
+            outcomes[number] = error
+    return [outcomes[number] for number in range(len(work))]
+
+
+def _replies(
+    catalog: FolderCatalog, drafts: Sequence[tuple[Table, Draft]]
+) -> Sequence[CommitTableResponse | Exception]:
+    try:
+        return catalog.commit_tables(
+            [(table, each.requirements, each.updates, each.written) for table, each in drafts]
+        )
+    except Exception as error:  # whether it has committed is not known
+        return [error] * len(drafts)
 
 
 def apply(
@@ -100,16 +183,8 @@ def apply(
     that the change did not happen because of a conflict.
     """
     attempt = _Attempts(table, commit_id, new_files)
-    with as_ours(f"cannot commit to table {'.'.join(table.name())}"):
-        while True:
-            if not fresh:
-                attempt.refresh()
-                if commit_id and landed(table, commit_id):
-                    return _synced(table)
-            fresh = False
-            drafted = attempt.prepared(prepare)
-            if drafted is None or attempt.commit(drafted):
-                return table
+    with as_ours(attempt.label):
+        return attempt.run(prepare, fresh=fresh)
 
 
 class _Attempts:
@@ -121,7 +196,24 @@ class _Attempts:
         self._new_files = new_files
         self._conflicts = self._failures = 0
 
-    def refresh(self) -> None:
+    @property
+    def label(self) -> str:
+        """What it says of errors that it cannot treat."""
+        return f"cannot commit to table {'.'.join(self._table.name())}"
+
+    def run(self, prepare: Callable[[Table], Draft | None], *, fresh: bool) -> Table:
+        """Until one attempt succeeds; ``fresh`` if the table was just read."""
+        while True:
+            if not fresh:
+                self._refresh()
+                if self._commit_id and landed(self._table, self._commit_id):
+                    return _synced(self._table)
+            fresh = False
+            drafted = self.prepared(prepare)
+            if drafted is None or self._commit(drafted):
+                return self._table
+
+    def _refresh(self) -> None:
         try:
             refresh(self._table)
         except LostRace:
@@ -132,30 +224,35 @@ class _Attempts:
                 raise self._unknown(error) from error
             raise
 
-    def prepared(self, prepare: Callable[[Table], Draft | None]) -> Draft | None:
+    def prepared(self, prepare: Callable[[Table], D]) -> D:
+        """What is to be committed; if it cannot be any more, the new files go."""
         try:
             return prepare(self._table)
         except Conflict:
             self._discard()
             raise
 
-    def commit(self, drafted: Draft) -> bool:
-        from pyiceberg.exceptions import CommitFailedException
-
+    def _commit(self, drafted: Draft) -> bool:
         try:
             _update(self._table, drafted)
-        except CommitFailedException as error:
+        except Exception as error:  # catalogs raise whatever their drivers raise
+            self.failed(error, drafted)
+            return False
+        return True
+
+    def failed(self, error: Exception, drafted: Draft) -> None:
+        """Note what became of an attempt; raises if there is to be no other."""
+        from pyiceberg.exceptions import CommitFailedException
+
+        if isinstance(error, CommitFailedException):
             delete_files(self._table.io, drafted.written)
             self._conflicts += 1
             self._pause(error, self._conflicts, ATTEMPTS)
-            return False
-        except Exception as error:  # catalogs raise whatever their drivers raise
-            if _is_refusal(error):
-                raise
-            self._failures += 1
-            self._pause(error, self._failures, _UNKNOWN_ATTEMPTS)
-            return False
-        return True
+            return
+        if _is_refusal(error):
+            raise error
+        self._failures += 1
+        self._pause(error, self._failures, _UNKNOWN_ATTEMPTS)
 
     def _pause(self, error: Exception, count: int, most: int) -> None:
         if count >= most:
@@ -193,10 +290,9 @@ def refresh(table: Table) -> Table:
 
 
 def _update(table: Table, drafted: Draft) -> None:
-    """Have the catalog apply an update; sync and drop metadata files as the update says."""
+    """Have the catalog apply an update, durably."""
     from nexo.lake.folder.catalog import FolderCatalog
 
-    known = {entry.metadata_file for entry in table.metadata.metadata_log}
     catalog, change = table.catalog, (table, drafted.requirements, drafted.updates)
     if isinstance(catalog, FolderCatalog):
         reply = catalog.commit_table(*change, written=drafted.written)
@@ -204,6 +300,12 @@ def _update(table: Table, drafted: Draft) -> None:
         sync_local(drafted.written)
         reply = catalog.commit_table(*change)
         sync_local([reply.metadata_location])
+    _committed(table, reply)
+
+
+def _committed(table: Table, reply: CommitTableResponse) -> None:
+    """Bring a table to what was committed, and delete metadata that it no longer names."""
+    known = {entry.metadata_file for entry in table.metadata.metadata_log}
     table.metadata, table.metadata_location = reply.metadata, reply.metadata_location
     dropped = known - {entry.metadata_file for entry in reply.metadata.metadata_log}
     with suppress(OSError):  # the sweep removes what is left

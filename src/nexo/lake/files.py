@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from nexo.lake.paths import delete_files, sync_local
+from nexo.lake.paths import delete_files, local_path, make_folder_of, sync_local
 from nexo.lake.rows import CHUNK_ROWS, chunked, days
 from nexo.lake.schema import FIELD_ID, file_schema, leaf_ids
 from nexo.lake.typed import REJECTED, Parser, Terms, parser_of
@@ -30,6 +31,11 @@ _LONG, _INT = Struct("<q"), Struct("<i")
 _EPOCH = date(1970, 1, 1)
 _BOUNDED = ("partition", "offset", "timestamp")
 """Columns whose bounds readers use to leave files out."""
+SMALL_BYTES = 32 * 1024
+"""A file that begins with less than this is written in the way that costs least: it is merged into
+a larger one soon, and setting up a compressor costs more than it saves."""
+_NOT_FOR_FILES = ("nexo.", "write.", "commit.", "history.", "format-version")
+"""Properties of tables that say nothing about access to files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +76,47 @@ class DataFileFacts:
 def target(table: Table) -> Target:
     """Where a table's files go."""
     partitioned = not table.spec().is_unpartitioned()
-    schema = file_schema(table.schema())
     typed = parser_of(table) if partitioned else None
-    return Target(table.location(), schema, dict(table.io.properties), partitioned, typed)
+    properties = _same(
+        tuple(
+            sorted(
+                (name, value)
+                for name, value in table.io.properties.items()
+                if not name.startswith(_NOT_FOR_FILES)
+            )
+        )
+    )
+    return Target(table.location(), _schema(table), properties, partitioned, typed)
+
+
+def _schema(table: Table) -> pa.Schema:
+    """What its files are written with; one object for tables of the same columns."""
+    fields = tuple((f.field_id, f.name, str(f.field_type)) for f in table.schema().fields)
+    if fields not in _schemas:
+        _schemas[fields] = file_schema(table.schema())
+    return _schemas[fields]
+
+
+_schemas: dict[tuple[tuple[int, str, str], ...], pa.Schema] = {}
+
+
+@lru_cache(maxsize=100)
+def _same(properties: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    """One object for equal properties, so that those of many tables travel once."""
+    return dict(properties)
 
 
 def file_io(where: Target) -> FileIO:
-    """What reads and writes files there."""
+    """What reads and writes files there; kept, as a new one connects to its store again."""
+    scheme = where.location.partition("://")[0] if "://" in where.location else "file"
+    return _file_io(tuple(sorted(where.io_properties.items())), scheme)
+
+
+@lru_cache(maxsize=100)
+def _file_io(properties: tuple[tuple[str, Any], ...], scheme: str) -> FileIO:
     from pyiceberg.io import load_file_io  # noqa: PLC0415 - takes half a second to import
 
-    return load_file_io(where.io_properties, where.location)
+    return load_file_io(dict(properties), f"{scheme}://")
 
 
 class FileWriter:
@@ -111,7 +148,7 @@ class FileWriter:
     def add(self, table: pa.Table) -> None:
         """Write rows that are a row group already."""
         for day, part in self._parts(table):
-            self._file(day).write(part)
+            self._file(day, small=part.nbytes < SMALL_BYTES).write(part)
 
     def save(self, tables: Iterable[pa.Table]) -> list[DataFileFacts]:
         """Write all rows, already cut into row groups, and close; on failure nothing is left."""
@@ -126,12 +163,12 @@ class FileWriter:
     def _parts(self, table: pa.Table) -> Iterable[tuple[int | None, pa.Table]]:
         return days(table) if self._target.partitioned else [(None, table)]
 
-    def _file(self, day: int | None) -> _OpenFile:
+    def _file(self, day: int | None, *, small: bool) -> _OpenFile:
         if self._open is None or day != self._day:
             self._finish()
             self._day = day
             self._paths.append(self._path(day))
-            self._open = _OpenFile(self._io, self._paths[-1], self._target.schema)
+            self._open = _OpenFile(self._io, self._paths[-1], self._target.schema, small=small)
         return self._open
 
     def _path(self, day: int | None) -> str:
@@ -167,9 +204,9 @@ class FileWriter:
 class _OpenFile:
     """One Parquet file being written."""
 
-    def __init__(self, io: FileIO, path: str, schema: pa.Schema) -> None:
+    def __init__(self, io: FileIO, path: str, schema: pa.Schema, *, small: bool) -> None:
         self.path = path
-        self._stream = io.new_output(path).create(overwrite=True)
+        self._stream = _output(io, path)
         self._schema = schema
         self._count = 0
         self._bounds: dict[str, tuple[int, int]] = {}
@@ -178,9 +215,10 @@ class _OpenFile:
         self._writer = pq.ParquetWriter(
             self._stream,
             schema,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=[name for name in ("partition", "value_type") if name in names],
+            compression="snappy" if small else "zstd",
+            compression_level=None if small else 1,
+            use_dictionary=not small
+            and [name for name in ("partition", "value_type") if name in names],
             write_statistics=[name for name in _BOUNDED if name in names],
             store_schema=False,
             store_decimal_as_integer=True,
@@ -193,7 +231,7 @@ class _OpenFile:
         self._count += table.num_rows
         if REJECTED in self._schema.names and REJECTED in table.column_names:
             self._rejected += table.num_rows - table.column(REJECTED).null_count
-        rows = _complete(table, self._schema).select(self._schema.names).cast(self._schema)
+        rows = _as_schema(_complete(table, self._schema), self._schema)
         self._writer.write_table(rows, row_group_size=table.num_rows)
 
     def _bound(self, name: str, column: pa.ChunkedArray) -> None:
@@ -221,6 +259,26 @@ class _OpenFile:
             pack = (_INT if self._schema.field(name).type == pa.int32() else _LONG).pack
             facts.lower[_id(self._schema, name)] = pack(low)
             facts.upper[_id(self._schema, name)] = pack(high)
+
+
+def _output(io: FileIO, path: str) -> Any:
+    """A new file, as Arrow writes it."""
+    local = local_path(path)
+    if local is None:
+        return io.new_output(path).create(overwrite=True)
+    try:
+        return pa.OSFile(local, "wb")
+    except FileNotFoundError:
+        make_folder_of(local)
+        return pa.OSFile(local, "wb")
+
+
+def _as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows with the columns of ``schema``, in its order and with its field ids."""
+    rows = table.select(schema.names)
+    if rows.schema.types == schema.types:
+        return pa.Table.from_arrays(rows.columns, schema=schema)
+    return rows.cast(schema)
 
 
 def _complete(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -1,7 +1,8 @@
 """Manifests and manifest lists as plain records, read and written with fastavro.
 
 PyIceberg makes schemas, readers and writers again for every file, which took most of a commit.
-Records are dicts with Iceberg's own field names; only format version 2 is written.
+Records are dicts with Iceberg's own field names; only format version 2 is written. A manifest's
+record in lists is encoded once, as each commit writes it again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import fastavro
 
+from nexo.lake.avro import RecordSchema, container
 from nexo.lake.files import DataFileFacts
+from nexo.lake.paths import read_file, write_file
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -32,6 +35,8 @@ DATA = 0
 """The content of a manifest of data files, not of deleted rows."""
 _EPOCH = date(1970, 1, 1)
 _KEPT_LISTS = 1_000
+_ENCODED = "encoded"
+"""In a manifest's record: the record as lists hold it."""
 
 
 class _Lists:
@@ -60,10 +65,13 @@ _lists = _Lists()
 
 def read_list(files: FileIO, path: str) -> list[Record]:
     """The manifests of a snapshot that name files which are still there."""
+    return [each for each in read_whole_list(files, path) if _is_live(each)]
+
+
+def read_whole_list(files: FileIO, path: str) -> list[Record]:
+    """All manifests of a snapshot."""
     found = _lists.take(path)
-    if found is None:
-        found = _read(files, path)
-    return [each for each in found if _is_live(each)]
+    return _read(files, path) if found is None else found
 
 
 def _is_live(manifest: Record) -> bool:
@@ -88,8 +96,7 @@ def read_entries(files: FileIO, manifest: Record) -> list[Record]:
 
 
 def _read(files: FileIO, path: str) -> list[Record]:
-    with files.new_input(path).open() as stream:
-        content = io.BytesIO(stream.read())
+    content = io.BytesIO(read_file(files, path))
     return [each for each in fastavro.reader(content) if isinstance(each, dict)]
 
 
@@ -107,7 +114,11 @@ def write_list(
         "sequence-number": str(sequence_number),
         "format-version": "2",
     }
-    _write(files, path, _list_schema(), manifests, head)
+    schema = _list_schema()
+    for each in manifests:
+        if _ENCODED not in each:
+            each[_ENCODED] = schema.encode(each)
+    write_file(files, path, container(schema, head, [each[_ENCODED] for each in manifests]))
     _lists.keep(path, manifests)
 
 
@@ -130,7 +141,9 @@ def write_manifest(
         "format-version": "2",
         "content": "data",
     }
-    size = _write(files, path, _entry_schema(spec, schema), entries, head)
+    own = _entry_schema(spec, schema)
+    content = container(own, head, [own.encode(each) for each in entries])
+    write_file(files, path, content)
     live = [each for each in entries if each["status"] != DELETED]
     numbers = [each["sequence_number"] or sequence_number for each in live]
     counts = {}
@@ -140,7 +153,7 @@ def write_manifest(
         counts[f"{label}_rows_count"] = sum(each["record_count"] for each in chosen)
     return {
         "manifest_path": path,
-        "manifest_length": size,
+        "manifest_length": len(content),
         "partition_spec_id": spec.spec_id,
         "content": DATA,
         "sequence_number": sequence_number,
@@ -150,17 +163,6 @@ def write_manifest(
         "partitions": _partitions(spec, entries),
         "key_metadata": None,
     }
-
-
-def _write(
-    files: FileIO, path: str, schema: Any, records: Iterable[Record], head: Mapping[str, str]
-) -> int:
-    buffer = io.BytesIO()
-    fastavro.writer(buffer, schema, records, codec="deflate", metadata=dict(head))
-    content = buffer.getvalue()
-    with files.new_output(path).create() as stream:
-        stream.write(content)
-    return len(content)
 
 
 def _partitions(spec: PartitionSpec, entries: Iterable[Record]) -> list[Record] | None:
@@ -219,19 +221,19 @@ def _pairs(found: Mapping[int, Any]) -> list[Record]:
 
 
 @cache
-def _list_schema() -> Any:
+def _list_schema() -> RecordSchema:
     from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS
     from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
     schema = MANIFEST_LIST_FILE_SCHEMAS[2]
     converted = AvroSchemaConversion().iceberg_to_avro(schema, schema_name="manifest_file")
-    return fastavro.parse_schema(converted)
+    return RecordSchema.of(converted)
 
 
-_entry_schemas: dict[str, Any] = {}
+_entry_schemas: dict[str, RecordSchema] = {}
 
 
-def _entry_schema(spec: PartitionSpec, schema: Schema) -> Any:
+def _entry_schema(spec: PartitionSpec, schema: Schema) -> RecordSchema:
     """The schema of entries, which depends on how the table is partitioned."""
     from pyiceberg.manifest import data_file_with_partition, manifest_entry_schema_with_data_file
     from pyiceberg.utils.schema_conversion import AvroSchemaConversion
@@ -241,5 +243,5 @@ def _entry_schema(spec: PartitionSpec, schema: Schema) -> Any:
         kind = data_file_with_partition(spec.partition_type(schema), format_version=2)
         entry = manifest_entry_schema_with_data_file(format_version=2, data_file=kind)
         converted = AvroSchemaConversion().iceberg_to_avro(entry, schema_name="manifest_entry")
-        _entry_schemas[key] = fastavro.parse_schema(converted)
+        _entry_schemas[key] = RecordSchema.of(converted)
     return _entry_schemas[key]

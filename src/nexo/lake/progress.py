@@ -24,6 +24,7 @@ from nexo.errors import NexoError
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
 
 FOLDER = "pipelines"
 STALE_MS = 120_000
@@ -203,14 +204,17 @@ def describe(found: StreamProgress, table: Table) -> None:
     found.offsets = json.loads(table.properties.get("nexo.offsets", "{}"))
     if snapshot is not None:
         found.snapshot_id, found.committed_ms = str(snapshot.snapshot_id), snapshot.timestamp_ms
-    found.records = total(table, "total-records")
-    found.files = total(table, "total-data-files")
-    found.bytes = total(table, "total-files-size")
+    found.records = _total(snapshot, "total-records")
+    found.files = _total(snapshot, "total-data-files")
+    found.bytes = _total(snapshot, "total-files-size")
 
 
 def total(table: Table, name: str) -> int:
     """A number of the newest snapshot's summary, 0 before the first."""
-    snapshot = table.current_snapshot()
+    return _total(table.current_snapshot(), name)
+
+
+def _total(snapshot: Snapshot | None, name: str) -> int:
     if snapshot is None or snapshot.summary is None:
         return 0
     return int(snapshot.summary.additional_properties.get(name, 0))

@@ -37,8 +37,10 @@ KEEP_SNAPSHOTS = 100
 EXPIRE_STEP = 20
 """Most snapshots that one commit expires."""
 _MERGE_AT = 24
+"""About how many small manifests there may be. Each table has a number of its own near it, so that
+tables that are committed together do not merge together."""
 _SMALL_BYTES = 256 * 1024
-"""A commit merges manifests smaller than this once there are `_MERGE_AT` of them."""
+"""Manifests below this are small."""
 _KEPT = "history.expire.min-snapshots-to-keep"
 _BRANCH = "main"
 _FORMAT_VERSION = 2
@@ -67,7 +69,8 @@ class TableChange:
     """Paths of files that go."""
     properties: Mapping[str, str] = field(default_factory=dict)
     summary: Mapping[str, str] = field(default_factory=dict)
-    merge_at: int = _MERGE_AT
+    merge_at: int | None = None
+    """Small manifests are merged once there are so many; None: as the table has it."""
     rewrites: bool = False
     """Whether the added files hold the same rows as the removed ones."""
 
@@ -160,6 +163,10 @@ def _kept(table: Table) -> int:
     return max(int(given), 1) if given.isdigit() else KEEP_SNAPSHOTS
 
 
+def _merge_at(table: Table) -> int:
+    return _MERGE_AT // 2 + table.metadata.table_uuid.int % _MERGE_AT
+
+
 class _Builder:
     """Writes one snapshot's manifests and their list."""
 
@@ -170,6 +177,7 @@ class _Builder:
                 f"{table.metadata.format_version}: only version {_FORMAT_VERSION} is written"
             )
         self._table = table
+        self._parent = table.current_snapshot()
         self._change = change
         self._id = uuid.uuid4()
         self._removed: list[Record] = []
@@ -180,7 +188,7 @@ class _Builder:
 
     def manifest_list(self) -> str:
         """Write everything; returns the list's path."""
-        parent = self._table.current_snapshot()
+        parent = self._parent
         known = [] if parent is None else read_list(self._table.io, parent.manifest_list)
         kept = self._merged(self._without_removed(known))
         path = self._new(f"snap-{self.snapshot_id}-0-{self._id}.avro")
@@ -233,7 +241,8 @@ class _Builder:
             and each["partition_spec_id"] == spec.spec_id
             and each["manifest_length"] < _SMALL_BYTES
         ]
-        merged = small if len(small) >= self._change.merge_at else []
+        merge_at = self._change.merge_at or _merge_at(self._table)
+        merged = small if len(small) >= merge_at else []
         entries = [
             {**entry, "status": EXISTING}
             for manifest in merged
@@ -297,8 +306,7 @@ class _Builder:
 
     def _totals(self, counts: Mapping[str, int]) -> dict[str, str]:
         """The parent's totals and what changed; one that the parent does not say stays unsaid."""
-        parent = self._table.current_snapshot()
-        before = None if parent is None else parent.summary
+        before = None if self._parent is None else self._parent.summary
         found = {}
         for name, (more, less) in _TOTALS.items():
             told = "0" if before is None else before.get(name)

@@ -54,12 +54,12 @@ class MisbehavingCatalog(FolderCatalog):
     plan: list[tuple[Callable[[], Exception], bool]]
     loads: list[Callable[[], Exception]]
 
-    def commit_table(self, *args: Any, **kwargs: Any) -> Any:
+    def commit_tables(self, changes: Any) -> Any:
         if not self.plan:
-            return super().commit_table(*args, **kwargs)
+            return super().commit_tables(changes)
         fault, after = self.plan.pop(0)
         if after:
-            super().commit_table(*args, **kwargs)
+            super().commit_tables(changes)
         raise fault()
 
     def load_table(self, identifier: Any) -> Any:
@@ -71,8 +71,10 @@ class MisbehavingCatalog(FolderCatalog):
 class MisbehavingLake(Lake):
     """A lake in a folder with such a catalog."""
 
+    kind: type[MisbehavingCatalog] = MisbehavingCatalog
+
     def _local(self) -> Any:
         plain = super()._local()
-        self.misbehaving = MisbehavingCatalog(plain.name, **plain.properties)
+        self.misbehaving = self.kind(plain.name, **plain.properties)
         self.misbehaving.plan, self.misbehaving.loads = [], []
         return self.misbehaving

@@ -23,7 +23,7 @@ def test_many_commits_leave_few_manifests_and_snapshots(filler: Filler) -> None:
     assert snapshot.summary is not None
     assert len(filler.table.metadata.snapshots) == KEEP_SNAPSHOTS
     assert len(filler.table.metadata.snapshot_log) == KEEP_SNAPSHOTS
-    assert len(snapshot.manifests(filler.table.io)) <= 25
+    assert len(snapshot.manifests(filler.table.io)) <= 36
     assert snapshot.summary["total-records"] == str(KEEP_SNAPSHOTS + 10)
     assert snapshot.summary["total-data-files"] == str(KEEP_SNAPSHOTS + 10)
     rows = filler.table.scan().to_arrow().sort_by("offset")

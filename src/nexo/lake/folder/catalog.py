@@ -3,8 +3,8 @@
 PyIceberg loads and copies a table's metadata again for each commit, and points the catalog at a
 metadata file that a power cut may still take away. Here the caller's table is taken as it is, the
 metadata is synced before the catalog names it, and one SQL statement decides: the update counts
-only if the catalog still names the metadata that the caller's table was read from. Commits of
-several threads share their sync and their transaction.
+only if the catalog still names the metadata that the caller's table was read from. Commits to
+several tables share their sync and their transaction.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io import load_file_io
-from pyiceberg.serializers import FromInputFile, ToOutputFile
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef
@@ -34,11 +34,15 @@ from pyiceberg.table.update import (
 )
 from sqlalchemy import select
 
-from nexo.lake.paths import sync_local
+from nexo.lake.folder.metadata_text import Texts, encoded, snapshot_texts
+from nexo.lake.paths import sync_local, write_file
 
 _KEPT_TABLES = 1_000
 """Tables whose metadata is kept in memory."""
 _OURS = (SetPropertiesUpdate, AddSnapshotUpdate, SetSnapshotRefUpdate, RemoveSnapshotsUpdate)
+
+Change: TypeAlias = tuple[Table, tuple[Any, ...], tuple[Any, ...], Sequence[str]]
+"""A table as it was read, what is required of it, its updates, and the files that they name."""
 
 
 class FolderCatalog(SqlCatalog):
@@ -47,8 +51,9 @@ class FolderCatalog(SqlCatalog):
     def __init__(self, name: str, **properties: str) -> None:
         super().__init__(name, **properties)
         self._known: OrderedDict[tuple[str, ...], tuple[str, TableMetadata]] = OrderedDict()
+        self._texts: dict[tuple[str, ...], Texts] = {}
         self._lock = threading.Lock()
-        self._group = _Group(self._point)
+        self._turn = threading.Lock()
 
     def load_table(self, identifier: str | tuple[str, ...]) -> Table:
         """A table as it is now."""
@@ -72,7 +77,7 @@ class FolderCatalog(SqlCatalog):
             self._known[name] = location, metadata
             self._known.move_to_end(name)
             if len(self._known) > _KEPT_TABLES:
-                self._known.popitem(last=False)
+                self._texts.pop(self._known.popitem(last=False)[0], None)
 
     def _location(self, name: tuple[str, ...]) -> str | None:
         """Where the catalog says that a table's metadata is."""
@@ -108,26 +113,49 @@ class FolderCatalog(SqlCatalog):
         """
         if not table.metadata_location:  # a table that is being created
             return super().commit_table(table, requirements, updates)
-        for requirement in requirements:
-            requirement.validate(table.metadata)
-        known = table.metadata_location
-        made = _applied(table.metadata, updates, known)
-        location = _next(known)
-        ToOutputFile.table_metadata(made, table.io.new_output(location))
-        self._group.join(_Pointer(table.name(), known, location, (*written, location)))
-        self._keep(table.name(), location, made)
-        return CommitTableResponse.model_construct(metadata=made, metadata_location=location)
+        (reply,) = self.commit_tables([(table, requirements, updates, written)])
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def commit_tables(self, changes: Sequence[Change]) -> list[CommitTableResponse | Exception]:
+        """`commit_table` for several tables in one transaction; what it returns or raises of each.
+
+        A failure of the transaction itself is raised.
+        """
+        found: dict[int, CommitTableResponse | Exception] = {}
+        pointers: dict[int, _Pointer] = {}
+        for number, change in enumerate(changes):
+            try:
+                texts = self._texts.get(change[0].name(), {})
+                pointers[number] = _prepared(*change, texts)
+            except Exception as error:  # of this table alone
+                found[number] = error
+        self._point(list(pointers.values()))
+        for number, each in pointers.items():
+            if each.moved:
+                found[number] = each.reply
+                self._keep(each.table, each.reply.metadata_location, each.reply.metadata)
+                self._texts[each.table] = each.texts
+            else:
+                name = ".".join(each.table)
+                found[number] = CommitFailedException(f"another commit to {name} was first")
+        return [found[number] for number in range(len(changes))]
 
     def _point(self, pointers: Sequence[_Pointer]) -> None:
         """Sync files and have the catalog name new metadata, of several tables at once."""
-        sync_local(path for each in pointers for path in each.files)
-        with self.engine.begin() as connection:
-            for each in pointers:
-                *spaces, name = each.table
-                given = (
-                    each.location, each.known, self.name, ".".join(spaces), name, each.known,
-                )  # fmt: skip
-                each.moved = connection.exec_driver_sql(_POINT, given).rowcount > 0
+        if not pointers:
+            return
+        with self._turn:
+            sync_local(path for each in pointers for path in each.files)
+            with self.engine.begin() as connection:
+                for each in pointers:
+                    *spaces, name = each.table
+                    given = (
+                        each.reply.metadata_location, each.known, self.name, ".".join(spaces), name,
+                        each.known,
+                    )  # fmt: skip
+                    each.moved = connection.exec_driver_sql(_POINT, given).rowcount > 0
 
 
 _POINT = (
@@ -142,44 +170,29 @@ class _Pointer:
 
     table: tuple[str, ...]
     known: str
-    location: str
+    reply: CommitTableResponse
     files: tuple[str, ...]
+    texts: Texts
     moved: bool = False
-    done: bool = False
-    error: Exception | None = None
 
 
-class _Group:
-    """Commits that come while another is under way wait and then go together."""
-
-    def __init__(self, point: Callable[[Sequence[_Pointer]], None]) -> None:
-        self._point = point
-        self._waiting: list[_Pointer] = []
-        self._lock = threading.Lock()
-        self._turn = threading.Lock()
-
-    def join(self, pointer: _Pointer) -> None:
-        """Returns once it is committed; `CommitFailedException` if another was first."""
-        with self._lock:
-            self._waiting.append(pointer)
-        with self._turn:
-            if not pointer.done:
-                self._lead()
-        if pointer.error is not None:
-            raise pointer.error
-        if not pointer.moved:
-            raise CommitFailedException(f"another commit to {'.'.join(pointer.table)} was first")
-
-    def _lead(self) -> None:
-        with self._lock:
-            together, self._waiting = self._waiting, []
-        try:
-            self._point(together)
-        except Exception as error:  # raised by every thread that waits for it
-            for each in together:
-                each.error = error
-        for each in together:
-            each.done = True
+def _prepared(
+    table: Table,
+    requirements: tuple[Any, ...],
+    updates: tuple[Any, ...],
+    written: Sequence[str],
+    known_texts: Texts,
+) -> _Pointer:
+    """Write a table's next metadata; nothing names it yet."""
+    for requirement in requirements:
+        requirement.validate(table.metadata)
+    known = table.metadata_location
+    made = _applied(table.metadata, updates, known)
+    location = _next(known)
+    texts = snapshot_texts(made, known_texts)
+    write_file(table.io, location, encoded(made, texts))
+    reply = CommitTableResponse.model_construct(metadata=made, metadata_location=location)
+    return _Pointer(table.name(), known, reply, (*written, location), texts)
 
 
 def _applied(metadata: TableMetadata, updates: tuple[Any, ...], location: str) -> TableMetadata:

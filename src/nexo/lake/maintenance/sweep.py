@@ -16,6 +16,7 @@ from uuid import UUID
 
 from pyarrow.fs import FileSelector, FileType
 
+from nexo.lake.manifests import read_entries, read_whole_list
 from nexo.lake.paths import delete_files, local_path
 
 if TYPE_CHECKING:
@@ -100,13 +101,14 @@ def _used(table: Table) -> Iterator[str]:
     seen: set[str] = set()
     for snapshot in table.metadata.snapshots:
         yield snapshot.manifest_list
-        for manifest in snapshot.manifests(table.io):
-            if manifest.manifest_path in seen:
+        for manifest in read_whole_list(table.io, snapshot.manifest_list):
+            path = manifest["manifest_path"]
+            if path in seen:
                 continue
-            seen.add(manifest.manifest_path)
-            yield manifest.manifest_path
-            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-                yield entry.data_file.file_path
+            seen.add(path)
+            yield path
+            for entry in read_entries(table.io, manifest):
+                yield entry["data_file"]["file_path"]
 
 
 def _plain(path: str) -> str:

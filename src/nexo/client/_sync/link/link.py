@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from nexo.client._sync.link.duplex import Duplex, Hook, added, insist
@@ -58,6 +58,18 @@ class Link(NotPicklable):
             raise
         self._give_back(wire)
         return reply
+
+    def each(self, op: int, payloads: Iterable[Buffer]) -> list[Reply | NexoError]:
+        """Send small requests together, then wait for all; the reply to each, or why it failed."""
+        wire = self._take(None)
+        try:
+            wire.set_timeout(self._timeout_s)
+            replies = wire.replies(wire.requests(op, payloads))
+        except BaseException as error:
+            self._after(wire, error)
+            raise
+        self._give_back(wire)
+        return replies
 
     def repeat(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
         """`call` for a request that may run twice: sent again if the connection ends before the

@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from struct import Struct
 
@@ -99,6 +100,16 @@ class Wire:
         self.send(_pack(_REQUEST, op, request_id, size), *parts)
         return request_id
 
+    def requests(self, op: int, payloads: Iterable[Buffer]) -> list[int]:
+        """Send several small requests at once; returns their ids."""
+        frames, ids = list[Buffer](), list[int]()
+        for payload in payloads:
+            frames += (_pack(_REQUEST, op, self.next_id, len(payload)), payload)
+            ids.append(self.next_id)
+            self.skip_id()
+        self.send(*frames)
+        return ids
+
     def skip_id(self) -> None:
         """Move on to the next request id; 0 is HELLO's."""
         self.next_id = self.next_id % _MAX_ID + 1
@@ -143,6 +154,25 @@ class Wire:
                     self.answer(kind, answered)
         meta, payload = found
         return _result(meta, payload)
+
+    def replies(self, request_ids: Sequence[int]) -> list[Reply | NexoError]:
+        """Read the responses with these ids, in whatever order they come."""
+        found: dict[int, Reply | NexoError] = {}
+        waiting = set(request_ids)
+        while waiting:
+            block, at = self.read_block(), 0
+            while at < len(block):
+                kind, meta, answered, length = _unpack(block, at)
+                start, at = at + HEADER_SIZE, at + HEADER_SIZE + length
+                if kind != _RESPONSE:
+                    self.answer(kind, answered)
+                elif answered in waiting:
+                    waiting.remove(answered)
+                    try:
+                        found[answered] = _result(meta, block[start:at])
+                    except NexoError as error:
+                        found[answered] = error
+        return [found[each] for each in request_ids]
 
     def answer(self, kind: int, request_id: int) -> None:
         """See to a frame that is no response."""

@@ -1,0 +1,119 @@
+"""One stream's part of a micro-batch: the ranges to be written, and what is committed after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, TypeAlias
+
+from nexo.errors import NexoError, StreamReplaced
+from nexo.lake.catalog import CREATED_MS
+from nexo.lake.commit import TakenRange, Taking
+from nexo.lake.files import DataFileFacts, target
+from nexo.lake.offsets import offsets_of
+from nexo.lake.paths import delete_files
+from nexo.lake.plan import Advance, BatchLimits, HotPartition, cost_s
+from nexo.lake.typed import columns_of
+from nexo.lake.typed.infer import MOST_COLUMNS, merged
+from nexo.protocol import stream as wire
+from pyspark_nexo.tiering import TableRange
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+Files: TypeAlias = dict[tuple[str, int], list[DataFileFacts]]
+"""What was written, by stream and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStep:
+    """A stream's next step: its table, and how far each partition goes."""
+
+    info: wire.StreamInfo
+    table: Table
+    advances: Sequence[Advance]
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return self.info.name
+
+    def ranges(self, limits: BatchLimits) -> Iterator[TableRange]:
+        """Its work, cut for Spark."""
+        where, info = target(self.table), self.info
+        for each in self.advances:
+            for first, end in each.tasks(limits):
+                cost = cost_s(end - first, (end - first) * each.record_bytes)
+                yield TableRange(
+                    info.name, info.created_ms, each.partition, first, end, where, cost
+                )
+
+    @property
+    def complete(self) -> bool:
+        """Whether it goes up to what readers may see now."""
+        ends = {step.partition: step.end for step in self.advances}
+        parts = enumerate(self.info.partitions)
+        return all(ends.get(p, part.stable_offset) == part.stable_offset for p, part in parts)
+
+    def taken(self, files: Files) -> list[TakenRange]:
+        """What its table gets of ``files``."""
+        return [
+            TakenRange(each.partition, each.after, each.end, files[self.name, each.partition])
+            for each in self.advances
+        ]
+
+    def taking(self, files: Files) -> Taking:
+        """What is to be committed once ``files`` are written."""
+        return Taking(self.table, self.taken(files))
+
+    def discard(self, files: Files) -> None:
+        """Delete files that will not be committed."""
+        for part in self.advances:
+            paths = (each.path for each in files[self.name, part.partition])
+            delete_files(self.table.io, paths)
+
+
+def new_fields(step: StreamStep, files: Files) -> dict[str, str]:
+    """Fields that are to become columns, as many as may, with types that fit every file's."""
+    found = dict[str, str]()
+    for facts in (facts for part in step.taken(files) for facts in part.files):
+        found = merged(found, facts.new_fields)
+    room = MOST_COLUMNS - len(columns_of(step.table.properties))
+    return dict(islice(found.items(), max(room, 0)))
+
+
+def replaced(info: wire.StreamInfo | NexoError, created_ms: int) -> NexoError | None:
+    """Why a stream cannot be described, or is no longer the one that was created then."""
+    if isinstance(info, NexoError):
+        return info
+    if info.created_ms != created_ms:
+        return StreamReplaced(f"stream {info.name!r} was deleted and created again")
+    return None
+
+
+def matches(table: Table, info: wire.StreamInfo) -> bool:
+    """Whether a table is of this stream and has no records that the broker no longer has."""
+    if table.properties.get(CREATED_MS) != str(info.created_ms):
+        return False
+    offsets = offsets_of(table.properties)
+    return all(offsets.get(p, 0) <= part.stable_offset for p, part in enumerate(info.partitions))
+
+
+def behind(table: Table, parts: Sequence[HotPartition]) -> tuple[int, float]:
+    """Records, and about how many bytes, that the broker has and the table lacks."""
+    offsets, rows, size_bytes = offsets_of(table.properties), 0, 0.0
+    for number, part in enumerate(parts):
+        missing = max(part.stable - max(offsets.get(number, 0), part.start), 0)
+        rows += missing
+        size_bytes += missing * part.record_bytes
+    return rows, size_bytes
+
+
+def untold(info: wire.StreamInfo, table: Table) -> Iterator[wire.TieredTo]:
+    """What the table holds and the broker does not know of yet."""
+    for partition, offset in offsets_of(table.properties).items():
+        if offset > info.partitions[partition].tiered_offset:
+            yield wire.TieredTo(
+                stream=info.name, partition=partition, offset=offset, created_ms=info.created_ms
+            )
