@@ -158,12 +158,17 @@ class PipelinedSession(BaseSession, asyncio.Protocol):
     def _whole_size(self, at: int) -> int | None:
         """The size of the next request if all of it is here."""
         size, here = self.request_size(self._arrived, at), len(self._arrived) - at
+        known = here if size is None else size
+        if known > limits.BEFORE_LOGIN_BYTES:
+            self._check_size(known)
+        return size if size is not None and size <= here else None
+
+    def _check_size(self, size: int) -> None:
         most = self._host.settings.max_payload_bytes + _ROOM
         if self._host.guard is not None and self.identity is None:
             most = limits.BEFORE_LOGIN_BYTES
-        if (here if size is None else size) > most:
-            raise ProtocolError(f"a request of {size or here} bytes: must be at most {most}")
-        return size if size is not None and size <= here else None
+        if size > most:
+            raise ProtocolError(f"a request of {size} bytes: must be at most {most}")
 
     def _note_partial(self, taken: int) -> None:
         if not self._arrived:
