@@ -14,16 +14,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from nexo.brokers.stream.groups.assignment import Strategy, TopicPartition
+from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.groups.ordered_members import Assignment
 from nexo.brokers.stream.groups.ordered_state import (
     OffsetCommit,
-    OrderedOptions,
     OrderedRecord,
     OrderedSnapshot,
 )
 from nexo.errors import Fenced, NotMember
+from nexo.options.stream import OrderedOptions, Strategy
 
 TOPICS = {"orders": 5, "users": 3}
 SESSION_MS = 100

@@ -1,4 +1,4 @@
-"""The options of streams and of their shared groups (SPEC E1, F1, G1, I1)."""
+"""The options of streams and of their groups (SPEC E1, F1, G1, G6, I1)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from nexo.errors import AlreadyExists, Conflict, InvalidOption
 from nexo.model import Persistence
 from nexo.options.described import differences, merged, option
 
+Strategy: TypeAlias = Literal["range", "roundRobin"]
 Cleanup: TypeAlias = Literal["delete", "compact", "delete,compact"]
 Natural: TypeAlias = Annotated[int, Meta(ge=0)]
 Positive: TypeAlias = Annotated[int, Meta(ge=1)]
@@ -128,6 +129,24 @@ def check_same(name: str, has: StreamOptions, wanted: StreamOptions) -> None:
     fixed = has.partitions != wanted.partitions
     do = "use another name, as partitions are fixed" if fixed else "update it, or leave that out"
     raise AlreadyExists(f"stream {name!r} exists with {differences(has, wanted)}: {do}")
+
+
+class OrderedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How an ordered group assigns partitions, and when it gives a member up."""
+
+    strategy: Annotated[
+        Strategy,
+        option(
+            "Strategy", "range gives members runs of partitions, roundRobin deals them in turn."
+        ),
+    ] = "range"
+    session_timeout_ms: Annotated[
+        Positive, option("Session", "A member that sends nothing for this long is removed.", "ms")
+    ] = 30_000
+    rebalance_timeout_ms: Annotated[
+        Positive,
+        option("Rebalance", "A member that keeps a revoked partition longer is removed.", "ms"),
+    ] = 30_000
 
 
 class SharedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

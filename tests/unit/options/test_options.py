@@ -15,7 +15,7 @@ from nexo.client.stream_options import GroupSettings, StreamSettings
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.options.described import described, keywords, merged, to_stored
 from nexo.options.queue import QueueOptions
-from nexo.options.stream import SharedOptions, StreamOptions
+from nexo.options.stream import OrderedOptions, SharedOptions, StreamOptions
 
 
 def test_the_sdk_types_exactly_the_options_there_are() -> None:
@@ -28,7 +28,7 @@ def test_the_sdk_types_exactly_the_options_there_are() -> None:
 
 
 def test_every_duration_is_stored_in_milliseconds_and_says_so() -> None:
-    for kind in (QueueOptions, StreamOptions, SharedOptions):
+    for kind in (QueueOptions, StreamOptions, SharedOptions, OrderedOptions):
         for option in described(kind):
             assert (option.unit == "ms") == option.name.endswith("_ms")
 

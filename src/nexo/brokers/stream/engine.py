@@ -14,7 +14,6 @@ from msgspec import structs
 from nexo.brokers.stream import publishing
 from nexo.brokers.stream.groups.limits import MAX_GROUPS, check_number
 from nexo.brokers.stream.groups.ordered import OrderedGroup
-from nexo.brokers.stream.groups.ordered_state import OrderedOptions
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.producers import ProducerSession
 from nexo.brokers.stream.publishing import Placed
@@ -44,7 +43,14 @@ from nexo.brokers.stream.state import BrokerState
 from nexo.brokers.stream.transactions import OpenTransaction
 from nexo.errors import NexoError, NotFound
 from nexo.model import Persistence, check_name
-from nexo.options.stream import SharedOptions, StreamOptions, check_same, options_from, updated
+from nexo.options.stream import (
+    OrderedOptions,
+    SharedOptions,
+    StreamOptions,
+    check_same,
+    options_from,
+    updated,
+)
 from nexo.storage.header import SIZE
 
 CHECKPOINT_BYTES = 64 * 1024**2

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import uuid4
 
-from nexo.brokers.stream.groups.assignment import Strategy, TopicPartition
+from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.kafka.model import GroupError
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.errors import Error, group_error, refusal
@@ -14,6 +14,7 @@ from nexo.dialects.kafka.request import Request, group_of, stream_of
 from nexo.dialects.kafka.topic_ids import outline_of, topic_id
 from nexo.errors import NexoError, NotFound
 from nexo.names import text_of
+from nexo.options.stream import Strategy
 from nexo.services.stream.groups.consumers import JOIN, Beat, BeatReply, MemberView
 
 HEARTBEAT_MS = 1_000

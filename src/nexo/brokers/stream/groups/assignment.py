@@ -8,10 +8,11 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from typing import Literal, TypeAlias
+from typing import TypeAlias
+
+from nexo.options.stream import Strategy
 
 TopicPartition: TypeAlias = tuple[str, int]
-Strategy: TypeAlias = Literal["range", "roundRobin"]
 
 Subscriptions: TypeAlias = Mapping[str, Set[str]]
 """Topics by member, in order of joining."""

@@ -15,7 +15,6 @@ from nexo.brokers.stream.groups.ordered_state import (
     OffsetCommit,
     OffsetsCommitted,
     OffsetsForgotten,
-    OrderedOptions,
     OrderedRecord,
     OrderedSnapshot,
     OrderedState,
@@ -24,6 +23,7 @@ from nexo.brokers.stream.groups.ordered_state import (
     TopicForgotten,
 )
 from nexo.errors import Fenced, InvalidInput, NotOwner
+from nexo.options.stream import OrderedOptions
 
 STANDALONE = -1
 """The generation a consumer without membership commits with."""

@@ -20,8 +20,9 @@ import msgspec
 
 from nexo.brokers.stream.groups.assignment import TopicPartition, assign
 from nexo.brokers.stream.groups.limits import MAX_NAME, check_length, check_number
-from nexo.brokers.stream.groups.ordered_state import OrderedOptions, OrderedState, Regenerated
+from nexo.brokers.stream.groups.ordered_state import OrderedState, Regenerated
 from nexo.errors import Fenced, InvalidInput, NotMember
+from nexo.options.stream import OrderedOptions
 
 MAX_MEMBERS = 1_000
 """Live members of one group; every rebalance visits all of them."""

@@ -9,25 +9,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from nexo.brokers.stream.groups.assignment import Strategy, TopicPartition
-from nexo.errors import InvalidOption
-
-
-class OrderedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How an ordered group assigns partitions."""
-
-    strategy: Strategy = "range"
-    session_timeout_ms: int = 30_000
-    """A member that sends nothing for this long is removed."""
-    rebalance_timeout_ms: int = 30_000
-    """A member that does not give up a revoked partition within this time is removed."""
-
-    def __post_init__(self) -> None:
-        if self.strategy not in ("range", "roundRobin"):
-            raise InvalidOption(f"strategy = {self.strategy!r}: must be 'range' or 'roundRobin'")
-        for name in ("session_timeout_ms", "rebalance_timeout_ms"):
-            if getattr(self, name) < 1:
-                raise InvalidOption(f"{name} = {getattr(self, name)}: must be at least 1")
+from nexo.brokers.stream.groups.assignment import TopicPartition
+from nexo.options.stream import OrderedOptions
 
 
 class OffsetCommit(msgspec.Struct, frozen=True, array_like=True):

@@ -11,17 +11,17 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from nexo.access.permit import ADMIN, READ
 from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.groups.ordered_members import Assignment, check_topics
-from nexo.brokers.stream.groups.ordered_state import OrderedOptions, StoredOffset
+from nexo.brokers.stream.groups.ordered_state import StoredOffset
 from nexo.brokers.stream.survey import ordered_lag, streams_of
 from nexo.errors import Conflict, InvalidOption, NotFound
 from nexo.model import Persistence
+from nexo.options.described import merged
+from nexo.options.stream import OrderedOptions
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.bindings import Bindings, not_member
@@ -125,8 +125,8 @@ class Ordered:
         _check_timeouts(given)
         known = self._core.engine.ordered.get(name)
         if known is None:
-            return self._core.engine.make_ordered(name, ordered_options(given))
-        wanted = ordered_options(msgspec.to_builtins(known.options) | given)
+            return self._core.engine.make_ordered(name, merged(given, OrderedOptions(), "group"))
+        wanted = merged(given, known.options, "group")
         if wanted != known.options:
             known.tune(wanted, self._core.now_ms)
         return known
@@ -330,14 +330,6 @@ def _check_timeouts(given: dict[str, Any]) -> None:
             raise InvalidOption(
                 f"{name} = {value}: must be from {MIN_TIMEOUT_MS:,} to {MAX_TIMEOUT_MS:,}"
             )
-
-
-def ordered_options(given: dict[str, Any]) -> OrderedOptions:
-    """Checked options; `InvalidOption` names what is wrong."""
-    try:
-        return msgspec.convert(given, OrderedOptions)
-    except msgspec.ValidationError as error:
-        raise InvalidOption(f"group options: {error}") from None
 
 
 def stored_offsets(

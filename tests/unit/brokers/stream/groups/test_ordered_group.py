@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from nexo.brokers.stream.groups.assignment import Strategy, assign
+from nexo.brokers.stream.groups.assignment import assign
 from nexo.brokers.stream.groups.ordered import STANDALONE, OrderedGroup
-from nexo.brokers.stream.groups.ordered_state import OffsetCommit, OrderedOptions
+from nexo.brokers.stream.groups.ordered_state import OffsetCommit
 from nexo.errors import Fenced, InvalidInput, InvalidOption, NotMember, NotOwner
+from nexo.options.described import merged
+from nexo.options.stream import OrderedOptions, Strategy
 
 NOW = 1_000_000
 EVENTS = {"events": 8}
@@ -258,4 +260,4 @@ class TestAdministration:
 
     def test_an_unknown_strategy_is_refused(self) -> None:
         with pytest.raises(InvalidOption, match="sticky"):
-            OrderedOptions(strategy="sticky")  # type: ignore[arg-type]
+            merged({"strategy": "sticky"}, OrderedOptions(), "group")
