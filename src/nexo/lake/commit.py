@@ -70,7 +70,7 @@ class TakenRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
+class TableCommit:
     """A commit to one table: files are added and the offsets moved, together, as one snapshot.
 
     ``replaced`` are paths of files that the new ones stand for.
@@ -100,16 +100,16 @@ class Taking:
 def commit(
     table: Table, taken: Sequence[TakenRange], replaced: Sequence[str] = (), *, fresh: bool = False
 ) -> Table:
-    """Make a durable `Taking`; returns the table with it.
+    """Make a durable `TableCommit`; returns the table with it.
 
     A table that is ``fresh`` is read again only after a conflict. Raises `LostRace` if the table
     is no longer where the ranges were planned; the new files are deleted then.
     """
-    work = Taking(table, taken, replaced)
+    work = TableCommit(table, taken, replaced)
     return apply(table, work.prepare, work.commit_id, work.new_files, fresh=fresh)
 
 
-def commit_all(work: Sequence[Taking]) -> list[Table | Exception]:
+def commit_all(work: Sequence[TableCommit]) -> list[Table | Exception]:
     """Commit to several tables that were just read: what `commit` returns or raises, of each.
 
     Tables of a folder share one sync and one transaction; of another catalog, several are committed
@@ -125,14 +125,16 @@ def commit_all(work: Sequence[Taking]) -> list[Table | Exception]:
         return list(pool.map(_commit_alone, work))
 
 
-def _commit_alone(work: Taking) -> Table | Exception:
+def _commit_alone(work: TableCommit) -> Table | Exception:
     try:
         return apply(work.table, work.prepare, work.commit_id, work.new_files, fresh=True)
     except Exception as error:  # of this table alone
         return error
 
 
-def _commit_together(catalog: FolderCatalog, work: Sequence[Taking]) -> list[Table | Exception]:
+def _commit_together(
+    catalog: FolderCatalog, work: Sequence[TableCommit]
+) -> list[Table | Exception]:
     """One transaction; a table for which it fails is committed alone, after it was read again."""
     outcomes: dict[int, Table | Exception] = {}
     drafts: dict[int, Draft] = {}

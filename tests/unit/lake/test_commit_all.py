@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import Table
 
-from nexo.lake.commit import LostRace, TakenRange, Taking, commit_all
+from nexo.lake.commit import LostRace, TableCommit, TakenRange, commit_all
 from nexo.lake.files import FileWriter, target
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
@@ -38,11 +38,11 @@ def fillers(lake: MisbehavingLake) -> list[Filler]:
     return found
 
 
-def taking(filler: Filler) -> Taking:
+def taking(filler: Filler) -> TableCommit:
     """The next record, written and not yet committed."""
     writer = FileWriter(target(filler.table), 0, "0-1")
     writer.write([rows(make_batch(1, [b"1"]), 0, 1, 2)])
-    return Taking(filler.table, [TakenRange(0, 1, 2, writer.close())])
+    return TableCommit(filler.table, [TakenRange(0, 1, 2, writer.close())])
 
 
 def values(filler: Filler) -> list[bytes]:
