@@ -19,11 +19,12 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 from nexo.errors import Conflict, InvalidInput, InvalidOption, OffsetOutOfRange
 from nexo.lake.rows import ROWS
 from nexo.lake.typed import kinds
-from pyspark_nexo import ranges, topics
+from pyspark_nexo import topics
 from pyspark_nexo.options import SourceOptions, own_columns, parse
-from pyspark_nexo.origins import RecordOrigin, open_origin
-from pyspark_nexo.pushdown import NumberRange, spans
-from pyspark_nexo.ranges import Range
+from pyspark_nexo.reading import ranges
+from pyspark_nexo.reading.origins import RecordOrigin, open_origin
+from pyspark_nexo.reading.pushdown import NumberRange, spans
+from pyspark_nexo.reading.ranges import Range
 from pyspark_nexo.sink import BatchSink, StreamSink
 from pyspark_nexo.types import spark_type
 

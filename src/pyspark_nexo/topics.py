@@ -33,8 +33,8 @@ from nexo.hot_log import HotLog, held
 from nexo.lake.plan import HotPartition
 from nexo.lake.rows import chunked, rows
 from pyspark_nexo.options import KAFKA_CHOICES, kafka_options
-from pyspark_nexo.origins import BrokerOrigin
-from pyspark_nexo.ranges import limited, share
+from pyspark_nexo.reading.origins import BrokerOrigin
+from pyspark_nexo.reading.ranges import limited, share
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

@@ -15,8 +15,8 @@ import nexo
 from nexo.batch import Batch
 from nexo.lake.plan import HotPartition
 from pyspark_nexo.options import parse
-from pyspark_nexo.pushdown import EVERYTHING, NumberRange, spans
-from pyspark_nexo.ranges import Range, plan
+from pyspark_nexo.reading.pushdown import EVERYTHING, NumberRange, spans
+from pyspark_nexo.reading.ranges import Range, plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

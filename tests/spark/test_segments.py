@@ -14,8 +14,8 @@ from nexo.config import Settings
 from nexo.errors import InvalidOption, NotFound
 from nexo.model import Persistence
 from nexo.server.processes.folder_lock import FolderLock
-from pyspark_nexo.origins import BrokerOrigin, RecordOrigin
-from pyspark_nexo.segments import open_files
+from pyspark_nexo.reading.origins import BrokerOrigin, RecordOrigin
+from pyspark_nexo.reading.segments import open_files
 
 Rows: TypeAlias = list[tuple[int, int, int, bytes | None, bytes | None]]
 

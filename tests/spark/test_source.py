@@ -16,8 +16,8 @@ from nexo import testing
 from nexo.errors import Conflict, InvalidInput, InvalidOption, NexoError, NotFound, OffsetOutOfRange
 from pyspark_nexo.failures import plain_errors
 from pyspark_nexo.options import parse
-from pyspark_nexo.origins import BrokerOrigin
-from pyspark_nexo.ranges import limited, plan
+from pyspark_nexo.reading.origins import BrokerOrigin
+from pyspark_nexo.reading.ranges import limited, plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,7 +11,7 @@ from nexo.batch import Batch
 from nexo.hot_log import HotLog, held
 from nexo.lake.plan import HotPartition
 from pyspark_nexo.options import SourceOptions
-from pyspark_nexo.segments import open_files
+from pyspark_nexo.reading.segments import open_files
 
 
 class RecordOrigin(Protocol):

@@ -13,8 +13,8 @@ from nexo.lake.plan import HotPartition
 from nexo.lake.rows import chunked, rows
 from nexo.lake.typed import ParsedColumn, Terms, parsed
 from pyspark_nexo.options import Position, SourceOptions
-from pyspark_nexo.origins import RecordOrigin
-from pyspark_nexo.pushdown import EVERYTHING, NumberRange
+from pyspark_nexo.reading.origins import RecordOrigin
+from pyspark_nexo.reading.pushdown import EVERYTHING, NumberRange
 
 SMALL_ROWS = 2_048
 """Arrow batches below this are put together before they go to the JVM."""

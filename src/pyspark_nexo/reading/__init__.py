@@ -1,0 +1,1 @@
+"""What queries read: which ranges of a stream, and from where."""
