@@ -61,17 +61,13 @@ def python_type(kind: Kind, as_json: bool) -> Any:  # noqa: PLR0911 - a case for
 # -- finishing -------------------------------------------------------------------------
 
 
-def finisher(kind: Kind, path: str, as_json: bool) -> Finish | None:
-    """What is left to do once a field at ``path`` is read; raises `Misfit`. None if nothing is."""
-    inner = _finish(kind, path, as_json)
-    return None if inner is None else partial(_unless_null, inner)
+def finisher(  # noqa: PLR0911 - a case for each type
+    kind: Kind, path: str, as_json: bool
+) -> Finish | None:
+    """What is left to do once a field at ``path`` is read, unless it is null; None if nothing is.
 
-
-def _unless_null(finish: Finish, item: Any) -> Any:
-    return None if item is None else finish(item)
-
-
-def _finish(kind: Kind, path: str, as_json: bool) -> Finish | None:  # noqa: PLR0911 - a case for each type
+    Raises `Misfit`.
+    """
     match kind:
         case PlainKind(name="json"):
             return partial(_raw_text, path) if as_json else partial(_encoded, path)
@@ -126,19 +122,21 @@ def _exact(why: str, quantum: Decimal, context: Context, item: Decimal) -> Decim
 
 
 def _list(finish: Finish, items: list[Any]) -> list[Any]:
-    return [finish(item) for item in items]
+    return [None if item is None else finish(item) for item in items]
 
 
 def _pairs(finish: Finish | None, items: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
     """As Arrow takes maps."""
     if finish is None:
         return list(items.items())
-    return [(key, finish(item)) for key, item in items.items()]
+    return [(key, None if item is None else finish(item)) for key, item in items.items()]
 
 
 def _struct(finishers: Mapping[str, Finish], items: dict[str, Any]) -> dict[str, Any]:
-    done = {name: finish(items[name]) for name, finish in finishers.items() if name in items}
-    return items | done
+    for name, finish in finishers.items():
+        if (item := items.get(name)) is not None:
+            items[name] = finish(item)
+    return items
 
 
 # -- permissive ------------------------------------------------------------------------
@@ -179,7 +177,7 @@ class LenientReader:
         """Its item, or what of it fits; adds what is wrong to ``misfits``."""
         try:
             found = self._decode(item)
-            return found if self._finish is None else self._finish(found)
+            return found if found is None or self._finish is None else self._finish(found)
         except _BAD as error:
             why = str(error) if isinstance(error, Misfit) else f"{error} - at `{self._path}`"
         try:

@@ -101,7 +101,8 @@ class Parser:
             return items
         done = list(items)
         for number, finish in self._finishers:
-            done[number] = finish(items[number])
+            if (item := items[number]) is not None:
+                done[number] = finish(item)
         return done
 
     def _fitting(self, value: bytes, reason: str) -> tuple[Sequence[Any], str | None, str | None]:
