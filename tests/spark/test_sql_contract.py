@@ -20,6 +20,7 @@ from nexo.sql import Engine
 from pyspark_nexo.pipeline import Pipeline
 from pyspark_nexo.types import spark_type
 from pyspark_nexo.views import register_views
+from tests.unit.lake import test_protobuf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,29 +122,38 @@ def nested(n: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def as_json(value: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(value)
+
+
 def as_avro(value: dict[str, Any]) -> bytes:
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(AVRO), value)
     return stream.getvalue()
 
 
+ENCODINGS = (as_json, as_avro)
+
+
 def fill_contracts(client: nexo.Client, pipeline: Pipeline, lake: Lake) -> None:
-    """Nested columns in both tiers, of JSON and of Avro, that grew in between."""
-    for name in ("nested", "coded"):
-        stream = client.stream(name).create(partitions=2, tiering=True)
-        contract = client.contract(name, lake=str(lake.settings.folder))
-        contract.set(NESTED) if name == "nested" else contract.avro(AVRO)
-        contract.permissive()
-        encode = msgspec.json.encode if name == "nested" else as_avro
-        for first in (0, 6):
-            stream.publish_many(
-                [encode(nested(n)) for n in range(first, first + 6)],
-                keys=[str(n) for n in range(6)],
-            )
+    """Nested columns in both tiers, of JSON, Avro and Protobuf, that grew in between."""
+    names = ("nested", "coded", "messages")
+    contracts = [client.contract(name, lake=str(lake.settings.folder)) for name in names]
+    streams = [client.stream(name).create(partitions=2, tiering=True) for name in names]
+    contracts[0].set(NESTED)
+    contracts[1].avro(AVRO)
+    contracts[2].protobuf(test_protobuf.DESCRIPTORS, "shop.Order", schema_id=5)
+    for first in (0, 6):
+        for contract, stream, encode in zip(contracts[:2], streams, ENCODINGS, strict=False):
+            contract.permissive()
+            values = [encode(nested(n)) for n in range(first, first + 6)]
+            stream.publish_many(values, keys=[str(n) for n in range(6)])
             stream.publish_many([b'{"id": 5000000000, "sizes": [1, "x"]}', b"neither"])
-            if first == 0:
-                pipeline.run_once()
-                grown = {"id": "long", "who": "struct<age: int>", "price": "decimal(12, 2)"}
+        streams[2].publish_many([b"\0\0\0\0\5\0" + test_protobuf.order(), b"none"])
+        if first == 0:
+            pipeline.run_once()
+            grown = {"id": "long", "who": "struct<age: int>", "price": "decimal(12, 2)"}
+            for contract in contracts[:2]:
                 contract.set(grown)
 
 
@@ -191,7 +201,7 @@ def compare(spark: SparkSession, duck: Engine, query: str) -> list[tuple[Any, ..
 def test_both_engines_show_contracts_alike(
     client: nexo.Client, pipeline: Pipeline, lake: Lake, url: str
 ) -> None:
-    """SPEC I11: nested types, decimals, misfits, of JSON and of Avro, in the log and the lake."""
+    """SPEC I11: nested types, decimals, misfits, of every format, in the log and the lake."""
     fill_contracts(client, pipeline, lake)
     spark, duck = pipeline.spark, Engine(lake, url)
     register_views(spark, lake, url)
@@ -203,6 +213,9 @@ def test_both_engines_show_contracts_alike(
         assert [str(spark_type(each.type)) for each in ours] == [
             str(without_ids(each.dataType)) for each in theirs
         ]
+    query = "select id, state, lines, stock['x'] as x, at, parent, rejected from messages"
+    rows = compare(spark, duck, f"{query} order by partition, offset")
+    assert [row[0] for row in rows].count(7) == 2
     count = "select count(*), count(misfits), count(rejected), count(who.age) from {}"
     assert duck.query(count.format("nested")).rows() == [(16, 2, 2, 0)]
     assert duck.query(count.format("coded")).rows() == [(16, 0, 4, 0)]

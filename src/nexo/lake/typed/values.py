@@ -51,11 +51,12 @@ class Parser:
             for n, (source, kind) in enumerate(zip(sources, kinds, strict=True))
         ]
         self._finishers = [(n, finish) for n, finish in found if finish is not None]
+        self._permissive = terms.permissive
         self._lenient = [
             (source, LenientReader(kind, f"$.{source}", as_json))
             for source, kind in zip(sources, kinds, strict=True)
+            if terms.permissive
         ]
-        self._permissive = terms.permissive
         room = MOST_COLUMNS - len(sources)
         self._found = Inference(sources) if terms.additions and as_json and room > 0 else None
         self._room = room
