@@ -213,8 +213,8 @@ def test_both_engines_show_contracts_alike(
         assert [str(spark_type(each.type)) for each in ours] == [
             str(without_ids(each.dataType)) for each in theirs
         ]
-    query = "select id, state, lines, stock['x'] as x, at, parent, rejected from messages"
-    rows = compare(spark, duck, f"{query} order by partition, offset")
+    query = "select m.id, state, lines, stock['x'] as x, m.at, parent, rejected from messages m"
+    rows = compare(spark, duck, f"{query} order by m.partition, m.offset")
     assert [row[0] for row in rows].count(7) == 2
     count = "select count(*), count(misfits), count(rejected), count(who.age) from {}"
     assert duck.query(count.format("nested")).rows() == [(16, 2, 2, 0)]
