@@ -135,7 +135,7 @@ def write_manifest(
     from pydantic_core import to_json
 
     head = {
-        "schema": schema.model_dump_json(),
+        "schema": _schema_text(schema),
         "partition-spec": to_json(spec.fields).decode(),
         "partition-spec-id": str(spec.spec_id),
         "format-version": "2",
@@ -214,6 +214,19 @@ def added(fact: DataFileFacts, spec: PartitionSpec, snapshot_id: int) -> Record:
             "split_offsets": fact.split_offsets,
         },
     }
+
+
+def _schema_text(schema: Schema) -> str:
+    """A table's schema as JSON; made once, as long as the same object comes."""
+    known = _schema_texts.get(id(schema))
+    if known is None or known[0] is not schema:
+        if len(_schema_texts) >= _KEPT_LISTS:
+            _schema_texts.clear()
+        known = _schema_texts[id(schema)] = schema, schema.model_dump_json()
+    return known[1]
+
+
+_schema_texts: dict[int, tuple[Schema, str]] = {}
 
 
 def _pairs(found: Mapping[int, Any]) -> list[Record]:
