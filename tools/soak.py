@@ -65,6 +65,7 @@ SUITES = {
     "leader paused or cut, store at fault": ["tests/integration/test_replica.py",
                                              "tests/integration/test_replica_s3.py",
                                              "tests/integration/test_replica_lake.py",
+                                             "tests/spark/test_takeover.py",
                                              "tests/unit/replication"],
     "strangers of every kind": ["tests/attack"],
     "types of the docs": ["tests/integration/test_docs_types.py"],

@@ -87,6 +87,8 @@ class PubSubService:
         self.now_ms = runtime.clock.now_ms
         self.default_ttl_ms = runtime.settings.retained_ttl_ms
         """The lifetime of retained messages whose clients cannot set one; 0 for ever."""
+        self._check_leads = runtime.check_leads if runtime.settings.replicate else None
+        """Called before every message that is not retained: it needs no disk."""
         self._engine = PubSubEngine()
         self._journal = RetainedJournal(runtime, self._engine.retained)
         self._clients: dict[int, Subscriber] = {}
@@ -113,7 +115,8 @@ class PubSubService:
             publication, refused = _permitted(connection.identity, publication, retain)
         if not retain:
             _check_ttl(ttl_ms, retain)
-            self._runtime.check_leads()
+            if self._check_leads is not None:
+                self._check_leads()
             done(Receivers(self._engine.publish(publication), refused))
             return
         self._publish_retained(publication, ttl_ms, refused, done)
