@@ -260,6 +260,39 @@ def test_a_leader_cut_from_the_store_alone_falls_silent(
         new.close()
 
 
+def test_a_standby_that_joins_while_the_leader_is_cut_off_waits_for_it(
+    s3: S3Server, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a leader knows of no standby and goes on without the store, but not with ``replicated``.
+
+    It can be reached, so its lead is not taken.
+    """
+    old = serve(tmp_path / "old", url)
+    new: Process | None = None
+    try:
+        with Client(old.url) as client:
+            client.queue("jobs").create(persistence="file_sync")
+            client.stream("records").create(persistence="file_sync")
+        before = ready(old)["replica"]["lease_number"]
+        wait_until(lambda: ready(old)["replica"]["lease_number"] > before + 1, 60)
+        s3.cut = True
+        for name, value in s3.environment(door=1).items():
+            monkeypatch.setenv(name, value)
+        new = serve(tmp_path / "new", url)
+        with Writer(old.url) as past, Writer(new.url) as present:
+            wait_until(lambda: "and serves" in ready(new)["replica"]["problem"], 60)
+            past.wait_for(8)
+            assert not present.values, "the standby acknowledged"
+            old.kill()
+            present.wait_for(8)
+        print(f"cut from the store before a standby joined: {verdict(past, present)}")  # noqa: T201
+    finally:
+        s3.cut = False
+        old.close()
+        if new is not None:
+            new.close()
+
+
 def _push(queue: Any, value: str, confirmed: set[object]) -> str:
     """What the client is told of a push."""
     try:

@@ -42,6 +42,8 @@ class LeaderLease(msgspec.Struct, frozen=True, array_like=True):
     """The leader has stopped: anybody may take over at once."""
     to: str = ""
     """Of a released one: the only server that should, if it is there."""
+    alone: bool = False
+    """The leader knows of no standby, so it may go on after the end of this lease."""
 
 
 class Standby(msgspec.Struct, frozen=True, array_like=True):

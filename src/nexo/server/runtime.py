@@ -48,6 +48,7 @@ class HostRuntime:
         self._committer = Committer(loop, self.flusher, settings.flush_ms, replicating)
         self._replicating = replicating
         self.unique = Persistence.FILE_SYNC if replicating is None else Persistence.REPLICATED
+        self.epoch = 0 if replicating is None else replicating.epoch
         self.numbers_after_ms = 0 if replicating is None else replicating.numbers_after_ms
         self._guard = DiskGuard(self.files, self.folder, settings.disk_reserve_bytes)
         self._due_ms: int | None = None

@@ -14,6 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -77,6 +78,7 @@ class Replicating:
         self.on_end: Callable[[bool], None] = lambda lost: None
         """Called once with True if the lead is lost, with False if the process must restart."""
         self.restart_wanted = False
+        self.epoch = shipper.epoch
         self.numbers_after_ms = 0
         """See `nexo.services.service.Runtime`."""
         self.mark: Mark | None = None
@@ -373,6 +375,16 @@ class Replicating:
             "waiting": len(self._waiting),
             "overflowed": self._overflowed,
         }
+
+    async def began(self) -> None:
+        """Wait until the store has what recovery wrote, such as the offsets that it skips.
+
+        Another leader that begins with the same files would otherwise give out the same numbers.
+        """
+        while self._refused is None and not self._overflowed:
+            with suppress(NexoError):  # no answer yet
+                await self._all_shipped(self._gather())
+                return
 
     async def drain(self) -> bool:
         """Ship what is recorded; False if the store does not take it in time."""

@@ -30,6 +30,8 @@ class Runtime(Protocol):
 
     unique: Persistence
     """The durability that a number which must never repeat needs before a client sees it."""
+    epoch: int
+    """How many times another process has begun to lead before this one; 0 without replication."""
     numbers_after_ms: int
     """Until when on its own clock another leader may have given out numbers made of the time."""
 

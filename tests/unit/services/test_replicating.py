@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -129,3 +130,17 @@ async def test_beyond_its_memory_a_broker_drops_what_waits_and_starts_again_late
         await eventually(lambda: ends == [False], 30)
         assert replicating.restart_wanted
     assert replicating.mark is None, "the store does not have everything"
+
+
+async def test_nothing_is_served_before_the_store_has_what_recovery_wrote(tmp_path: Path) -> None:
+    """The offsets that a stream skips: the next leader would skip as far and repeat those after."""
+    store = LateStore()
+    store.away = True
+    async with shipping(tmp_path, store, every_ms=60_000) as replicating:
+        write(replicating, b"skipped")
+        began = asyncio.create_task(replicating.began())
+        await eventually(lambda: replicating.status()["put_failures"] > 1, 30)
+        assert not began.done()
+        store.away = False
+        await asyncio.wait_for(began, 30)
+        assert len(store.objects) == 1

@@ -29,7 +29,7 @@ class ManualRuntime:
 
     def __init__(self) -> None:
         self.settings = Settings()
-        self.numbers_after_ms = 0
+        self.epoch = self.numbers_after_ms = 0
         self.unique = Persistence.FILE_SYNC
         self.time = ManualClock()
         self.clock: Clock = self.time

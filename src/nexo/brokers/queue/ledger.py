@@ -36,6 +36,8 @@ from nexo.options.queue import MAX_HISTORY, QueueOptions, read_options
 
 LOST_JOBS = 1_000_000
 """More numbers than a lost journal entry can have used."""
+_LEADER, _LEADERS = 16, 1_024
+"""How often `LOST_JOBS` a leader may lose, and how many leaders in a row."""
 MOST_REPLACED = 10_000
 """Replaced jobs that a queue remembers as such; older ones count as done."""
 
@@ -163,9 +165,13 @@ class Ledger:
         self.open_jobs = sum(batch.marks.count(OPEN) for batch in self.batches)
         self.skip_ahead()
 
-    def skip_ahead(self) -> None:
-        """Use no number again that pushes which are lost may have used."""
-        self.next_job += LOST_JOBS
+    def skip_ahead(self, epoch: int = 0) -> None:
+        """Use no number again that pushes which are lost may have used.
+
+        Leaders that begin with the same files, since those between them shipped nothing, have
+        different epochs, and so different numbers.
+        """
+        self.next_job += LOST_JOBS * (1 + _LEADER * (epoch % _LEADERS))
 
     # -- one method per record ------------------------------------------------
 

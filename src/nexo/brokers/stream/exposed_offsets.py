@@ -36,11 +36,13 @@ def jump(log: Log, offset: int) -> None:
 class ExposureLimit:
     """The offset up to which one partition may expose offsets."""
 
-    __slots__ = ("limit", "renew_at", "renewing")
+    __slots__ = ("limit", "renew_at", "renewing", "shipped")
 
     def __init__(self, synced: int) -> None:
         self.renewing = False
         """Whether a sync was asked for that will raise it."""
+        self.shipped = False
+        """Whether the object store has the partition, if it replicates."""
         self.raise_behind(synced)
 
     def raise_behind(self, synced: int) -> None:

@@ -83,16 +83,15 @@ class Supervisor:
         return {broker.label: process.serves for broker, process in self._brokers.items()}
 
     def _hand_over(self, broker: Broker, arrival: Arrival) -> None:
-        if self._leads:
-            self._brokers[broker].hand_over(arrival)
+        if not self._leads:
+            leader = self._replica.view.leader if self._replica is not None else ""
+            says = f"{leader} leads" if leader else "no server leads yet"
+            self._refusals.refuse(arrival, NotLeader(f"this server is a standby: {says}"))
+        elif self._replica is not None and self._replica.lapsed:
+            says = "this server could not renew its lease in time, so another may lead: try again"
+            self._refusals.refuse(arrival, NotLeader(says))
         else:
-            self._turn_away(arrival)
-
-    def _turn_away(self, arrival: Arrival) -> None:
-        """Refuse a connection: this server is a standby."""
-        leader = self._replica.view.leader if self._replica is not None else ""
-        says = f"{leader} leads" if leader else "no server leads yet"
-        self._refusals.refuse(arrival, NotLeader(f"this server is a standby: {says}"))
+            self._brokers[broker].hand_over(arrival)
 
     def _show_replica(self, view: View) -> None:
         self._health.replica = asdict(view)

@@ -82,6 +82,8 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
         replicating=replicating,
     )  # fmt: skip
     host.open()
+    if replicating is not None:
+        await replicating.began()
     path = Path(host.link_path(broker))
     path.unlink(missing_ok=True)
     speaker = host.speakers[NexoDialect.name]

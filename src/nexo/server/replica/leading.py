@@ -48,6 +48,11 @@ class Leading:
         log.info("serving %d ms after the lease was asked for", view.takeover_ms)
         self._member.show()
 
+    @property
+    def lapsed(self) -> bool:
+        """Whether the lease has ended, so that another server may lead."""
+        return now_s() > self._cells.first()
+
     def lose(self) -> None:
         """A broker's process found that another server leads its log."""
         self._lost.set()
@@ -97,11 +102,14 @@ class Leading:
         self, number: int, mine: LeaderLease, tenure: Tenure
     ) -> tuple[int, str | None]:
         member = self._member
+        asked, alone = number, False
         while True:
             began_s = now_s()
             tenure.asking(number + 1, began_s)
+            if asked != number + 1:  # tries of one number say the same
+                asked, alone = number + 1, not member.view.standbys
             try:
-                kept = await self._renew_once(number + 1, mine)
+                kept = await self._renew_once(asked, member.new_lease(mine.term, alone=alone))
             except (StoreFailed, TimeoutError) as error:
                 member.problem(f"the lease cannot be renewed: {error or 'no answer'}")
                 kept = None
@@ -113,7 +121,7 @@ class Leading:
                 member.view.lease_number, member.view.last_put_ms = number, now_ms()
                 member.problem("")
                 wanted_for = await self._asked(mine.term)
-                tenure.renewed(alone=not member.view.standbys)
+                tenure.renewed(alone=alone and not member.view.standbys)
                 self._cells.set(tenure.until_s)
                 if wanted_for is not None:
                     return number, wanted_for
@@ -132,9 +140,8 @@ class Leading:
             task.cancel()
         return self._member.stopping.is_set()
 
-    async def _renew_once(self, number: int, mine: LeaderLease) -> bool:
+    async def _renew_once(self, number: int, renewed: LeaderLease) -> bool:
         store, small = self._member.store, self._small
-        renewed = self._member.new_lease(term=mine.term)
 
         def renew() -> bool:
             if not leases.create(store, number, renewed):

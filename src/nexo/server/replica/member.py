@@ -82,7 +82,12 @@ class Member:
         self._shown = {broker: Cells(shown_path(run, broker)) for broker in Broker}
 
     def new_lease(
-        self, term: str = "", heads: dict[str, int] | None = None, *, to: str | None = None
+        self,
+        term: str = "",
+        heads: dict[str, int] | None = None,
+        *,
+        to: str | None = None,
+        alone: bool = False,
     ) -> LeaderLease:
         """A lease of this server; with ``to`` it is given up."""
         return LeaderLease(
@@ -94,6 +99,7 @@ class Member:
             self._heads() if heads is None else heads,
             to is not None,
             to or "",
+            alone,
         )
 
     def saw(self, lease: LeaderLease) -> None:

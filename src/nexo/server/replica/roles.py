@@ -47,6 +47,11 @@ class Replica:
         """What is known of the replicas."""
         return self._member.view
 
+    @property
+    def lapsed(self) -> bool:
+        """Whether this server leads and its lease has ended: nothing may be acknowledged."""
+        return self._leading.lapsed
+
     def lose(self) -> None:
         """A broker's process found that another server leads its log."""
         self._leading.lose()

@@ -10,7 +10,11 @@ import asyncio
 import contextlib
 import logging
 
-from nexo.errors import Corrupt
+from nexo.client._sync.link.link import Link
+from nexo.client.address import parse_url
+from nexo.errors import Corrupt, Forbidden, NexoError, NotLeader, Unauthenticated
+from nexo.model import Broker
+from nexo.protocol.ops import Op
 from nexo.replication import lease as leases
 from nexo.replication.cells import now_s
 from nexo.replication.lease import LeaderLease, Standby
@@ -21,6 +25,21 @@ from nexo.server.replica.leading import ANNOUNCE_S
 from nexo.server.replica.member import RETRY_S, Brokers, Member, now_ms
 
 log = logging.getLogger("nexo.replica")
+
+
+def answers(address: str) -> bool:
+    """Whether a leader that knows of no standby can be reached: then it still serves clients."""
+    url = address if "://" in address else f"nexo://{address}"
+    link = Link(parse_url(f"{url}?while_down=fail&timeout=2&verify=false"), Broker.QUEUE)
+    try:
+        link.call(Op.ECHO, b"")
+    except NotLeader:
+        return False
+    except NexoError as error:
+        return isinstance(error, Unauthenticated | Forbidden)
+    finally:
+        link.close()
+    return True
 
 
 class StandingBy:
@@ -139,6 +158,10 @@ class StandingBy:
         if newest is not None and newest[0] > watch.number:
             watch.saw(*newest, now_s())
             member.saw(newest[1])
+            return None
+        if watch.lease.alone and await member.in_thread(answers, watch.lease.address):
+            member.problem(f"{watch.lease.address} cannot renew its lease, and serves: waiting")
+            watch.could_not_look(now_s())
             return None
         log.warning("%s is gone: taking over", watch.lease.address)
         mine, asked_s = member.new_lease(heads=self._folders.applied), now_s()

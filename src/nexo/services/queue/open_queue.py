@@ -94,7 +94,7 @@ class OpenQueue:
         if self.losses:
             ledger.close_gaps()
         elif "/" in self._runtime.files.boot_id:  # pushes may have been lost with a machine
-            ledger.skip_ahead()
+            ledger.skip_ahead(self._runtime.epoch)
         self.engine = QueueEngine(ledger, now_ms)
         if self.losses and not ledger.created_ms:
             self.engine.recreate(now_ms)

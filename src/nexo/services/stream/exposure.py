@@ -41,17 +41,21 @@ class ExposureControl:
         """The stream's own durability; ``file_sync`` where
         producers get too far ahead of the disk.
         """
-        mode = stream.options.persistence
-        if mode is self._runtime.unique or mode is Persistence.REPLICATED:
+        mode, unique = stream.options.persistence, self._runtime.unique
+        if mode is unique or mode is Persistence.REPLICATED:
             return mode
         if self._pressure.slowing:
             mode = Persistence.FILE_SYNC
         for place in placed:
             partition, end = stream.partition(place.partition), place.offset + place.count
-            if end > partition.grant.renew_at:
+            grant = partition.grant
+            # A partition that is lost before it was shipped would begin at 0 again.
+            is_new = not partition.opened_at and not grant.shipped
+            is_unsure = is_new and unique is Persistence.REPLICATED
+            if is_unsure or end > grant.renew_at:
                 self._renew(partition)
-                if end > partition.grant.limit:
-                    mode = self._runtime.unique
+                if is_unsure or end > grant.limit:
+                    mode = unique
         return mode
 
     def _renew(self, partition: Partition) -> None:
@@ -64,6 +68,7 @@ class ExposureControl:
             grant.renewing = False
             if error is None:
                 grant.raise_behind(end)
+                grant.shipped = True
 
         self._runtime.when_unique(synced)
 

@@ -48,7 +48,7 @@ class DeskRuntime:
 
     def __init__(self, files: Files, now_ms: int, **settings: Any) -> None:
         self.settings = Settings(**settings)
-        self.numbers_after_ms = 0
+        self.epoch = self.numbers_after_ms = 0
         self.unique = Persistence.FILE_SYNC
         self.manual = ManualClock(now_ms)
         self.clock: Clock = self.manual

@@ -35,7 +35,7 @@ class ManualRuntime:
 
     def __init__(self, files: Files, **settings: Any) -> None:
         self.settings = Settings(**settings)
-        self.numbers_after_ms = 0
+        self.epoch = self.numbers_after_ms = 0
         self.unique = Persistence.FILE_SYNC
         self.time = ManualClock()
         self.clock: Clock = self.time

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from nexo.errors import DiskFull, InvalidName, NotFound
+from nexo.errors import DiskFull, InvalidName, NexoError, NotFound
+from nexo.model import Persistence
 from tests.unit.brokers.stream.desk import Desk
 
 
@@ -36,3 +39,25 @@ def test_a_bad_name_or_a_full_disk_creates_nothing() -> None:
 def test_reading_creates_nothing() -> None:
     with pytest.raises(NotFound):
         Desk(auto_create_streams=True).client().read("s")
+
+
+def test_a_new_stream_is_shipped_before_its_first_offset_is_told() -> None:  # SPEC N2
+    desk = Desk()
+    desk.runtime.unique = Persistence.REPLICATED
+    modes: list[Persistence] = []
+    committed = desk.runtime.committed
+
+    def noted(mode: Persistence, callback: Callable[[NexoError | None], None]) -> None:
+        modes.append(mode)
+        committed(mode, callback)
+
+    desk.runtime.committed = noted  # type: ignore[method-assign]
+    peer = desk.client()
+    peer.make("s", persistence="file_async")
+    desk.runtime.slow_disk = True
+    modes.clear()
+    for _ in range(2):
+        peer.publish("s", b"1")
+    desk.runtime.sync()
+    peer.publish("s", b"2")
+    assert modes == [Persistence.REPLICATED, Persistence.REPLICATED, Persistence.FILE_ASYNC]
