@@ -1,7 +1,7 @@
 """A pipeline in a process of its own, with a catalog that misbehaves, until it is killed.
 
 ``python unreliable_pipeline.py URL LAKE POINT NTH SEED``: it kills itself, JVM and all, the NTH
-time that POINT is reached, if that is one. It says ``started`` once Spark runs.
+time that POINT is reached, if that is one. It says ``started`` after its first micro-batch.
 """
 
 from __future__ import annotations
@@ -50,8 +50,6 @@ class UnreliableLake(MisbehavingLake):
 
 def main(url: str, folder: str, point: str, nth: str, seed: str) -> None:
     spark = session("local[2]", conf=CONF)
-    sys.stdout.write("started\n")
-    sys.stdout.flush()
     lake = UnreliableLake(LakeSettings(Path(folder)))
     catalog = lake.catalog
     assert isinstance(catalog, UnreliableCatalog)
@@ -59,7 +57,15 @@ def main(url: str, folder: str, point: str, nth: str, seed: str) -> None:
     probe = Killer(point, int(nth), Path(folder).with_suffix(f".count-{seed}"))
     pipeline = Pipeline(spark, lake, url, probe=probe, limits=LIMITS)
     service = Continuous(pipeline, 0.2, maintain_every_s=2.0)
-    service.run(threading.Event(), lambda _: None, say)
+    started = threading.Event()
+
+    def report(_: object) -> None:
+        if not started.is_set():
+            started.set()
+            sys.stdout.write("started\n")
+            sys.stdout.flush()
+
+    service.run(threading.Event(), report, say)
 
 
 def say(note: str) -> None:
