@@ -51,7 +51,7 @@ def test_the_commands_take_show_and_query_a_stream(
     client.stream("orders").create(tiering=True).publish_many([{"n": n} for n in range(20)])
     where = ("--url", url, "--lake", str(tmp_path / "lake"))
     schema = nexo_command("pipeline", "schema", "orders", "--infer", "--json", *where)
-    assert json.loads(schema.stdout) == {"column": "n", "type": "long", "json_field": "n"}
+    assert json.loads(schema.stdout) == {"column": "n", "type": "long", "field": "n"}
     run = nexo_command("pipeline", "run", "--once", "--json", *where)
     assert json.loads(run.stdout) == {"records": 20}, run.stderr
     status = nexo_command("pipeline", "status", "--json", *where)
