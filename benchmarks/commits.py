@@ -1,7 +1,8 @@
 """What a commit to a lake's table costs as the table's history grows.
 
 ``python -m benchmarks.commits`` prints one line per number of commits. Each commit adds a small
-file; only the commit is timed, not the writing of the file.
+file; only the commit is timed, not the writing of the file. Machines are noisy, so each figure is
+taken beside that of a new table, commit by commit in turn.
 """
 
 from __future__ import annotations
@@ -17,71 +18,90 @@ from pathlib import Path
 from nexo import batch as batches
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import TakenRange, commit
-from nexo.lake.files import DataFileFacts, FileWriter, Target, target
+from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.rows import rows
 from nexo.lake.schema import raw_schema
 from nexo.lake.settings import LakeSettings
 from nexo.storage.header import stamp
 
 POINTS = (10, 100, 300, 750, 1_500)
-AROUND = 10
-"""How many commits up to each point are timed; their median counts."""
+AROUND = 20
+"""How many commits are timed at each point; their median counts."""
+NEW = 10
+"""Commits that a new table has."""
 
 
 @dataclass(frozen=True)
 class CommitTime:
-    """The median of some commits."""
+    """The medians of some commits, of a table with history and of a new one."""
 
     commits: int
     wall_s: float
     cpu_s: float
+    new_s: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long it takes as on a new table."""
+        return self.wall_s / self.new_s
+
+
+class _Commits:
+    """A table, committed to again and again."""
+
+    def __init__(self, lake: Lake, name: str) -> None:
+        self._table = lake.ensure(StreamId(name, 1), raw_schema)
+        self.count = 0
+
+    def grow(self, count: int) -> None:
+        while self.count < count:
+            self.commit()
+
+    def commit(self) -> tuple[float, float]:
+        """One more; returns its time and its CPU time."""
+        number = self.count
+        taken = TakenRange(0, number or None, number + 1, self._written(number))
+        wall_s, cpu_s = time.perf_counter(), time.process_time()
+        self._table = commit(self._table, [taken], fresh=True)
+        self.count += 1
+        return time.perf_counter() - wall_s, time.process_time() - cpu_s
+
+    def _written(self, offset: int) -> list[DataFileFacts]:
+        head, body = batches.encode([b"x" * 100], 1, 1_000)
+        stamp(head, offset)
+        writer = FileWriter(target(self._table), 0, f"0-{offset}")
+        writer.write([rows(batches.decode(bytes(head) + b"".join(body)), 0, offset, offset + 1)])
+        return writer.close()
 
 
 def measure(points: Iterable[int] = POINTS) -> Iterator[CommitTime]:
-    """Commit to a new table, and time the commits just before each point."""
-    wanted = sorted(points)
+    """Commit to a table, and time the commits at each point beside those to a new table."""
     with tempfile.TemporaryDirectory() as folder:
         lake = Lake(LakeSettings(Path(folder) / "lake"))
-        table = lake.ensure(StreamId("log", 1), raw_schema)
-        wall, cpu = list[float](), list[float]()
-        for number in range(wanted[-1]):
-            taken = TakenRange(0, number or None, number + 1, _written(target(table), number))
-            wall_s, cpu_s = time.perf_counter(), time.process_time()
-            table = commit(table, [taken], fresh=True)
-            wall.append(time.perf_counter() - wall_s)
-            cpu.append(time.process_time() - cpu_s)
-            if number + 1 in wanted:
-                last = slice(-AROUND, None)
-                yield CommitTime(
-                    number + 1, statistics.median(wall[last]), statistics.median(cpu[last])
-                )
+        old = _Commits(lake, "log")
+        for point in sorted(points):
+            new = _Commits(lake, f"new_{point}")
+            new.grow(NEW)
+            old.grow(point)
+            times = [(*old.commit(), new.commit()[0]) for _ in range(AROUND)]
+            yield CommitTime(point, *map(statistics.median, zip(*times, strict=True)))
 
 
-def _written(where: Target, offset: int) -> list[DataFileFacts]:
-    head, body = batches.encode([b"x" * 100], 1, 1_000)
-    stamp(head, offset)
-    writer = FileWriter(where, 0, f"0-{offset}")
-    writer.write([rows(batches.decode(bytes(head) + b"".join(body)), 0, offset, offset + 1)])
-    return writer.close()
-
-
-def growth(first: int = 10, last: int = 750) -> float:
-    """How many times as long a commit takes after ``last`` commits as after ``first``."""
-    early, late = measure((first, last))
-    return late.wall_s / early.wall_s
+def growth(commits: int = 750) -> float:
+    """How many times as long a commit takes after so many commits as on a new table."""
+    (found,) = measure([commits])
+    return found.ratio
 
 
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.commits", description=__doc__)
     parser.add_argument("--points", type=int, nargs="+", default=list(POINTS))
-    print("commits   commit    of it CPU   against the first")
-    first = None
+    print("commits   commit    of it CPU   new table   ratio")
     for each in measure(parser.parse_args().points):
-        first = first or each
         print(
             f"{each.commits:7,}  {each.wall_s * 1000:6.1f} ms  {each.cpu_s * 1000:6.1f} ms  "
-            f"{each.wall_s / first.wall_s:5.2f} x",
+            f"{each.new_s * 1000:8.1f} ms  {each.ratio:5.2f}",
             flush=True,
         )
 

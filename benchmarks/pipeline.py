@@ -48,7 +48,7 @@ def rows() -> list[Row]:
             ours=Contender("nexo", _compact), limit=1e6),
         Row("publish to visible in the table, 1 s trigger, p99", "s",
             ours=Contender("nexo", _visible), limit=3.0, lower_is_better=True),
-        Row("commit time with 750 commits, as multiple of that with 10", "x",
+        Row("commit time with 750 commits, as multiple of that with 10 beside it", "x",
             ours=Contender("nexo", lambda _: commits.growth), limit=2.0, lower_is_better=True),
         Row("longest gap between commits of a busy stream, 1 s trigger, maintenance running", "s",
             ours=Contender("nexo", _gap), limit=3.0, lower_is_better=True),
