@@ -23,7 +23,9 @@ setup: $(VENV)/.test ## install everything development needs
 serve: $(VENV)/.serve ## run the server: TCP 7654, HTTP 8080, data in ./data
 	@$(BIN)/nexo serve
 
-test: $(VENV)/.test check ## all checks and all tests
+test: $(VENV)/.test ## all checks and all tests
+	@$(BIN)/python tools/spark_archive.py $(VENV)/spark.jsa >$(VENV)/spark.log 2>&1 & \
+	$(MAKE) --no-print-directory check && wait
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --durations 60
 
 unit: $(VENV)/.test ## unit and property tests at a small budget, in a minute

@@ -20,8 +20,6 @@ from pyspark_nexo.sessions import session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM that lives for seconds gains nothing from its best compiler."""
 TIMEOUT_S = 600
 """A busy machine takes minutes to start a JVM."""
 
@@ -73,7 +71,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.local.dir": str(folder / "local"),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": QUICK_START,
         "spark.python.authenticate.socketTimeout": "300s",  # a busy machine forks slowly
     }
     running = session("local[2]", app="nexo tests", conf=conf)

@@ -20,7 +20,6 @@ from pyspark_nexo.sessions import session
 CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 LIMITS = BatchLimits(batch_rows=400, task_rows=100)
 
