@@ -144,6 +144,15 @@ async def test_permissions_hold_whatever_is_spoken(tmp_path: Path) -> None:
         writer.close()
 
 
+async def test_requests_behind_a_login_wait_for_it(tmp_path: Path) -> None:
+    """SPEC A10: so a client that guesses has one guess under way, however many it sends."""
+    users = UsersFile(tmp_path / "nexo" / "users.json")
+    users.add("ana", PASSWORD, [parse_grant("store:*:*")])
+    async with serving(tmp_path, auth=True) as (server, _):
+        lines = (f"login ana {PASSWORD}", "set k v", "get k")
+        assert await say(server.port, *lines) == ["ok", "ok", 'value "v"']
+
+
 async def test_a_listener_of_its_own_may_speak_tls(tmp_path: Path) -> None:
     """Clients of other protocols offer no ALPN name, so their port says what they speak."""
     certs = certificates.make(tmp_path)

@@ -67,7 +67,8 @@ class PipelinedSession(BaseSession, asyncio.Protocol):
         """When the part of a request that is here began to arrive; 0 if there is none."""
         self._waiting: deque[Pending] = deque()
         self._held = False
-        """Too many requests wait: no more are read."""
+        """Too many requests wait, or a login: no more are read."""
+        self._logging_in = False
         self._heard_ms = self.opened_ms
         self._requests = 0
         self._bytes_in = self._bytes_out = 0
@@ -100,12 +101,18 @@ class PipelinedSession(BaseSession, asyncio.Protocol):
     def log_in(self, asked: Hello, done: Callable[[NexoError | None], None]) -> None:
         """Identify the client; ``done`` gets the error or None, now or later.
 
-        While authentication is off, every login succeeds.
+        Further requests wait until then. While authentication is off, every login succeeds.
         """
         if self._host.guard is None:
             done(None)
-        else:
-            self._host.guard.login(self, asked, done)
+            return
+
+        def ended(error: NexoError | None) -> None:
+            self._logging_in = False
+            done(error)
+
+        self._logging_in = True
+        self._host.guard.login(self, asked, ended)
 
     @property
     def introduced(self) -> bool:
@@ -126,7 +133,7 @@ class PipelinedSession(BaseSession, asyncio.Protocol):
     def _run_arrived(self) -> None:
         at = 0
         try:
-            while not self._closing and len(self._waiting) < limits.PIPELINED_REQUESTS:
+            while not (self._closing or self._is_full()):
                 size = self._whole_size(at)
                 if size is None:
                     break
@@ -140,9 +147,12 @@ class PipelinedSession(BaseSession, asyncio.Protocol):
             self.kick("its request failed")
         del self._arrived[:at]
         self._note_partial(at)
-        if len(self._waiting) >= limits.PIPELINED_REQUESTS and not self._closing:
+        if self._is_full() and not self._closing:
             self._held = True
             self._transport.pause_reading()
+
+    def _is_full(self) -> bool:
+        return self._logging_in or len(self._waiting) >= limits.PIPELINED_REQUESTS
 
     def _run(self, data: bytes) -> None:
         self._requests += 1
@@ -188,7 +198,7 @@ class PipelinedSession(BaseSession, asyncio.Protocol):
         if parts:
             self._bytes_out += sum(map(len, parts))
             self._transport.writelines(parts)
-        if self._held and len(self._waiting) < limits.PIPELINED_REQUESTS:
+        if self._held and not self._is_full():
             self._held = False
             self._host.loop.call_soon(self._go_on)
 
