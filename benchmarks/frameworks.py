@@ -67,7 +67,6 @@ def _tasks(bench: Bench, server: Server) -> Measure:
 def _results(bench: Bench, server: Server) -> Measure:
     """Send tasks and wait for the result of each."""
     app = _app(server.url)
-    bench.enter(_ending(app))
     bench.enter(_worker(server))
     double, count = app.tasks["benchmarks.celery_app.double"], bench.scaled(TASKS)
 
@@ -85,14 +84,6 @@ def _app(url: str) -> Celery:
     from benchmarks.celery_app import make_app  # noqa: PLC0415 - Celery is an extra
 
     return make_app(url)
-
-
-@contextmanager
-def _ending(app: Celery) -> Iterator[None]:
-    """Have the app let go of its server before that ends: else it looks for it for minutes."""
-    yield
-    app.backend.result_consumer.stop()
-    app.close()
 
 
 @contextmanager
