@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from random import SystemRandom
 from typing import NamedTuple, Protocol, TypeAlias
 
 from nexo import limits
@@ -33,6 +33,8 @@ arbitrary names would push others out of a bounded count.
 """
 
 _SHOWN_CHARS = 64
+_jitter = SystemRandom()
+"""Not the module's generator, which a program around an embedded server may have seeded."""
 
 Done: TypeAlias = Callable[[NexoError | None], None]
 
@@ -202,7 +204,7 @@ class Door:
     def _refuse(self, error: NexoError, done: Done) -> None:
         """Answer who guesses after a pause, which differs, so that many do not return together."""
         if isinstance(error, LockedOut | Overloaded):
-            pause_s = limits.LOCKED_OUT_PAUSE_S * random.uniform(0.5, 1.5)
+            pause_s = limits.LOCKED_OUT_PAUSE_S * _jitter.uniform(0.5, 1.5)
             self._loop.call_later(pause_s, done, error)
         else:
             done(error)
