@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,7 +177,8 @@ def _json(raw: bytes) -> object:
     try:
         return json.loads(raw)
     except ValueError as error:
-        raise click.BadParameter(f"not JSON: {error}") from None
+        shown = textwrap.shorten(raw.decode(errors="replace"), 60)
+        raise click.BadParameter(f"{shown!r} is not JSON: {error}") from None
 
 
 as_option = click.option(
