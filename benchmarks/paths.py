@@ -21,7 +21,8 @@ from nexo.client._async.link.link import Link
 from nexo.client._async.link.wire import Wire
 from nexo.client.address import parse_url
 from nexo.config import load
-from nexo.dialects.nexo.inbox import Inbox, ReadBuffer
+from nexo.dialects.nexo.inbox import Inbox
+from nexo.dialects.read_buffer import READ_BYTES
 from nexo.model import Broker
 from nexo.protocol.frames import FrameKind, Status, frame
 from nexo.protocol.ops import Op
@@ -82,8 +83,7 @@ def _plain(work: Callable[[], object]) -> Work:
 
 
 async def _frames(_: Ground) -> Work:
-    buffer = ReadBuffer()
-    inbox = Inbox(buffer, 1 << 20, lambda *_: None)
+    inbox = Inbox(memoryview(bytearray(READ_BYTES)), 1 << 20, lambda *_: None)
     run = frame(FrameKind.REQUEST, Op.MAP_GET, 1, VALUE) * RUN
 
     def received() -> None:

@@ -23,7 +23,9 @@ LOCKED_OUT_PAUSE_S = 2.0
 connection sends nothing else meanwhile.
 """
 BEFORE_LOGIN_BYTES = 16 * KIB
-"""The largest request of a client that has not logged in, where authentication is on."""
+"""The largest request of a client that has not logged in, where authentication is on; no more is
+read of what it sends behind its login.
+"""
 STRANGERS_PER_ADDRESS = 1_000
 """Connections of one address that have not introduced themselves; the oldest gives way."""
 

@@ -24,6 +24,7 @@ from nexo.protocol.frames import HEADER, FrameKind, Status, frame, pack_str
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import Op
 from nexo.protocol.store_classic import encode_map_set
+from nexo.protocol.values import decode_value
 from nexo.testing import Process, Server, process
 from tests.integration import certificates
 from tests.integration.test_service import broker_pids
@@ -175,6 +176,37 @@ def test_before_the_login_a_large_request_is_refused(tmp_path: Path) -> None:
         assert known.ask(Op.HELLO, login)[0] == Status.DATA
         assert known.ask(Op.ECHO, b"x" * MIB)[0] == Status.DATA
         known.close()
+
+
+def test_little_is_read_behind_a_login_that_waits(tmp_path: Path) -> None:
+    """SPEC A10: a locked-out client's next guesses stay in its socket, not in our memory."""
+    add_user(tmp_path, "ana", "*:*:*")
+    add_user(tmp_path, "ben", "*:*:*")
+    guess = frame(
+        FrameKind.REQUEST, Op.HELLO, 1, hello(Broker.STORE, user="ana", password="a guess")
+    )
+    with serving(tmp_path, auth=True, users_file=tmp_path / "users.json") as server:
+        known = RawConnection(server.port)
+        login = hello(Broker.STORE, user="ben", password=PASSWORD)
+        assert known.ask(Op.HELLO, login)[0] == Status.DATA
+        with connect(server.port) as stranger:
+            stranger.setblocking(False)
+            sent = 0
+            with contextlib.suppress(BlockingIOError):
+                while sent < 4 * MIB:
+                    sent += stranger.send(guess * 1_000)
+            assert sent > 4 * limits.BEFORE_LOGIN_BYTES
+            wait_until(lambda: any(row["name"] == "test" for row in _strangers(known)))
+            read = [row["bytes_in"] for row in _strangers(known)]
+        assert read == [limits.BEFORE_LOGIN_BYTES]
+        known.close()
+
+
+def _strangers(known: RawConnection) -> list[dict[str, Any]]:
+    status, reply = known.ask(Op.PEERS, bytes((Broker.STORE,)))
+    assert status == Status.DATA
+    rows: list[dict[str, Any]] = decode_value(reply)
+    return [row for row in rows if row["user"] is None]
 
 
 def rss_bytes(pid: int) -> int:

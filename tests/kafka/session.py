@@ -58,6 +58,17 @@ class _Transport:
         self.said += b"".join(parts)
 
 
+def deliver(session: asyncio.BufferedProtocol, data: bytes) -> None:
+    """Let a session read bytes, as much at once as it takes."""
+    rest = memoryview(data)
+    while rest:
+        room = cast("memoryview", session.get_buffer(-1))
+        size = min(len(room), len(rest))
+        room[:size] = rest[:size]
+        session.buffer_updated(size)
+        rest = rest[size:]
+
+
 class Line:
     """A connection: requests as messages of the schemas, answers alike."""
 
@@ -82,7 +93,7 @@ class Line:
             out.append(0)
         api.request.write(out, message, version)
         self._asked.append((key, version))
-        self._session.data_received(struct.pack(">i", len(out)) + out)
+        deliver(self._session, struct.pack(">i", len(out)) + out)
         self._desk.runtime.end_turn()
 
     def answers(self) -> dict[int, Message]:

@@ -22,6 +22,7 @@ from nexo.protocol.ops import Op
 from nexo.server.host import Host
 from nexo.server.services import factory
 from nexo.storage.disk.memory import MemoryFiles
+from tests.kafka.session import deliver
 from tests.property.fuzz_services import Fresh, Requests, Wire, sample_batch, settings_in
 
 BUG = "its request failed"
@@ -133,7 +134,7 @@ class Kafka(Fresh):
         wire = Wire(session)
         for at in range(0, len(data), step):
             if not wire.closing:
-                session.data_received(data[at : at + step])
+                deliver(session, data[at : at + step])
         await asyncio.sleep(0)
         wire.close()
         await asyncio.sleep(0)
@@ -171,8 +172,8 @@ class KafkaBatches(Requests):
         wire = Wire(session)
         out = bytearray(struct.pack(">hhih", Key.PRODUCE, 7, 7, -1))
         APIS[Key.PRODUCE].request.write(out, message, 7)
-        session.data_received(_framed(bytes(out)))
-        session.data_received(_framed(_seed(APIS[Key.FETCH], 11)))
+        deliver(session, _framed(bytes(out)))
+        deliver(session, _framed(_seed(APIS[Key.FETCH], 11)))
         self.ask(Op.S_READ, stream.pack(stream.Read(TOPIC, 0, 0, 4_000)))
         self.ask(Op.S_GET, stream.pack(stream.Get(stream=TOPIC, key=b"k")))
         await asyncio.sleep(0)

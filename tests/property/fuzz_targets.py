@@ -29,7 +29,7 @@ from nexo.client.address import parse_url
 from nexo.client.replies import error_of
 from nexo.client.stream_records import Outgoing
 from nexo.config import load
-from nexo.dialects.nexo.inbox import Inbox, ReadBuffer
+from nexo.dialects.nexo.inbox import Inbox
 from nexo.dialects.nexo.pubsub import CLASSIC, OURS, Received
 from nexo.errors import NexoError
 from nexo.model import Broker, check_name, duration_ms
@@ -84,8 +84,7 @@ class Target:
 
 def _frames(data: bytes) -> None:
     """Bytes as they come from a socket, cut where the first byte says."""
-    shared = ReadBuffer(4096)
-    inbox = Inbox(shared, 100_000, lambda *_: None)
+    inbox = Inbox(memoryview(bytearray(4096)), 100_000, lambda *_: None)
     step = (data[0] if data else 0) * 16 + 1
     at = 0
     while at < len(data):

@@ -54,7 +54,7 @@ class Pending:
             self._session.refuse(error)
 
 
-class PipelinedSession(BaseSession, asyncio.Protocol):
+class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
     """Implements `nexo.dialects.dialect.Session` but for what a request is and does."""
 
     def __init__(self, state: DialectState, origin: Origin) -> None:
@@ -62,6 +62,7 @@ class PipelinedSession(BaseSession, asyncio.Protocol):
         self._state = state
         self.dialect = state.dialect.name
         self.refusal = state.dialect.refusal
+        self._buffer = state.read_buffer.view
         self._arrived = bytearray()
         self._partial_since_ms = 0
         """When the part of a request that is here began to arrive; 0 if there is none."""
@@ -95,7 +96,7 @@ class PipelinedSession(BaseSession, asyncio.Protocol):
         """Raise `ShuttingDown` or `Unauthenticated` if a request must not be run now."""
         if self._state.stopping:
             raise ShuttingDown("the server is stopping; reconnect in a moment")
-        if needs_login and self._host.guard is not None and self.identity is None:
+        if needs_login and self._is_stranger:
             raise Unauthenticated("log in first")
 
     def log_in(self, asked: Hello, done: Callable[[NexoError | None], None]) -> None:
@@ -115,19 +116,30 @@ class PipelinedSession(BaseSession, asyncio.Protocol):
         self._host.guard.login(self, asked, ended)
 
     @property
+    def _is_stranger(self) -> bool:
+        """It has not logged in where authentication is on."""
+        return self.identity is None and self._host.guard is not None
+
+    @property
     def introduced(self) -> bool:
         """Has sent a request, or logged in where authentication is on."""
         return self.identity is not None if self._host.guard else self._requests > 0
 
     # -- bytes in ----------------------------------------------------------------------
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The buffer that the transport reads to."""
+        if self._is_stranger:
+            return self._state.read_buffer.before_login
+        return self._state.read_buffer.view
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Run every whole request that has arrived."""
         if self._closing:
             return
         self._heard_ms = self._host.clock.now_ms()
-        self._bytes_in += len(data)
-        self._arrived += data
+        self._bytes_in += nbytes
+        self._arrived += self._buffer[:nbytes]
         self._run_arrived()
 
     def _run_arrived(self) -> None:
@@ -175,7 +187,7 @@ class PipelinedSession(BaseSession, asyncio.Protocol):
 
     def _check_size(self, size: int) -> None:
         most = self._host.settings.max_payload_bytes + _ROOM
-        if self._host.guard is not None and self.identity is None:
+        if self._is_stranger:
             most = limits.BEFORE_LOGIN_BYTES
         if size > most:
             raise ProtocolError(f"a request of {size} bytes: must be at most {most}")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from nexo import limits
 from nexo.access.login import Identity
 from nexo.dialects.dialect import Dialect, HostPort, Origin
+from nexo.dialects.read_buffer import ReadBuffer
 from nexo.errors import NexoError, Unavailable
 from nexo.model import Broker
 from nexo.services.service import Service
@@ -34,6 +35,7 @@ class DialectState:
     def __init__(self, dialect: Dialect, host: HostPort) -> None:
         self.dialect = dialect
         self.host = host
+        self.read_buffer = ReadBuffer()
         self.stopping = False
         """Refuse requests from now on."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nexo.dialects.nexo.inbox import GROWTH, LEAST_BYTES, Inbox, ReadBuffer
+from nexo.dialects.nexo.inbox import GROWTH, LEAST_BYTES, Inbox
 from nexo.errors import PayloadTooLarge, ProtocolError
 from nexo.protocol.frames import HEADER, FrameKind, frame
 
@@ -19,7 +19,7 @@ def collect(max_payload: int = 1 << 20, buffer_bytes: int = 64) -> tuple[Inbox, 
     def sink(kind: int, meta: int, request_id: int, payload: memoryview) -> None:
         got.append((kind, meta, request_id, bytes(payload)))
 
-    return Inbox(ReadBuffer(buffer_bytes), max_payload, sink), got
+    return Inbox(memoryview(bytearray(buffer_bytes)), max_payload, sink), got
 
 
 def feed(inbox: Inbox, data: bytes, step: int) -> None:
@@ -56,7 +56,7 @@ def test_an_inbox_that_is_halted_keeps_what_arrived_and_goes_on_with_it(
         if len(got) % every == 0:
             inbox.halt()
 
-    inbox = Inbox(ReadBuffer(64), 1 << 20, sink)
+    inbox = Inbox(memoryview(bytearray(64)), 1 << 20, sink)
     frames = [(1, n, n, bytes([n]) * size) for n, size in enumerate([0, 1, 0, 2, 3, 0, 900, 54, 7])]
     data = b"".join(frame(*parts) for parts in frames)
     while data:
@@ -72,7 +72,7 @@ def test_an_inbox_that_is_halted_keeps_what_arrived_and_goes_on_with_it(
 
 
 def test_two_connections_share_one_buffer_without_mixing_their_bytes() -> None:
-    shared = ReadBuffer(64)
+    shared = memoryview(bytearray(64))
     got: list[tuple[str, bytes]] = []
     inboxes = [
         Inbox(shared, 1000, lambda *f, name=name: got.append((name, bytes(f[3]))))
@@ -141,7 +141,8 @@ def test_bytes_that_are_only_announced_take_no_memory() -> None:
 
 
 def test_a_limit_that_a_request_raises_counts_from_the_next_one_on() -> None:
-    inbox = Inbox(ReadBuffer(4096), 10, lambda *_: setattr(inbox, "max_payload", 100))
+    shared = memoryview(bytearray(4096))
+    inbox = Inbox(shared, 10, lambda *_: inbox.admit(shared, 100))
     feed(inbox, frame(FrameKind.REQUEST, 1, 1) + frame(FrameKind.REQUEST, 3, 2, b"x" * 100), 4096)
     with pytest.raises(PayloadTooLarge, match="limit is 100"):
         feed(inbox, frame(FrameKind.REQUEST, 3, 2, b"x" * 101), 4096)

@@ -1,8 +1,7 @@
 """Cuts a connection's bytes into frames, reading large ones straight into their own buffer.
 
-All sessions of a loop share one read buffer: a read and its callback are never interleaved
-with another session's. An incomplete frame at the end of a read is copied, so an idle
-connection holds no buffer at all.
+All sessions of a loop share one read buffer. An incomplete frame at the end of a read is copied,
+so an idle connection holds no buffer at all.
 """
 
 from __future__ import annotations
@@ -13,9 +12,6 @@ from typing import TypeAlias
 
 from nexo.errors import PayloadTooLarge, ProtocolError
 from nexo.protocol.frames import HEADER, HEADER_SIZE, FrameKind
-
-READ_BYTES = 256 * 1024
-"""The most that one connection may deliver per callback, for fairness between connections."""
 
 LEAST_BYTES, GROWTH = 16 * 1024, 4
 """A large frame's buffer starts with so many bytes and grows to at most so many times what has
@@ -30,15 +26,6 @@ _unpack = Struct(">HII").unpack_from
 """A header with its type and meta byte in one number: most frames repeat those of the last."""
 
 
-class ReadBuffer:
-    """The read buffer that all sessions of one event loop share."""
-
-    __slots__ = ("view",)
-
-    def __init__(self, size: int = READ_BYTES) -> None:
-        self.view = memoryview(bytearray(size))
-
-
 class Inbox:
     """One connection's incoming bytes. Sans-I/O: fill the buffer, say how much, get frames."""
 
@@ -47,8 +34,8 @@ class Inbox:
         "halted", "max_payload", "op", "runs",
     )  # fmt: skip
 
-    def __init__(self, shared: ReadBuffer, max_payload: int, sink: FrameSink) -> None:
-        self._shared = shared.view
+    def __init__(self, shared: memoryview, max_payload: int, sink: FrameSink) -> None:
+        self._shared = shared
         self.max_payload = max_payload
         self._sink = sink
         self._kept = b""
@@ -61,6 +48,10 @@ class Inbox:
         """The meta byte of the last frame read, and how many in a row had it."""
         self.runs: list[tuple[int, int]] = []
         """The same of earlier runs of frames; empty after most reads."""
+
+    def admit(self, shared: memoryview, max_payload: int) -> None:
+        """The client has logged in: its frames may be larger, and so may its reads."""
+        self._shared, self.max_payload = shared, max_payload
 
     @property
     def midway(self) -> bool:
@@ -176,8 +167,8 @@ class Drain:
     runs: tuple[tuple[int, int], ...] = ()
     midway = halted = False
 
-    def __init__(self, shared: ReadBuffer) -> None:
-        self._shared = shared.view
+    def __init__(self, shared: memoryview) -> None:
+        self._shared = shared
 
     def buffer(self) -> memoryview:
         return self._shared

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol, cast
 
-from nexo.dialects.nexo.inbox import Inbox, ReadBuffer
+from nexo.dialects.nexo.inbox import Inbox
 from nexo.errors import NexoError, Unavailable
 from nexo.model import Broker, Buffer
 from nexo.protocol import hello
@@ -58,7 +58,7 @@ class BrokerLink(asyncio.BufferedProtocol):
         broker: Broker,
         path: str,
         introduction: hello.Hello,
-        read_buffer: ReadBuffer,
+        read_buffer: memoryview,
         buffer_bytes: int,
     ) -> None:
         """The client is held once more than ``buffer_bytes`` wait for the broker."""

@@ -63,10 +63,10 @@ class NexoSession(BaseSession, asyncio.BufferedProtocol):
         super().__init__(host, origin)
         self._shared = shared
         self._table = shared.before_login
-        most = host.settings.max_payload_bytes
+        most, buffer = host.settings.max_payload_bytes, shared.read_buffer.view
         if host.guard is not None:
-            most = min(most, limits.BEFORE_LOGIN_BYTES)
-        self._inbox: Inbox | Drain = Inbox(shared.read_buffer, most, self._on_frame)
+            most, buffer = min(most, limits.BEFORE_LOGIN_BYTES), shared.read_buffer.before_login
+        self._inbox: Inbox | Drain = Inbox(buffer, most, self._on_frame)
         self._meter = Meter(shared.timings)
         self._busy_poll = host.busy_poll
         self._out: list[Buffer] = []
@@ -257,7 +257,7 @@ class NexoSession(BaseSession, asyncio.BufferedProtocol):
         settings = self._host.settings
         self._table = self._shared.table
         if isinstance(self._inbox, Inbox):
-            self._inbox.max_payload = settings.max_payload_bytes
+            self._inbox.admit(self._shared.read_buffer.view, settings.max_payload_bytes)
         welcome = hello.Welcome(__version__, settings.max_payload_bytes, settings.idle_ping_ms)
         self.data(request_id, hello.encode_welcome(welcome))
 
@@ -300,8 +300,8 @@ class NexoSession(BaseSession, asyncio.BufferedProtocol):
         if self.identity is not None and self.identity.user is not INTERNAL:
             user = self.identity.user.name
         introduction = hello.Hello(client=self.name, user=user, said_hello=self.said_hello)
-        shared, buffer_bytes = self._shared, self._host.settings.write_buffer_bytes
-        return BrokerLink(self, broker, path, introduction, shared.read_buffer, buffer_bytes)
+        buffer, most_bytes = self._shared.read_buffer.view, self._host.settings.write_buffer_bytes
+        return BrokerLink(self, broker, path, introduction, buffer, most_bytes)
 
     def refuse(self, error: NexoError) -> None:
         """Reject the connection, as when the next frame's boundary is unknown: say why, close."""
@@ -438,5 +438,5 @@ class NexoSession(BaseSession, asyncio.BufferedProtocol):
     def finish(self) -> None:
         """See `BaseSession.finish`."""
         if not self._closing:
-            self._inbox = Drain(self._shared.read_buffer)
+            self._inbox = Drain(self._shared.read_buffer.view)
         super().finish()

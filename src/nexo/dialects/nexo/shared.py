@@ -8,8 +8,8 @@ from typing import Protocol
 from nexo.dialects.dialect import HostPort
 from nexo.dialects.nexo.backup import Backups
 from nexo.dialects.nexo.handlers import Answer, Handler, Peer
-from nexo.dialects.nexo.inbox import ReadBuffer
 from nexo.dialects.nexo.timings import Timings
+from nexo.dialects.read_buffer import ReadBuffer
 from nexo.errors import ShuttingDown, Unauthenticated
 from nexo.protocol.ops import Op
 
