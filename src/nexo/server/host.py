@@ -36,6 +36,8 @@ log = logging.getLogger("nexo.host")
 
 WATCH_S = 0.5
 """How often connections that have not introduced themselves are looked at."""
+CLOSED_AT_ONCE, SOON_S = 10, 0.005
+"""How many of them are closed in one go, and when the next ones are."""
 
 
 class Host:
@@ -212,10 +214,13 @@ class Host:
         self._every(self.settings.idle_ping_ms / 2000, self._check_sessions)
 
     def _watch_strangers(self) -> None:
-        for session in self._strangers.overdue(self.loop.time() - limits.LOGIN_S):
+        """Close those whose time is over, a few at a time: others want replies meanwhile."""
+        overdue = self._strangers.overdue(self.loop.time() - limits.LOGIN_S, CLOSED_AT_ONCE)
+        for session in overdue:
             if not session.introduced:
                 session.kick("did not log in" if self.guard else "sent no request")
-        self._every(WATCH_S, self._watch_strangers)
+        are_more = len(overdue) == CLOSED_AT_ONCE
+        self._every(SOON_S if are_more else WATCH_S, self._watch_strangers)
 
     # -- stopping -----------------------------------------------------------------
 

@@ -7,6 +7,7 @@ dropped first when places are rare.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Generic, TypeVar
 
 C = TypeVar("C")
@@ -56,10 +57,10 @@ class Strangers(Generic[C]):
         while (one := self.oldest) is not None and known(one):
             self.leave(one)
 
-    def overdue(self, entered_s: float) -> list[C]:
-        """Remove those that came no later than ``entered_s``."""
+    def overdue(self, entered_s: float, most: int | None = None) -> list[C]:
+        """Remove those that came no later than ``entered_s``, the ``most`` oldest of them."""
         found: list[C] = []
-        for one, (_, came_s) in self._entered.items():
+        for one, (_, came_s) in islice(self._entered.items(), most):
             if came_s > entered_s:
                 break
             found.append(one)
