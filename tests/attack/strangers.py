@@ -65,17 +65,24 @@ async def _slow_body(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.5)
 
 
-async def _guessing(writer: asyncio.StreamWriter) -> None:
-    """Wrong passwords, fifty a second on each connection."""
-    number = 0
-    while True:
-        number += 1
+def _guesses(count: int) -> bytes:
+    found: list[bytes] = []
+    for number in range(count):
         asked = hello.Hello(client="guess", user="root", password=f"guess-{number}")
         payload = hello.encode_hello(Broker.STORE, asked)
-        writer.write(frame(FrameKind.REQUEST, Op.HELLO, number, payload))
-        await writer.drain()
-        await asyncio.sleep(0.02)
+        found.append(frame(FrameKind.REQUEST, Op.HELLO, number, payload))
+    return b"".join(found)
 
+
+async def _guessing(writer: asyncio.StreamWriter) -> None:
+    """Wrong passwords as fast as the server reads them, without waiting for answers."""
+    while True:
+        writer.write(GUESSES)
+        await writer.drain()
+
+
+GUESSES = _guesses(4_000)
+"""More than a server reads at once."""
 
 KINDS: dict[str, Callable[[asyncio.StreamWriter], Awaitable[None]]] = {
     "silent": _silent,
@@ -89,9 +96,14 @@ HTTP = {"half-headers", "slow-body"}
 """Those that go to the HTTP port."""
 
 
+def _address(kind: str) -> str:
+    """Each kind comes from an address of its own: one alone may take so many places."""
+    return f"127.0.0.{2 + list(KINDS).index(kind)}"
+
+
 async def _one(kind: str, host: str, port: int, outcome: Outcome) -> None:
     try:
-        reader, writer = await asyncio.open_connection(host, port)
+        reader, writer = await asyncio.open_connection(host, port, local_addr=(_address(kind), 0))
     except OSError:
         outcome.ended += 1  # turned away at once
         return

@@ -13,6 +13,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -34,18 +35,29 @@ MOST_GROWTH_MB = 50
 MOST_LOG_BYTES = 1_000_000
 """What all of them together may add to the log."""
 SLOWER = 3.0
+UNDER_ATTACK_S = 12.0 if STRICT else 8.0
+"""Long enough to see them come and go."""
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Process]:
-    users = UsersFile(tmp_path / "nexo" / "users.json")
+    with serving(tmp_path / "nexo") as process:
+        yield process
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Process]:
+    """A server with one user."""
+    users = UsersFile(folder / "users.json")
     users.add("root", "a long secret", [parse_grant("*:*:*")])
-    process = Process(tmp_path / "nexo", auth=True)
+    process = Process(folder, auth=True)
     process.start()
-    wait_until(lambda: is_up(process.http_url))
-    yield process
-    process.close()
+    try:
+        wait_until(lambda: is_up(process.http_url))
+        yield process
+    finally:
+        process.close()
 
 
 def is_up(url: str) -> bool:
@@ -84,6 +96,19 @@ def start(kind: str, server: Process) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
 
 
+def p99_ms_elsewhere(client: nexo.Client, folder: Path) -> float:
+    """The same while the strangers are at another server of this machine: what they take of its
+    processors is no server's doing.
+    """
+    with serving(folder) as other:
+        running = [start(kind, other) for kind in KINDS]
+        found_ms = p99_ms(client, UNDER_ATTACK_S)
+        for process in running:
+            process.kill()
+            process.communicate()
+    return found_ms
+
+
 def p99_ms(client: nexo.Client, seconds: float) -> float:
     """How long a user waits for a value."""
     times, until_s = [], time.monotonic() + seconds
@@ -98,15 +123,16 @@ def p99_ms(client: nexo.Client, seconds: float) -> float:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_strangers_take_neither_memory_nor_a_place(
-    guarded: Process, capsys: pytest.CaptureFixture[str]
+    guarded: Process, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """SPEC A10: nobody without a login takes memory or a place, on either port."""
     with nexo.connect(guarded.url, user="root", password="a long secret") as client:
         client.store.set("k", "v")
-        quiet_ms = p99_ms(client, 2.0)
+        quiet_ms = p99_ms(client, 4.0)
+        elsewhere_ms = p99_ms_elsewhere(client, tmp_path / "other") if STRICT else quiet_ms
         before_mb, before_fds = resident_mb(guarded), descriptors(guarded)
         running = {kind: start(kind, guarded) for kind in KINDS}
-        busy_ms = p99_ms(client, 8.0)
+        busy_ms = p99_ms(client, UNDER_ATTACK_S)
         grown_mb = resident_mb(guarded) - before_mb
         outcomes = {
             kind: Outcome(**json.loads(process.communicate(timeout=3 * STAY_S)[0]))
@@ -115,10 +141,11 @@ def test_strangers_take_neither_memory_nor_a_place(
         with capsys.disabled():
             sys.stdout.write(
                 f"\n{COUNT} strangers of each of {len(KINDS)} kinds: memory +{grown_mb:.0f} MB, "
-                f"p99 {quiet_ms:.1f} -> {busy_ms:.1f} ms, {outcomes}\n"
+                f"p99 {quiet_ms:.2f} -> {busy_ms:.2f} ms ({elsewhere_ms:.2f} while they are at "
+                f"another server of this machine), {outcomes}\n"
             )
         assert grown_mb < MOST_GROWTH_MB
-        assert busy_ms < (SLOWER * max(quiet_ms, 1.0) if STRICT else 10_000)
+        assert busy_ms < (SLOWER * max(quiet_ms, elsewhere_ms) if STRICT else 10_000)
         for kind, outcome in outcomes.items():
             assert outcome.made > 0, kind
             assert outcome.ended == COUNT, f"{kind}: {outcome} of {COUNT} after {STAY_S} s"
