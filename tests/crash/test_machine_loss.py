@@ -38,14 +38,15 @@ class Losses:
         self.leader, self.standby = leader, standby
         self.killed_s: list[float] = []
         self.took_s: list[float] = []
+        self.by_themselves = 0
+        """How often they changed roles although nothing was lost."""
         self.shipping_ms = 0
         """The longest that a leader needed to ship anything."""
         self._load = load
 
     def lose(self) -> None:
+        wait_until(self._are_both_there, 60)
         leader, standby = self.leader, self.standby
-        wait_until(lambda: ready(standby)["replica"]["prepared"], 60)
-        wait_until(lambda: bool(ready(leader)["replica"]["standbys"]), 60)
         with nexo.Client(leader.url) as client:
             client.queue("later").push(len(self.killed_s), delay=1)
             rows = [row["replica"]["window_ms"] for row in client.info().values()]
@@ -64,6 +65,18 @@ class Losses:
             leader.start()
         self.leader, self.standby = standby, leader
 
+    def _are_both_there(self) -> bool:
+        """Whether one leads and knows the other, which is prepared to take over.
+
+        They may have changed roles by themselves, if the disk stood still for a lease.
+        """
+        views = [ready(server).get("replica", {}) for server in (self.leader, self.standby)]
+        if [view.get("role") for view in views] == ["standby", "leader"]:
+            self.leader, self.standby = self.standby, self.leader
+            self.by_themselves += 1
+            return False
+        return bool(views[0].get("standbys") and views[1].get("prepared"))
+
     def windows_ms(self, told_s: list[float]) -> list[float]:
         """How long before a loss what was lost had been acknowledged."""
         return [1000 * min(abs(at - told) for at in self.killed_s) for told in told_s]
@@ -74,7 +87,8 @@ class Losses:
         every_s = (self.killed_s[-1] - self.killed_s[0]) / max(1, losses - 1)
         return (
             f"{losses} losses at a lease of {LEASE_MS} ms, one in {every_s:.1f} s: takeover "
-            f"p50 {statistics.median(took_s):.1f} s, p99 {p99_s:.1f} s of {len(took_s)}"
+            f"p50 {statistics.median(took_s):.1f} s, p99 {p99_s:.1f} s of {len(took_s)}; "
+            f"{self.by_themselves} more without a loss"
         )
 
 
