@@ -95,8 +95,8 @@ async def work(client: Client) -> Order | None:
 
 
 @app.post("/events")
-async def record(event: Event, client: Client) -> tuple[int, int]:
-    return await client.stream("events", Event).publish(event)
+async def record(event: Event, client: Client) -> dict[str, int]:
+    return dict(await client.stream("events", Event).publish(event))
 
 
 @app.get("/events")

@@ -43,7 +43,7 @@ def test_an_order_comes_back_from_every_broker(
     assert browser.get("/orders/7").json() == shown
     assert browser.post("/jobs", json=order).status_code == 200
     assert browser.post("/jobs/next").json() == shown
-    assert browser.post("/events", json=event).json() == [0, 0]
+    assert browser.post("/events", json=event).json() == {"partition": 0, "offset": 0}
     assert browser.get("/events").json() == [{"about": shown}]
     assert browser.post("/news/orders", json=event).status_code == 200
     assert browser.get("/news/orders").json() == {"about": shown}

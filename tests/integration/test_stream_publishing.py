@@ -26,6 +26,8 @@ REFUSED: dict[str, Publish] = {
     "key of a list": lambda s: s.publish(1, key=[1]),  # type: ignore[arg-type]
     "key with a lone surrogate": lambda s: s.publish("bad", key="\udcff"),
     "text with a lone surrogate": lambda s: s.publish("\udcff"),
+    "texts with a lone surrogate": lambda s: s.publish_many(["fine", "\udcff"]),
+    "no list": lambda s: s.publish_many(5),  # type: ignore[arg-type]
     "headers of text": lambda s: s.publish("bad", headers="x"),  # type: ignore[arg-type]
     "headers of a number": lambda s: s.publish("bad", headers=5),  # type: ignore[arg-type]
     "nothing to delete": lambda s: s.tombstone(None),  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ import pytest
 
 import nexo
 from nexo.errors import InvalidInput
+from nexo.types import Published
 
 pydantic = pytest.importorskip("pydantic")
 
@@ -134,8 +135,20 @@ def test_ids_of_pushes_are_a_plain_list(client: nexo.Client) -> None:
     ids = client.queue("q").create().push_many(range(3))
     assert type(ids) is list
     assert len(set(json.loads(json.dumps(ids)))) == 3
-    places = client.stream("s").create().publish_many(range(3))
-    assert json.loads(json.dumps(places)) == [[0, 0], [0, 1], [0, 2]]
+
+
+def test_places_of_records_are_a_plain_list_of_rows(client: nexo.Client) -> None:
+    """U5: compared, sorted, unpacked and sent like rows of a database."""
+    encoders = pytest.importorskip("fastapi.encoders")
+    stream = client.stream("s").create()
+    places = stream.publish_many(range(3))
+    assert type(places) is list
+    rows = [{"partition": 0, "offset": offset} for offset in range(3)]
+    assert json.loads(json.dumps(places, default=dict)) == rows
+    assert encoders.jsonable_encoder(places) == rows
+    assert sorted({*places, *reversed(places)}) == [Published(**row) for row in rows]
+    partition, offset = stream.publish(3)
+    assert (partition, offset) == (0, 3)
 
 
 def test_what_is_handed_out_says_what_it_holds(client: nexo.Client) -> None:

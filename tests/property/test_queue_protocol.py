@@ -93,7 +93,7 @@ def test_deliveries_round_trip_and_short_ones_are_refused(
         raise AssertionError("a head that is cut short is refused")
 
 
-@given(incarnation=st.integers(0, 2**64 - 1), job=st.integers(0, 2**64 - 1))
+@given(incarnation=st.integers(0, 2**64 - 1), job=st.integers(0, 2**64 - 2))
 def test_ids_are_the_same_as_bytes_and_as_text(incarnation: int, job: int) -> None:
     raw = pack_id(incarnation, job)
     assert parse_id(id_text(incarnation, job)) == raw

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, repeat
 from operator import sub
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from nexo.batch.columns import Layout, Strings, read_bitmap, read_int32s, read_int64s
 from nexo.batch.compression import MAX_BODY_BYTES, Compression, decompress
@@ -20,6 +20,11 @@ from nexo.storage.header import SIZE, Flags, Header
 MAX_RECORDS = 1_000_000
 """Records that a batch from outside may have: each costs memory and time to decode."""
 _COMPRESSION, _KAFKA = int(Flags.COMPRESSION), int(Flags.KAFKA)
+_new = tuple.__new__
+"""Creates a named tuple in half the time that its class takes."""
+
+
+BatchRow: TypeAlias = tuple[int, int, bytes | None, bytes | None, int, bytes]
 
 
 class BatchRecord(NamedTuple):
@@ -126,11 +131,14 @@ class Batch:
 
     def records(self) -> Iterator[BatchRecord]:
         """Every record, in order."""
-        columns = (
+        return map(_new, repeat(BatchRecord), self.rows())
+
+    def rows(self) -> Iterator[BatchRow]:
+        """Every record as a plain tuple with the fields of `BatchRecord`: half the time."""
+        return zip(
             self.offsets, self.timestamps(), self.keys(), self.values(), self.types(),
-            self.headers(),
+            self.headers(), strict=True,
         )  # fmt: skip
-        return map(BatchRecord._make, zip(*columns, strict=True))
 
     def value(self, index: int) -> bytes | None:
         if not self._valid(self.layout.value_valid, index):

@@ -10,14 +10,14 @@ import msgspec
 
 from nexo import limits
 from nexo.blocks import id_text, id_texts
-from nexo.client.checks import Duration, each, millis, pairs, positive_millis, text, whole
+from nexo.client.checks import Duration, millis, pairs, positive_millis, text, whole
 from nexo.client.replies import check_sizes, room_bytes
 from nexo.errors import InvalidInput, NexoError
 from nexo.options.described import to_stored
 from nexo.options.queue import MAX_DELAY_MS, MAX_POP, QueueOptions
 from nexo.protocol.hello import Welcome
 from nexo.protocol.queue import PopJobs, PushReply
-from nexo.protocol.values import ValueType, decode_value, encode_as, json_bytes
+from nexo.protocol.values import ValueType, decode_value, json_bytes
 
 T = TypeVar("T")
 
@@ -111,14 +111,6 @@ def _sizes(raw: Sequence[bytes], *columns: Keys) -> list[int]:
                 for size, key in zip(sizes, column, strict=True)
             ]
     return sizes
-
-
-def encode_values(values: Iterable[Any], type_: Any = None) -> list[bytes]:
-    """`encode_as` of many, with a fast path for bytes."""
-    some = values if isinstance(values, list | tuple) else list(each(values))
-    if type_ in (None, bytes) and set(map(type, some)) == {bytes}:
-        return [b"\x00" + value for value in some]
-    return [encode_as(type_, value) for value in some]
 
 
 def decode_values(raw: Sequence[bytes], type_: type[Any] | None) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain, repeat
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -29,18 +29,30 @@ T = TypeVar("T")
 _RAW, _TEXT, _JSON = map(int, (ValueType.RAW, ValueType.TEXT, ValueType.JSON))
 
 _SHOWN_CHARS = 100
-_new = tuple.__new__
-"""Makes a named tuple in a third of the time its class takes."""
 
 Key = str | bytes | None
 Headers = Mapping[str, Any] | None
 
 
-class Published(NamedTuple):
-    """Where a record went."""
+class Published(msgspec.Struct, frozen=True, order=True, gc=False):
+    """Where a record went. Like a row: ``partition, offset = place``, ``dict(place)``.
+
+    A struct that the garbage collector ignores takes a third of a named tuple's time to create.
+    """
 
     partition: int
     offset: int
+
+    def __iter__(self) -> Iterator[int]:
+        return iter((self.partition, self.offset))
+
+    def keys(self) -> tuple[str, ...]:
+        """The names of both, for ``dict``: web frameworks send that."""
+        return self.__struct_fields__
+
+    def __getitem__(self, name: str) -> int:
+        value: int = getattr(self, name)
+        return value
 
 
 class Record(Generic[T]):
@@ -142,16 +154,6 @@ def content_of(value: object) -> tuple[int, bytes]:
     if isinstance(value, bytearray | memoryview):
         return _RAW, bytes(value)
     return _JSON, json_bytes(value)
-
-
-def uniform(values: list[Any], type_: Any = None) -> tuple[int, list[bytes]] | None:
-    """Type and bytes of values that are all raw or all text, without checking each."""
-    kinds = set(map(type, values))
-    if kinds == {bytes} and type_ in (None, bytes):
-        return ValueType.RAW, values
-    if kinds == {str} and type_ in (None, str):
-        return ValueType.TEXT, list(map(utf8, values))
-    return None
 
 
 def key_bytes(key: Key) -> bytes | None:
@@ -279,7 +281,12 @@ def places(
     if lanes is not None:
         return [Published(runs[run][0], runs[run][1] + at) for run, at in lanes]
     found: list[Published] = []
-    for partition, first, count in runs:  # no bytecode per record: there may be thousands
-        pairs = zip(repeat(partition), range(first, first + count))
-        found += map(_new, repeat(Published), pairs)
+    for run in runs:
+        found += consecutive(*run)
     return found
+
+
+def consecutive(partition: int, first: int, count: int) -> Iterator[Published]:
+    """The places of records that were stored together."""
+    # no bytecode per record: there may be thousands
+    return map(Published, repeat(partition), range(first, first + count))

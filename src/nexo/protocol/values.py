@@ -17,7 +17,7 @@ from nexo.values import ValueType, check_value
 
 __all__ = [
     "ValueType", "check_type", "check_value", "decode_content", "decode_value", "encode_as",
-    "encode_value", "json_bytes", "utf8",
+    "encode_value", "encode_values", "json_bytes", "uniform", "utf8",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -52,6 +52,32 @@ def encode_as(type_: Any, value: object) -> bytes:
     if not _surely_fits(type_, value):
         decode_value(raw, type_)
     return raw
+
+
+def encode_values(values: list[Any], type_: Any = None) -> list[bytes]:
+    """`encode_as` of many."""
+    plain = uniform(values, type_)
+    if plain is None:
+        return [encode_as(type_, value) for value in values]
+    kind = bytes((plain[0],))
+    return [kind + content for content in plain[1]]
+
+
+def uniform(values: list[Any], type_: Any = None) -> tuple[int, list[bytes]] | None:
+    """Type and bytes of values that are all raw or all text, without checking each."""
+    kinds = set(map(type, values))
+    if kinds == {bytes} and type_ in (None, bytes):
+        return ValueType.RAW, values
+    if kinds == {str} and type_ in (None, str):
+        return ValueType.TEXT, _texts(values)
+    return None
+
+
+def _texts(values: list[str]) -> list[bytes]:
+    try:
+        return list(map(str.encode, values))
+    except UnicodeEncodeError:
+        return list(map(utf8, values))  # which says what is wrong
 
 
 def check_type(type_: Any, value: object) -> None:

@@ -30,7 +30,7 @@ from nexo.protocol.pubsub import (
     parse_receivers,
     parse_rows,
 )
-from nexo.protocol.values import check_type, decode_value, encode_value
+from nexo.protocol.values import check_type, decode_value, encode_value, encode_values
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ class PubSub:
         """
         raw = self._checked(topic)
         options = _options(retain, ttl) if retain or ttl is not None else None
-        encoded, now_ms = map(encode_value, each(values)), self._publisher.clock.now_ms()
+        encoded, now_ms = encode_values(list(each(values))), self._publisher.clock.now_ms()
         if self._link.welcome is None:
             await self._link.call(Op.ECHO)  # to learn how much the server accepts at once
         welcome = self._link.welcome

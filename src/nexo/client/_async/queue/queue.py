@@ -14,7 +14,7 @@ from nexo.client._async.queue.gather import Pusher, Settler
 from nexo.client._async.queue.jobs import Job, JobBatch
 from nexo.client._async.queue.subscription import QueueSubscription
 from nexo.client._async.queue.worker import Worker
-from nexo.client.checks import Duration, millis, text, until_ms, whole
+from nexo.client.checks import Duration, each, millis, text, until_ms, whole
 from nexo.client.queue_views import (
     JobState,
     JobView,
@@ -22,7 +22,6 @@ from nexo.client.queue_views import (
     QueueSettings,
     check_column,
     chunks,
-    encode_values,
     job_state,
     job_view,
     pop_request,
@@ -54,7 +53,7 @@ from nexo.protocol.queue import (
     encode_head,
     split_head,
 )
-from nexo.protocol.values import encode_as, encode_value
+from nexo.protocol.values import encode_as, encode_value, encode_values
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -167,7 +166,7 @@ class Queue(Generic[T]):
         headers: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> list[str]:
         """Add many jobs; ``keys``, ``dedup_keys`` and ``headers`` are one per value."""
-        raw = encode_values(values, self._type)
+        raw = encode_values(list(each(values)), self._type)
         check_column(keys, "keys", len(raw))
         check_column(dedup_keys, "dedup_keys", len(raw))
         check_column(headers, "headers", len(raw))

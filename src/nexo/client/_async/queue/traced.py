@@ -12,7 +12,7 @@ from nexo.client._async.queue.jobs import Job
 from nexo.client._async.queue.queue import Queue
 from nexo.client._async.queue.subscription import QueueSubscription
 from nexo.client._async.queue.worker import Worker
-from nexo.client.checks import function
+from nexo.client.checks import each, function
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class TracedQueue(Queue[T]):
         **options: Any,
     ) -> list[str]:
         """See `Queue.push_many`; one span for all."""
-        values = list(values)
+        values = list(each(values))
         with telemetry.publishing(self.name, "push") as carried:
             if carried:
                 given = headers if headers is not None else [None] * len(values)

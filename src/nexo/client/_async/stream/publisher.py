@@ -12,7 +12,7 @@ from nexo.batch.murmur import partition_of
 from nexo.client._async.link.gathering import FULL, GatheredSends
 from nexo.client._async.link.link import Link
 from nexo.client.replies import Reply
-from nexo.client.stream_records import Outgoing, Published, slices
+from nexo.client.stream_records import Outgoing, Published, consecutive, slices
 from nexo.errors import NexoError, PartitionsChanged, PayloadTooLarge
 from nexo.model import Buffer
 from nexo.protocol import stream as wire
@@ -21,9 +21,6 @@ from nexo.protocol.stream_publishing import PLACE, ROUTE, publish_head, read_eac
 
 RUN_BYTES = 256 * 1024
 """A run of this size is sent without waiting for the end of the turn."""
-
-_new = tuple.__new__
-"""Creates a named tuple in a third of the time its class takes."""
 
 
 class RecordPublisher:
@@ -204,10 +201,9 @@ class _Records(GatheredSends[Published]):
 def _placed(reply: Reply) -> list[Published | NexoError]:
     payload = reply or b""
     if len(payload) == PLACE.size:
-        partition, first, count = PLACE.unpack(payload)
-        return [_new(Published, (partition, offset)) for offset in range(first, first + count)]
+        return [*consecutive(*PLACE.unpack(payload))]
     partition, first, count, limit, refused = read_each(payload)
-    found: list[Published | NexoError] = [Published(partition, first + n) for n in range(count)]
+    found: list[Published | NexoError] = [*consecutive(partition, first, count)]
     for row in refused:
         found.insert(row, PayloadTooLarge(f"the value exceeds the stream's limit of {limit} bytes"))
     return found

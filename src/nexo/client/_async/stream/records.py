@@ -123,9 +123,9 @@ class Records(Sequence[StreamRecord[T]], Generic[T]):
         generation = self._head.generation
         for partition, batch in self._batches:
             leases = self._leases(partition)
-            for row in batch.records():
+            for row in batch.rows():
                 for lease in leases:
-                    if lease[1] <= row.offset < lease[2]:
+                    if lease[1] <= row[0] < lease[2]:
                         yield StreamRecord(self._consumer, generation, lease, row)
 
     def payloads(self) -> list[bytes | None]:

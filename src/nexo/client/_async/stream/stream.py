@@ -16,7 +16,7 @@ from nexo.client._async.stream.groups import Group, list_groups
 from nexo.client._async.stream.publisher import RecordPublisher
 from nexo.client._async.stream.records import StreamRecord
 from nexo.client._async.stream.subscription import StreamSubscription
-from nexo.client.checks import Duration, millis, text, whole
+from nexo.client.checks import Duration, each, millis, text, whole
 from nexo.client.replies import Reply, check_sizes, room_bytes
 from nexo.client.stream_options import (
     MAX_OFFSET,
@@ -40,7 +40,6 @@ from nexo.client.stream_records import (
     places,
     slices,
     typed_content,
-    uniform,
 )
 from nexo.errors import InvalidInput, NexoError, NotFound, PartitionsChanged
 from nexo.model import Buffer
@@ -49,6 +48,7 @@ from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.stream import GroupInfo
 from nexo.protocol.stream_publishing import ROUTE, publish_head, read_places
+from nexo.protocol.values import uniform
 
 T = TypeVar("T")
 
@@ -204,7 +204,7 @@ class Stream(Generic[T]):
         headers: Sequence[Headers] | None = None,
     ) -> list[Published]:
         """Publish many records in few batches; the result is the place of each."""
-        values = list(values)
+        values = list(each(values))
         for name, column in (("keys", keys), ("headers", headers)):
             if column is not None and len(column) != len(values):
                 raise InvalidInput(f"{len(values)} values came with {len(column)} {name}")
@@ -394,8 +394,8 @@ class Stream(Generic[T]):
         return [
             Record(partition, row, self._type)
             for batch in batches_in(rest)
-            for row in batch.records()
-            if row.offset >= offset
+            for row in batch.rows()
+            if row[0] >= offset
         ]
 
     async def get(self, key: str | bytes) -> Record[T] | None:
@@ -405,7 +405,7 @@ class Stream(Generic[T]):
         if reply is None:
             return None
         found, rest = wire.unpack_headed(int, reply)
-        row = next(next(batches_in(rest)).records())
+        row = next(next(batches_in(rest)).rows())
         return Record(found, row, self._type)
 
     async def state(self) -> Mapping[str | bytes, Record[T]]:
@@ -418,7 +418,7 @@ class Stream(Generic[T]):
                 wire.StateReply, await self._link.repeat(Op.S_STATE, wire.pack(ask)) or b""
             )
             for partition, batch in zip(head.partitions, batches_in(rest), strict=True):
-                for row in batch.records():
+                for row in batch.rows():
                     record: Record[T] = Record(partition, row, self._type)
                     found[record.key or ""] = record
             at = head.following

@@ -11,7 +11,7 @@ from nexo.client._async.stream.records import StreamRecord
 from nexo.client._async.stream.stream import Stream
 from nexo.client._async.stream.subscription import StreamSubscription
 from nexo.client._async.stream.transaction import Transaction
-from nexo.client.checks import function
+from nexo.client.checks import each, function
 from nexo.client.stream_records import Headers, Key, Published
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class TracedStream(Stream[T]):
         headers: Sequence[Headers] | None = None,
     ) -> list[Published]:
         """See `Stream.publish_many`; one span for all."""
-        values = list(values)
+        values = list(each(values))
         with telemetry.publishing(self.name) as carried:
             if carried:
                 given = headers if headers is not None else [None] * len(values)

@@ -13,7 +13,7 @@ from nexo.client._sync.queue.jobs import Job
 from nexo.client._sync.queue.queue import Queue
 from nexo.client._sync.queue.subscription import QueueSubscription
 from nexo.client._sync.queue.worker import Worker
-from nexo.client.checks import function
+from nexo.client.checks import each, function
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class TracedQueue(Queue[T]):
         **options: Any,
     ) -> list[str]:
         """See `Queue.push_many`; one span for all."""
-        values = list(values)
+        values = list(each(values))
         with telemetry.publishing(self.name, "push") as carried:
             if carried:
                 given = headers if headers is not None else [None] * len(values)

@@ -12,7 +12,7 @@ from nexo.client._sync.stream.records import StreamRecord
 from nexo.client._sync.stream.stream import Stream
 from nexo.client._sync.stream.subscription import StreamSubscription
 from nexo.client._sync.stream.transaction import Transaction
-from nexo.client.checks import function
+from nexo.client.checks import each, function
 from nexo.client.stream_records import Headers, Key, Published
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class TracedStream(Stream[T]):
         headers: Sequence[Headers] | None = None,
     ) -> list[Published]:
         """See `Stream.publish_many`; one span for all."""
-        values = list(values)
+        values = list(each(values))
         with telemetry.publishing(self.name) as carried:
             if carried:
                 given = headers if headers is not None else [None] * len(values)
