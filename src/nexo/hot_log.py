@@ -10,7 +10,6 @@ from nexo.batch import Batch, decode, entries
 from nexo.client._sync.link.link import Link
 from nexo.client.address import Address, parse_url
 from nexo.errors import NexoError, OffsetOutOfRange
-from nexo.lake.plan import HotPartition
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
@@ -158,11 +157,3 @@ class HotLog:
 
     def _call(self, op: Op, ask: object) -> bytes | memoryview:
         return self._link.call(op, wire.pack(ask)) or b""
-
-
-def held(info: wire.StreamInfo) -> list[HotPartition]:
-    """What the broker holds of each partition, as planning needs it."""
-    return [
-        HotPartition(part.hot_offset, part.stable_offset, part.size_bytes, part.start_offset)
-        for part in info.partitions
-    ]

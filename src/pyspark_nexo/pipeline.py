@@ -29,11 +29,11 @@ from nexo.errors import (
     Unauthenticated,
     Unavailable,
 )
-from nexo.hot_log import HotLog, held
+from nexo.hot_log import HotLog
 from nexo.lake.catalog import CREATED_MS, Lake, StreamId
 from nexo.lake.commit import LostRace, commit_all
 from nexo.lake.offsets import offsets_of
-from nexo.lake.plan import BatchLimits, advances
+from nexo.lake.plan import BatchLimits, advances, held
 from nexo.lake.progress import MicroBatch, Tracker, now_ms
 from nexo.lake.schema import raw_schema
 from nexo.lake.typed import REJECTED, set_schema

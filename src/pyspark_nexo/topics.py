@@ -29,8 +29,8 @@ from pyspark.sql.types import (
 )
 
 from nexo.errors import Conflict, InvalidOption, NotFound, OffsetOutOfRange
-from nexo.hot_log import HotLog, held
-from nexo.lake.plan import HotPartition
+from nexo.hot_log import HotLog
+from nexo.lake.plan import HotPartition, held
 from nexo.lake.rows import chunked, rows
 from pyspark_nexo.options import KAFKA_CHOICES, kafka_options
 from pyspark_nexo.reading.origins import BrokerOrigin

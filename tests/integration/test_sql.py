@@ -26,8 +26,7 @@ from nexo.lake import typed
 from nexo.lake.catalog import Lake, StreamId, derived_view
 from nexo.lake.derived import latest
 from nexo.lake.settings import LakeSettings
-from nexo.sql import Engine
-from nexo.sql import streams as sql_streams
+from nexo.sql import Engine, hot_rows
 from nexo.sql.dialect import quoted
 
 from .tiering import take
@@ -153,7 +152,7 @@ def test_a_machine_that_cannot_reach_the_lake_reads_it_through_the_broker(
 
 
 def test_many_hot_records_go_through_a_file(both: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_streams, "SPILL_BYTES", 1)
+    monkeypatch.setattr(hot_rows, "SPILL_BYTES", 1)
     join = "select count(*) from orders a join orders b using (partition, offset)"
     assert both.query(join).scalar() == 1_000
 
@@ -224,6 +223,28 @@ def test_a_query_says_nothing_but_its_result(served: str) -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert (done.stdout.strip().isdigit(), done.stderr) == (True, "")
+
+
+LISTING = """
+import atexit, sys
+atexit.register(lambda: print(*sys.modules))
+from nexo.__main__ import main
+main()
+"""
+NEEDLESS = {"fastavro", "pyarrow.compute", "pyarrow.dataset", "pyiceberg", "ssl"}
+
+
+@pytest.mark.usefixtures("both")
+def test_a_query_imports_little(served: str) -> None:
+    """SPEC I10: these take longer to import than most queries to run."""
+    query = "select partition, count(*), max(offset), min(timestamp) from orders group by 1"
+    done = subprocess.run(
+        [sys.executable, "-c", LISTING, "sql", query, "--url", served],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    imported = set(done.stdout.split())
+    assert {"duckdb", "nexo.sql.engine"} <= imported
+    assert not NEEDLESS & imported
 
 
 @pytest.mark.usefixtures("both")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from nexo.hot_log import HotLog, held
+from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import TakenRange, commit
 from nexo.lake.files import FileWriter, target
 from nexo.lake.offsets import offsets_of
-from nexo.lake.plan import BatchLimits, advances
+from nexo.lake.plan import BatchLimits, advances, held
 from nexo.lake.rows import rows
 from nexo.lake.schema import raw_schema
 

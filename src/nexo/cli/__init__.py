@@ -13,7 +13,6 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -98,6 +97,8 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the subcommand; for one that does not exist, tell those like it."""
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
             close = get_close_matches(args[0], self.list_commands(ctx), n=3)
             hint = f" Did you mean {' or '.join(close)}?" if close else ""
             raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)

@@ -7,17 +7,19 @@ over TLS. Several servers are ``nexo://a:7654,b:7654``: the first that answers i
 from __future__ import annotations
 
 import os
-import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from nexo.client.certificates import checked_ca, load_chain
 from nexo.client.checks import Duration, millis
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.model import Broker
+
+if TYPE_CHECKING:
+    import ssl
 
 DEFAULT_PORT = 7654
 DEFAULT_URL = f"nexo://127.0.0.1:{DEFAULT_PORT}"
@@ -304,6 +306,8 @@ def tls_context(address: Address, broker: Broker) -> ssl.SSLContext:
 
     `InvalidOption` names a file that cannot be used.
     """
+    import ssl  # noqa: PLC0415 - slow to import, and most connections do without
+
     ca = address.ca_file and checked_ca("ca_file", Path(address.ca_file))
     context = ssl.create_default_context(cafile=ca)
     if not address.verify:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import ssl
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nexo.errors import InvalidOption
+
+if TYPE_CHECKING:
+    import ssl
 
 
 def load_chain(
@@ -18,6 +21,8 @@ def load_chain(
 
     Without ``key``, the certificate's file holds the key too; ``key_option`` is for the error.
     """
+    from ssl import SSLError  # noqa: PLC0415 - slow to import, and most connections do without
+
     texts = [_read(*given) for given in (cert, key) if given is not None]
     if b"CERTIFICATE-----" not in texts[0]:
         raise InvalidOption(f"{_named(cert)} holds no certificate (PEM)")
@@ -26,7 +31,7 @@ def load_chain(
         raise InvalidOption(f"{_named(key or cert)} holds no private key (PEM){hint}")
     try:
         context.load_cert_chain(cert[1], key[1] if key else None)
-    except ssl.SSLError as error:
+    except SSLError as error:
         raise InvalidOption(_unusable(error, cert, key or cert)) from None
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import ssl
 from random import SystemRandom
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 from nexo.client.address import Address
 from nexo.errors import ConnectionLost, InvalidInput, LockedOut, NexoError, Unauthenticated
+
+if TYPE_CHECKING:
+    import ssl
 
 _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
 
@@ -23,6 +25,8 @@ class Reached:
 
 def reason(error: Exception) -> str:
     """What went wrong; for mistakes about TLS, also what to do."""
+    import ssl  # noqa: PLC0415 - slow to import, and most connections do without
+
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the server's certificate is not trusted ({error.verify_message}){_hint(error)}"
     if isinstance(error, ssl.SSLError) and error.reason in _NOT_TLS:

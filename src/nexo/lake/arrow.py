@@ -6,11 +6,13 @@ from array import array
 from functools import cache
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from nexo.batch import Batch
 from nexo.batch.columns import Strings
 from nexo.errors import Corrupt
+from nexo.storage.header import ALIGN
+
+# ruff: noqa: PLC0415 - pyarrow.compute takes longer to import than most SQL queries, see `as_stored`
 
 SCHEMA = pa.schema(
     [
@@ -31,12 +33,25 @@ def to_arrow(batch: Batch) -> pa.RecordBatch:
     Every offset is checked, because Arrow itself trusts what it is given: `Corrupt` if bad.
     """
     body = pa.py_buffer(batch.body)
+    return _columns(batch, body, _offsets(batch), _headers(batch, body))
+
+
+def as_stored(batch: Batch) -> pa.RecordBatch:
+    """The same without ``pyarrow.compute``: headers are empty for none, and buffers are aligned."""
+    body = pa.py_buffer(batch.body)
+    if body.address % ALIGN:
+        body = pa.py_buffer(bytes(batch.body))
+    offsets = _int64s(array("q", batch.offsets), pa.int64())
+    return _columns(batch, body, offsets, _strings(batch, body, batch.layout.headers, -1))
+
+
+def _columns(batch: Batch, body: pa.Buffer, offsets: pa.Array, headers: pa.Array) -> pa.RecordBatch:
     columns = [
-        _offsets(batch),
+        offsets,
         _timestamps(batch, body),
         _strings(batch, body, batch.layout.keys, batch.layout.key_valid),
         _strings(batch, body, batch.layout.values, batch.layout.value_valid),
-        _headers(batch, body),
+        headers,
         _types(batch, body),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
@@ -49,6 +64,8 @@ def _int64s(numbers: array[int], kind: pa.DataType) -> pa.Array:
 def _offsets(batch: Batch) -> pa.Array:
     if batch.layout.deltas >= 0:
         return _int64s(array("q", batch.offsets), pa.int64())
+    import pyarrow.compute as pc
+
     return pc.add(counting(len(batch)), batch.base_offset)
 
 
@@ -94,6 +111,8 @@ def _from_zero(offsets: pa.Buffer, n: int, first: int) -> pa.Buffer:
     """Offsets counted from the content's start; those of a cut batch begin later."""
     if not first:
         return offsets
+    import pyarrow.compute as pc
+
     numbers = pa.Array.from_buffers(pa.int32(), n + 1, [None, offsets])
     return pc.subtract(numbers, pa.scalar(first, pa.int32())).buffers()[1]
 
@@ -102,6 +121,8 @@ def _headers(batch: Batch, body: pa.Buffer) -> pa.Array:
     texts = _strings(batch, body, batch.layout.headers, -1)
     if batch.layout.headers is None:
         return texts
+    import pyarrow.compute as pc
+
     return pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
 
-# ruff: noqa: PLC0415 - PyIceberg takes half a second to import
+# ruff: noqa: PLC0415 - PyIceberg takes half a second to import, and hashlib loads OpenSSL
 
 STREAM, CREATED_MS, OFFSETS = "nexo.stream", "nexo.created-ms", "nexo.offsets"
-KIND = "nexo.kind"
-"""Table properties: whose records these are, how far they go (`nexo.lake.commit`), and what they
-are: every record, the newest per key, or those that typed columns refused."""
+KIND, COLUMNS = "nexo.kind", "nexo.columns"
+"""Table properties: whose records these are, how far they go (`nexo.lake.commit`), what they are
+(every record, the newest per key, or those that typed columns refused), and the typed columns."""
 RECORDS, NEWEST, DEAD_LETTERS = "records", "latest", "dead letters"
 SUFFIXES = {NEWEST: "_latest", DEAD_LETTERS: "_dead_letters"}
 """How names of tables end that are made from a stream's, by their kind."""
@@ -62,16 +61,23 @@ def table_name(stream: str, suffix: str = "") -> str:
     """A table's name for a stream: the same where SQL allows it, else readable and unique."""
     if _PLAIN.fullmatch(stream) and stream not in _VIEWS:
         return stream + suffix
-    digest = hashlib.blake2s(stream.encode(), digest_size=4).hexdigest()
+    digest = _digest(stream)
     readable = re.sub(r"[^a-z0-9]+", "_", stream.lower()).strip("_")[:80]
     return f"s_{readable}_{digest}{suffix}"
 
 
-def table_names(stream: str, suffix: str) -> tuple[str, str]:
+def table_names(stream: str, suffix: str) -> Iterator[str]:
     """The name that a table has, and the one that it has if the first is another stream's."""
-    digest = hashlib.blake2s(f"{stream}\n{suffix}".encode(), digest_size=4).hexdigest()
     own = table_name(stream, suffix)
-    return own, f"{own}_{digest}"
+    yield own
+    digest = _digest(f"{stream}\n{suffix}")
+    yield f"{own}_{digest}"
+
+
+def _digest(text: str) -> str:
+    from hashlib import blake2s
+
+    return blake2s(text.encode(), digest_size=4).hexdigest()
 
 
 def derived_view(stream: str, suffix: str, taken: Container[str]) -> str:

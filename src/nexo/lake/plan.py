@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nexo.errors import Conflict
+from nexo.protocol.stream import StreamInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,14 @@ class HotPartition:
     def record_bytes(self) -> float:
         """About what a record takes."""
         return self.size_bytes / max(self.stable - self.start, 1)
+
+
+def held(info: StreamInfo) -> list[HotPartition]:
+    """What the broker holds of each partition, as planning needs it."""
+    return [
+        HotPartition(part.hot_offset, part.stable_offset, part.size_bytes, part.start_offset)
+        for part in info.partitions
+    ]
 
 
 @dataclass(frozen=True, slots=True)

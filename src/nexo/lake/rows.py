@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from nexo.batch import Batch
 from nexo.lake.arrow import to_arrow
@@ -42,24 +41,26 @@ def rows(batch: Batch, partition: int, first: int, end: int) -> pa.RecordBatch:
     if stop - start < len(batch):
         found = found.slice(start, max(stop - start, 0))
     columns = [
-        _partitions(partition, found.num_rows),
+        partitions(partition, found.num_rows),
         found.column("offset"),
         found.column("timestamp").cast(ROWS.field("timestamp").type),
         found.column("key"),
         found.column("value"),
-        _texts(found.column("headers")),
+        texts(found.column("headers")),
         found.column("value_type").cast(pa.int32()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ROWS)
 
 
-def _texts(headers: pa.Array) -> pa.Array:
+def texts(headers: pa.Array) -> pa.Array:
     """Nobody checks what clients publish as headers: what is no text must not stop the rest."""
+    found = headers.view(pa.string())
     try:
-        return headers.cast(pa.string())
+        found.validate(full=True)
     except pa.ArrowInvalid:
-        texts = (each and each.decode(errors="replace") for each in headers.to_pylist())
-        return pa.array(texts, pa.string())
+        shown = (each and each.decode(errors="replace") for each in headers.to_pylist())
+        return pa.array(shown, pa.string())
+    return found
 
 
 @cache
@@ -67,7 +68,8 @@ def _many(partition: int) -> pa.Array:
     return pa.repeat(pa.scalar(partition, pa.int32()), CHUNK_ROWS)
 
 
-def _partitions(partition: int, count: int) -> pa.Array:
+def partitions(partition: int, count: int) -> pa.Array:
+    """The column of rows that are all of one partition."""
     if count <= CHUNK_ROWS:
         return _many(partition).slice(0, count)
     return pa.repeat(pa.scalar(partition, pa.int32()), count)
@@ -90,6 +92,8 @@ def chunked(batches: Iterable[pa.RecordBatch], chunk_rows: int = CHUNK_ROWS) -> 
 
 def days(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     """``table`` cut where a day (UTC, counted from 1970) ends; its timestamps never go back."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - readers need no days, and it is slow to import
+
     stamps = table.column("timestamp").cast(pa.int64())
     at, count = 0, table.num_rows
     while at < count:

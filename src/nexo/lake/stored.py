@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.errors import Conflict, Corrupt, NexoError, Unavailable
+from nexo.lake.avro_records import records
 from nexo.lake.catalog import KIND, RECORDS, Lake, StreamId, belongs, is_of, table_names
 from nexo.lake.folder.relocation import settle
 from nexo.lake.paths import local_path
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
 
-# ruff: noqa: PLC0415 - fastavro and PyIceberg are imported when they are needed
+# ruff: noqa: PLC0415 - PyIceberg is imported when it is needed
 
 _WAIT_S = 60.0
 _DELETED, _DATA = 2, 0
@@ -191,7 +192,4 @@ def rows_marked(label: str) -> Conflict:
 
 
 def _records(location: str) -> list[Any]:
-    import fastavro
-
-    with _path(location).open("rb") as file:
-        return list(fastavro.reader(file))
+    return records(_path(location).read_bytes())

@@ -17,7 +17,6 @@ by field id, so that renamed, widened and added columns read right.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,8 +38,9 @@ from nexo.lake.stored import StoredTable, find
 from nexo.sql import dialect
 from nexo.sql.filesystems import make_readable
 from nexo.sql.groups import group_rows, offset_rows
+from nexo.sql.hot_rows import copy_table, make_hot_table
 from nexo.sql.result import Result
-from nexo.sql.streams import Seen, hot_rows, look
+from nexo.sql.streams import Seen, look
 from nexo.sql.types import duck_type, quoted_name
 
 MOST_STREAMS = 200
@@ -91,8 +91,6 @@ class Engine:
             raise InvalidInput(
                 f"as_of = {as_of.isoformat()} says nothing of its time zone: add tzinfo=UTC, say"
             )
-        # Hot records lie in the buffers they came in; Arrow realigns them without a warning.
-        os.environ.setdefault("ACERO_ALIGNMENT_HANDLING", "reallocate")
         with plain_errors(), duckdb.connect(config=dict(self.settings)) as connection:
             return self._run(connection, text, limit, streams, as_of)
 
@@ -172,7 +170,7 @@ class QueryViews:
         self._made.add(view)
         seen = self._look(name)
         hot = f"__hot_{len(self._made)}"
-        self.connection.register(hot, hot_rows(self.broker, seen))
+        make_hot_table(self.connection, hot, self.broker, seen)
         parts = [f'select * from "{hot}"']
         if seen.table is not None and (lake := self._files(seen.table)) is not None:
             parts.insert(0, lake)
@@ -221,7 +219,7 @@ class QueryViews:
         found = list(rows)
         columns = list(zip(*found, strict=True)) if found else [()] * len(schema)
         arrays = [pa.array(list(c), f.type) for c, f in zip(columns, schema, strict=True)]
-        self.connection.register(name, pa.Table.from_arrays(arrays, schema=schema))
+        copy_table(self.connection, name, pa.Table.from_arrays(arrays, schema=schema))
 
     def _view(self, name: str, query: str) -> None:
         self.connection.execute(f"create view {quoted_name(name)} as {query}")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 from nexo.batch import Batch
-from nexo.hot_log import HotLog, held
-from nexo.lake.plan import HotPartition
+from nexo.hot_log import HotLog
+from nexo.lake.plan import HotPartition, held
 from pyspark_nexo.options import SourceOptions
 from pyspark_nexo.reading.segments import open_files
 

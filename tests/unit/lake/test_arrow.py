@@ -8,7 +8,7 @@ pa = pytest.importorskip("pyarrow")
 
 from nexo import batch as batches  # noqa: E402
 from nexo.errors import Corrupt  # noqa: E402
-from nexo.lake.arrow import SCHEMA, to_arrow  # noqa: E402
+from nexo.lake.arrow import SCHEMA, as_stored, to_arrow  # noqa: E402
 from nexo.storage import header  # noqa: E402
 
 
@@ -53,6 +53,17 @@ def test_a_plain_batch_and_a_cut_one_are_shown_alike() -> None:
     assert part is not None
     for batch in (plain, batches.decode(joined(part))):
         assert arrow_rows(batch) == rows(batch)
+
+
+def test_a_batch_as_it_is_stored_has_aligned_buffers_and_empty_headers() -> None:
+    entry = joined(batches.encode([b"one", None], 1, 10, headers=[b"{}", b""]))
+    for shift in range(8):
+        batch = batches.decode(memoryview(b"x" * shift + entry)[shift:])
+        found = as_stored(batch)
+        assert found.column("headers").to_pylist() == [b"{}", b""]
+        assert found.drop_columns(["headers"]) == to_arrow(batch).drop_columns(["headers"])
+        buffers = [each for column in found.columns for each in column.buffers() if each]
+        assert not any(each.address % 8 for each in buffers)
 
 
 def test_values_are_not_copied() -> None:

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from nexo.cli import output
-from nexo.cli.lake import sparks
 from nexo.cli.lake import sql_cells as cells
 from nexo.cli.lake.lakes import lake_options, missing_extra, open_lake, server_address
-from nexo.cli.lake.sql_prompt import prompt
 from nexo.cli.options import terms
 from nexo.cli.sizes import moment
 from nexo.errors import NexoError
@@ -27,7 +25,8 @@ if TYPE_CHECKING:
     from nexo.lake.catalog import Lake
     from nexo.sql import Engine
 
-# ruff: noqa: PLC0415 - Spark, DuckDB and Arrow are slow to import, and optional
+# ruff: noqa: PLC0415 - Spark, DuckDB and Arrow are slow to import, and optional; a query needs
+# neither Spark nor the prompt
 
 Rows = tuple[list[str], list[tuple[Any, ...]]]
 
@@ -72,8 +71,14 @@ def command(
     with_spark = engine == "spark" or (engine is None and master is not None)
     lake = open_lake(**where)
     with _spark(master, lake, names, as_of) if with_spark else _duckdb(lake, names, as_of) as runs:
-        for text in prompt(runs.names) if query is None else [query]:
+        for text in _typed(runs) if query is None else [query]:
             _answer(runs, text, limit, as_csv, raises=query is not None)
+
+
+def _typed(runs: Runs) -> Iterator[str]:
+    from nexo.cli.lake.sql_prompt import prompt
+
+    return prompt(runs.names)
 
 
 def _answer(runs: Runs, text: str, limit: int, as_csv: bool, *, raises: bool) -> None:
@@ -129,8 +134,6 @@ class _Duck:
 def _duckdb(lake: Lake, streams: list[str], as_of: datetime | None) -> Iterator[Runs]:
     try:
         with _without_collection():
-            import pyarrow.dataset  # noqa: F401 - DuckDB imports it to read the hot log
-
             from nexo.sql import Engine
     except ImportError as error:
         raise missing_extra(error, "sql") from None
@@ -156,6 +159,7 @@ class _Spark:
     as_of: datetime | None
 
     def query(self, text: str, limit: int) -> Rows:
+        from nexo.cli.lake import sparks
         from pyspark_nexo.failures import plain_errors
         from pyspark_nexo.views import register_views
 
@@ -179,6 +183,8 @@ class _Spark:
 def _spark(
     master: str | None, lake: Lake, streams: list[str], as_of: datetime | None
 ) -> Iterator[Runs]:
+    from nexo.cli.lake import sparks
+
     sparks.tell_start()
     with sparks.started(master, "nexo sql", quiet=True) as spark:
         yield _Spark(spark, lake, streams, as_of)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from nexo.errors import InvalidOption
-from nexo.lake.catalog import as_ours
+from nexo.lake.catalog import COLUMNS, as_ours
 from nexo.lake.rows import ROWS
 from nexo.lake.schema import iceberg_type
 from nexo.lake.typed.formats import ValueFormat, format_of, format_text
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.update.schema import UpdateSchema
 
-COLUMNS, FORMAT = "nexo.columns", "nexo.columns.format"
-PERMISSIVE, ADDITIONS = "nexo.columns.permissive", "nexo.columns.additions"
-"""Table properties: the columns, how values are encoded, whether a field that does not fit leaves
-the others alone, and whether new fields become columns."""
+FORMAT = f"{COLUMNS}.format"
+PERMISSIVE, ADDITIONS = f"{COLUMNS}.permissive", f"{COLUMNS}.additions"
+"""Table properties: how values are encoded, whether a field that does not fit leaves the others
+alone, and whether new fields become columns."""
 REJECTED, MISFITS = "rejected", "misfits"
 """Columns that say why a value was refused, and which fields of a value were left out."""
 MOST_SET = 1_000

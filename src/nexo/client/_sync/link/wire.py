@@ -8,13 +8,12 @@ recognised by its id and dropped (SPEC A6).
 from __future__ import annotations
 
 import socket
-import ssl
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from struct import Struct
+from typing import TYPE_CHECKING
 
-from nexo.client._sync.link.tls import TlsSocket
 from nexo.client.address import Address, tls_context
 from nexo.client.connecting import is_final, no_welcome, pause_s, reason
 from nexo.client.forks import tell_when_forked
@@ -30,6 +29,11 @@ from nexo.errors import (
 from nexo.model import Broker, Buffer
 from nexo.protocol.frames import HEADER, HEADER_SIZE, FrameKind, Status
 from nexo.protocol.hello import Welcome, decode_welcome
+
+if TYPE_CHECKING:
+    import ssl
+
+    from nexo.client._sync.link.tls import TlsSocket
 
 BUFFER_BYTES = 64 * 1024
 _TRUSTED_IDLE_S = 0.5
@@ -301,11 +305,17 @@ def _connect_to(
         raw = socket.create_connection(place, address.connect_timeout_s)
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is not None:
-            return TlsSocket(context.wrap_socket(raw, server_hostname=place[0]))
+            return _secured(context, raw, place[0])
         raw.settimeout(None)
         return PlainSocket(raw.family, raw.type, raw.proto, fileno=raw.detach())
-    except (OSError, ssl.SSLError) as error:
+    except OSError as error:  # TLS's are such
         raise ConnectionLost(f"cannot connect to {address}: {reason(error)}") from None
+
+
+def _secured(context: ssl.SSLContext, raw: socket.socket, host: str) -> TlsSocket:
+    from nexo.client._sync.link.tls import TlsSocket  # noqa: PLC0415 - imports ssl, which is slow
+
+    return TlsSocket(context.wrap_socket(raw, server_hostname=host))
 
 
 def _result(status: int, payload: Buffer) -> Reply:

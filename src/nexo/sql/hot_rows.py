@@ -1,0 +1,121 @@
+"""The records of the hot log as a table of DuckDB's.
+
+``pyarrow.compute`` and ``pyarrow.dataset`` take longer to import than most queries to run. DuckDB
+imports the latter for an Arrow table that is registered, so rows are copied into a table of its
+own instead, from a stream of Arrow's C interface. Records without typed columns are copied as they
+are stored, and DuckDB converts them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from nexo.batch import Batch
+from nexo.hot_log import HotLog
+from nexo.lake.arrow import as_stored
+from nexo.lake.catalog import COLUMNS
+from nexo.lake.rows import ROWS, chunked, partitions, rows, texts
+from nexo.sql.streams import Seen
+from nexo.sql.types import quoted_name
+
+if TYPE_CHECKING:
+    import duckdb
+
+SPILL_BYTES = 256 * 1024**2
+"""Hot records beyond this are kept in a temporary file instead of memory."""
+_AS_ROWS = "select * replace (nullif(headers, '') as headers, value_type::integer as value_type)"
+
+
+def make_hot_table(
+    connection: duckdb.DuckDBPyConnection, name: str, broker: HotLog, seen: Seen
+) -> None:
+    """Make ``name`` hold the records of the log, with the typed columns of the stream's table."""
+    found = list[pa.Table]()
+    with _Spill() as spill:
+        for table in _tables(broker, seen):
+            found.append(table)
+            if spill.writer is not None or sum(each.nbytes for each in found) > SPILL_BYTES:
+                spill.write(found)
+        if spill.writer is None:
+            together = pa.concat_tables(found) if found else ROWS.empty_table()
+            copy_table(connection, name, together, _AS_ROWS)
+        else:
+            spilled = f"{name}_spilled"
+            connection.register(spilled, spill.read())
+            source = quoted_name(spilled)
+            connection.execute(f"create view {quoted_name(name)} as {_AS_ROWS} from {source}")
+
+
+def copy_table(
+    connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table, select: str = "select *"
+) -> None:
+    """Have DuckDB copy what it ``select``s from an Arrow table into a table of its own."""
+    source = f"{name}_source"
+    connection.register(source, table.__arrow_c_stream__())  # can be read once
+    connection.execute(
+        f"create temp table {quoted_name(name)} as {select} from {quoted_name(source)}"
+    )
+    connection.unregister(source)
+
+
+def _tables(broker: HotLog, seen: Seen) -> Iterator[pa.Table]:
+    table = seen.table
+    if table is None or COLUMNS not in table.properties:
+        return chunked(_stored_rows(*each) for each in _batches(broker, seen))
+    from nexo.lake.typed import parsed, terms_of  # noqa: PLC0415 - imports pyarrow.compute
+
+    found = chunked(rows(*each) for each in _batches(broker, seen))
+    return parsed(found, terms_of(table.properties, table.names))
+
+
+def _batches(broker: HotLog, seen: Seen) -> Iterator[tuple[Batch, int, int, int]]:
+    """The batches of the log, each with its partition and the offsets that are wanted of it."""
+    name, created_ms = seen.info.name, seen.info.created_ms
+    for partition, (first, end) in enumerate(seen.ranges):
+        for batch in broker.read(name, partition, first, end, created_ms):
+            yield batch, partition, first, end
+
+
+def _stored_rows(batch: Batch, partition: int, first: int, end: int) -> pa.RecordBatch:
+    """`rows`, but for types that DuckDB is to convert."""
+    start, stop = batch.index_of(first), batch.index_of(end)
+    found = as_stored(batch).slice(start, max(stop - start, 0))
+    columns = dict(zip(found.schema.names, found.columns, strict=True))
+    columns["headers"] = texts(columns["headers"])
+    return pa.RecordBatch.from_pydict(
+        {"partition": partitions(partition, found.num_rows), **columns}
+    )
+
+
+class _Spill:
+    """Rows on disk, mapped into memory to be read; the file goes with the last who reads it."""
+
+    def __init__(self) -> None:
+        self.writer: pa.ipc.RecordBatchFileWriter | None = None
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the block
+
+    def __enter__(self) -> _Spill:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, found: list[pa.Table]) -> None:
+        """Write tables down and forget them."""
+        for table in found:
+            if self.writer is None:
+                self.writer = pa.ipc.new_file(self._file, table.schema)
+            self.writer.write_table(table)
+        found.clear()
+
+    def read(self) -> pa.Table:
+        """Everything written."""
+        assert self.writer is not None
+        self.writer.close()
+        self._file.flush()
+        with pa.memory_map(f"/proc/self/fd/{self._file.fileno()}") as mapped:
+            return pa.ipc.open_file(mapped).read_all()
