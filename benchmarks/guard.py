@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks import machine
 from benchmarks.paths import PATHS, HotPath, Work, ground
 from nexo.server.loops import run as run_loop
-from nexo.storage.disk.memory import MemoryFiles
+from tests.memory_files import MemoryFiles
 
 BASELINE = Path(__file__).parent / "baseline.json"
 SAMPLES = 7

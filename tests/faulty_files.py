@@ -19,8 +19,8 @@ from pathlib import Path
 from random import Random
 
 from nexo.errors import DiskFull, ReadOnly
-from nexo.storage.disk.memory import cut, moved, put
 from nexo.storage.ports import Buffer, File, Settles
+from tests.memory_files import cut, moved, put
 
 _SECTOR = 512
 """What a disk writes as a whole."""

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from nexo.storage.disk.files import OsFiles
-from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.ports import File, Files
 from tests.faulty_files import FaultyFiles
+from tests.memory_files import MemoryFiles
 
 MAKERS: dict[str, Callable[[], Files]] = {
     "os": OsFiles,

@@ -9,11 +9,11 @@ import pytest
 
 from nexo.errors import InvalidInput, OffsetOutOfRange
 from nexo.storage.disk.files import OsFiles
-from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.header import seal, verify
 from nexo.storage.log import SegmentedLog
 from nexo.storage.ports import Files
 from tests.faulty_files import FaultyFiles
+from tests.memory_files import MemoryFiles
 from tests.unit.storage.entries import bodies, body_of, entry, fill, rewrite, whole
 
 MAKERS: dict[str, Callable[[], Files]] = {

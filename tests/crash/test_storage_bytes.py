@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from nexo.errors import Corrupt
-from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.log import SegmentedLog
 from nexo.storage.room import MARK
 from nexo.storage.segment import Segment
+from tests.memory_files import MemoryFiles
 from tests.unit.storage.entries import (
     FOLDER,
     bodies,

@@ -11,9 +11,9 @@ import pytest
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.ops import Op
-from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.header import parse
 from nexo.storage.ports import File
+from tests.memory_files import MemoryFiles
 from tests.unit.brokers.stream.desk import Desk, Peer
 
 ACKNOWLEDGED = [b"value %d" % n for n in range(6)]

@@ -19,8 +19,8 @@ from nexo.admin.app import AdminApp
 from nexo.admin.context import ServerAccess
 from nexo.admin.http.openapi import document
 from nexo.server.embedded import EmbeddedServer
-from nexo.storage.disk.memory import MemoryFiles
 from tests.integration.admin_api import ACTION
+from tests.memory_files import MemoryFiles
 from tests.property.fuzz_services import Fresh, Wire, settings_in
 
 REPLY_S = 2.0

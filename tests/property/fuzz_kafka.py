@@ -21,8 +21,8 @@ from nexo.protocol import stream
 from nexo.protocol.ops import Op
 from nexo.server.host import Host
 from nexo.server.services import factory
-from nexo.storage.disk.memory import MemoryFiles
 from tests.kafka.session import deliver
+from tests.memory_files import MemoryFiles
 from tests.property.fuzz_services import Fresh, Requests, Wire, sample_batch, settings_in
 
 BUG = "its request failed"

@@ -29,8 +29,8 @@ from nexo.protocol.ops import BROKER_OF, Op
 from nexo.protocol.stream_publishing import publish_head
 from nexo.server.host import Host
 from nexo.server.services import factory
-from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.header import ALIGN, SIZE, stamp
+from tests.memory_files import MemoryFiles
 from tests.unit.access.samples import REQUESTS
 
 FOLDER = Path("/data")

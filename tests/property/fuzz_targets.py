@@ -39,11 +39,11 @@ from nexo.protocol.ops import BROKER_OF, Op
 from nexo.protocol.stream_publishing import PLACE, pack_refused, read_each, read_places
 from nexo.server.entrance.alpn import alpn_names
 from nexo.services.store import snapshot as store_snapshot
-from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.journal import Journal
 from nexo.storage.log import SegmentedLog
 from nexo.storage.sealed import unpack as unpack_sealed
 from nexo.storage.snapshot import MAGIC, Snapshot, Snapshots
+from tests.memory_files import MemoryFiles
 from tests.property.fuzz_http import Http, http_seeds
 from tests.property.fuzz_kafka import (
     Kafka,

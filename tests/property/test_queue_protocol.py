@@ -37,7 +37,7 @@ from nexo.protocol.queue import (
     pieces_of,
     split_head,
 )
-from nexo.storage.disk.memory import MemoryFiles
+from tests.memory_files import MemoryFiles
 from tests.unit.brokers.queue.desk import Desk
 
 Values = st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=20)

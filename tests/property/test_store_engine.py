@@ -17,7 +17,7 @@ from nexo.brokers.store.keyspace import ENTRY_BYTES
 from nexo.brokers.store.values import ITEM_BYTES
 from nexo.errors import InvalidInput, PayloadTooLarge, WrongType
 from nexo.services.store import snapshot
-from nexo.storage.disk.memory import MemoryFiles
+from tests.memory_files import MemoryFiles
 
 KEYS = st.sampled_from(["a", "ab", "abc", "b", "é🙂", "user:1", "user:2", "z" * 40])
 VALUES = st.sampled_from([b"\x00", b"\x01text", b"\x0217", b"\x02-1.5", b"\x00" * 300])

@@ -17,7 +17,7 @@ from nexo.model import Broker, Buffer
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.server.host import Host
 from nexo.server.services import factory
-from nexo.storage.disk.memory import MemoryFiles
+from tests.memory_files import MemoryFiles
 from tests.unit.access.samples import REQUESTS
 
 OPS = sorted(op for op in REQUESTS if BROKER_OF[op] is not None)

@@ -25,8 +25,8 @@ from nexo.replication.replay import LogReplay
 from nexo.replication.shipping import LeadLost, Put, Shipper
 from nexo.replication.taking import Taking
 from nexo.replication.tenure import Tenure, Watch
-from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.disk.recording import FileWritten
+from tests.memory_files import MemoryFiles
 from tests.unit.replication.misbehaving import MisbehavingObjects
 
 SEEDS = int(os.environ.get("SOAK_SCHEDULES") or (20_000 if os.environ.get("SOAK") else 700))

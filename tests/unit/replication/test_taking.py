@@ -13,8 +13,8 @@ from nexo.replication.replay import LogReplay, Mark
 from nexo.replication.shipping import Shipper
 from nexo.replication.small_files import Overtaken, SmallFiles
 from nexo.replication.taking import Superseded, Taking
-from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.disk.recording import RecordingFiles
+from tests.memory_files import MemoryFiles
 
 ROOT = Path("/data/queue")
 

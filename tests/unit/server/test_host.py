@@ -13,7 +13,7 @@ from nexo.config import Settings
 from nexo.model import Broker
 from nexo.server.host import Host
 from nexo.server.services import factory
-from nexo.storage.disk.memory import MemoryFiles
+from tests.memory_files import MemoryFiles
 
 LOOPS = pytest.mark.parametrize("make", [asyncio.new_event_loop, uvloop.new_event_loop])
 

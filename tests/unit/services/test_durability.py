@@ -13,9 +13,9 @@ from nexo.model import Persistence
 from nexo.services import durability
 from nexo.services.durability import Committer
 from nexo.storage.disk.flusher import Flusher
-from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.journal import Journal
 from nexo.storage.ports import File
+from tests.memory_files import MemoryFiles
 from tests.timing import eventually
 
 FOLDER = Path("/data")

@@ -11,8 +11,8 @@ from nexo.config import Settings
 from nexo.errors import DiskFull, NexoError, NotFound, ReadOnly
 from nexo.model import Clock, Persistence
 from nexo.services.turn import RETRY_MS, Turn
-from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.ports import Files
+from tests.memory_files import MemoryFiles
 
 SYNC, ASYNC = Persistence.FILE_SYNC, Persistence.FILE_ASYNC
 

@@ -10,9 +10,9 @@ import pytest
 from nexo.errors import DiskFull, ReadOnly
 from nexo.storage.disk.files import OsFiles
 from nexo.storage.disk.flusher import DiskGuard, Flusher, SyncTimes
-from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.ports import File
 from tests.faulty_files import FaultyFiles
+from tests.memory_files import MemoryFiles
 
 FOLDER = Path("/data")
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from nexo.storage.disk.flusher import Flusher
-from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.journal import Journal
 from nexo.storage.snapshot import Snapshot, Snapshots
 from tests.faulty_files import FaultyFiles
+from tests.memory_files import MemoryFiles
 from tests.unit.storage.entries import FOLDER, content, overwrite
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from nexo.errors import Corrupt, DiskFull
 from nexo.storage.disk.files import OsFiles
 from nexo.storage.disk.flusher import Flusher
-from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.disk.recording import (
     FileCreated,
     FileWritten,
@@ -24,6 +23,7 @@ from nexo.storage.disk.recording import (
 from nexo.storage.journal import Journal
 from nexo.storage.ports import Files
 from tests.faulty_files import FaultyFiles
+from tests.memory_files import MemoryFiles
 from tests.unit.brokers.queue.desk import Desk
 
 ROOT = Path("/data")

@@ -22,8 +22,8 @@ from nexo.protocol.pubsub import (
     pack_publish,
 )
 from nexo.services.pubsub.service import PubSubService
-from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.ports import Files
+from tests.memory_files import MemoryFiles
 from tests.unit.brokers.pubsub.recorder import messages, split
 
 

@@ -33,8 +33,8 @@ from nexo.protocol.pubsub import (
     parse_pushes,
 )
 from nexo.services.pubsub import journal as pubsub_journal
-from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.journal import Journal
+from tests.memory_files import MemoryFiles
 from tests.unit.brokers.pubsub.desk import Desk
 
 KEPT = [("t", b"x")]

@@ -7,7 +7,7 @@ import pytest
 from nexo.errors import InvalidInput
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import ACK, Settled, SettleJobs, encode
-from nexo.storage.disk.memory import MemoryFiles
+from tests.memory_files import MemoryFiles
 from tests.unit.brokers.queue.desk import Desk
 
 

@@ -8,7 +8,7 @@ from nexo.protocol.ops import Op
 from nexo.protocol.queue import Named, decode, encode
 from nexo.protocol.survey import QueueSurvey, SurveyAsk
 from nexo.services.queue import totals
-from nexo.storage.disk.memory import MemoryFiles
+from tests.memory_files import MemoryFiles
 from tests.unit.brokers.queue.desk import Desk, DeskPeer
 
 

@@ -31,8 +31,8 @@ from nexo.protocol.ops import BROKER_OF, Op
 from nexo.services.store.service import SWEEP_KEYS, StoreService
 from nexo.services.store.snapshot import NAME
 from nexo.storage.disk.flusher import Flusher
-from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.ports import Files
+from tests.memory_files import MemoryFiles
 
 VALUE = b'\x02{"name":"Max"}'
 

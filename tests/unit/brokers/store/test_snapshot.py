@@ -11,7 +11,7 @@ from nexo.brokers.store.engine import StoreEngine
 from nexo.errors import Corrupt
 from nexo.services.store import snapshot
 from nexo.services.store.snapshot import NAME, SnapshotWriter
-from nexo.storage.disk.memory import MemoryFiles
+from tests.memory_files import MemoryFiles
 
 NOW = 1_000_000
 FOLDER = Path("/data/store")

@@ -17,8 +17,8 @@ from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head, read_places
 from nexo.services.stream import StreamService
-from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.ports import Files
+from tests.memory_files import MemoryFiles
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
-from nexo.storage.disk.memory import MemoryFiles
+from tests.memory_files import MemoryFiles
 from tests.unit.brokers.queue.desk import Desk, DeskPeer
 
 FOLDER = Path("/data/queue/q")

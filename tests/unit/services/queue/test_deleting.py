@@ -11,7 +11,7 @@ from nexo.errors import NotFound, Unavailable
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import JobRequest, PopJobs, encode
-from nexo.storage.disk.memory import MemoryFiles
+from tests.memory_files import MemoryFiles
 from tests.unit.brokers.queue.desk import START_MS, Desk
 
 

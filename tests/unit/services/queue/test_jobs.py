@@ -9,7 +9,7 @@ from nexo.errors import InvalidInput, InvalidName, NotFound
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import Begin, Look, PeekJobs, PopJobs, PopReply, decode, encode, split_head
 from nexo.services.queue import open_queue
-from nexo.storage.disk.memory import MemoryFiles
+from tests.memory_files import MemoryFiles
 from tests.unit.brokers.queue.desk import Desk, DeskPeer
 
 TRACE = b'{"traceparent":"00-1-1-01"}'

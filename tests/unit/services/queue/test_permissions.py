@@ -11,7 +11,7 @@ from nexo.blocks import id_text
 from nexo.errors import Forbidden, NexoError
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import Jobs, decode, encode
-from nexo.storage.disk.memory import MemoryFiles
+from tests.memory_files import MemoryFiles
 from tests.unit.access.samples import NAME, REQUESTS
 from tests.unit.brokers.queue.desk import Desk, DeskPeer
 

@@ -1,4 +1,4 @@
-"""Files in memory, for tests, benchmarks and short-lived state."""
+"""Files in memory: the file system of tests and of the guard of speed, without a disk."""
 
 from __future__ import annotations
 
