@@ -249,92 +249,52 @@ class Members(StoreRequest):
     members: list[Value]
 
 
-REQUESTS: Mapping[Op, type[StoreRequest]] = {
-    Op.KEY_SET: SetKey,
-    Op.KEY_DELETE: Keys,
-    Op.KEY_EXISTS: Keys,
-    Op.KEY_MGET: Keys,
-    Op.KEY_MSET: SetMany,
-    Op.KEY_INCR: Increment,
-    Op.KEY_GETDEL: OneKey,
-    Op.KEY_EXPIRE: Expire,
-    Op.KEY_PERSIST: OneKey,
-    Op.KEY_INSPECT: OneKey,
-    Op.KEY_SCAN: Scan,
-    Op.STORE_CLEAR: Clear,
-    Op.KEY_DELETE_IF: DeleteIf,
-    Op.LEASE_TAKE: TakeLease,
-    Op.LEASE_RENEW: RenewLease,
-    Op.LEASE_RELEASE: ReleaseLease,
-    Op.RATE_BUCKET: TakeTokens,
-    Op.RATE_WINDOW: CountInWindow,
-    Op.FIELDS_SET: SetFields,
-    Op.FIELDS_GET: Fields,
-    Op.FIELDS_ALL: OneKey,
-    Op.FIELDS_DELETE: Fields,
-    Op.FIELDS_INCR: IncrementField,
-    Op.FIELDS_COUNT: OneKey,
-    Op.LIST_PUSH: Push,
-    Op.LIST_POP: PopItems,
-    Op.LIST_RANGE: ListRange,
-    Op.LIST_REPLACE: Replace,
-    Op.LIST_TRIM: ListRange,
-    Op.LIST_REMOVE: RemoveValue,
-    Op.LIST_LENGTH: OneKey,
-    Op.SET_ADD: Members,
-    Op.SET_REMOVE: Members,
-    Op.SET_POP: PopItems,
-    Op.SET_CONTAINS: Members,
-    Op.SET_MEMBERS: OneKey,
-    Op.SET_SIZE: OneKey,
-}
-"""The struct of each of our requests."""
-
 _OPTIONAL_VALUES = list[bytes | None]
-REPLIES: Mapping[Op, Any] = {
-    Op.KEY_SET: SetReply,
-    Op.KEY_DELETE: int,
-    Op.KEY_EXISTS: int,
-    Op.KEY_MGET: _OPTIONAL_VALUES,
-    Op.KEY_MSET: None,
-    Op.KEY_INCR: Number,
-    Op.KEY_GETDEL: bytes | None,
-    Op.KEY_EXPIRE: bool,
-    Op.KEY_PERSIST: bool,
-    Op.KEY_INSPECT: KeyInfoReply | None,
-    Op.KEY_SCAN: KeysReply,
-    Op.STORE_CLEAR: int,
-    Op.KEY_DELETE_IF: bool,
-    Op.LEASE_TAKE: LeaseReply,
-    Op.LEASE_RENEW: bool,
-    Op.LEASE_RELEASE: bool,
-    Op.RATE_BUCKET: RateReply,
-    Op.RATE_WINDOW: RateReply,
-    Op.FIELDS_SET: int,
-    Op.FIELDS_GET: _OPTIONAL_VALUES,
-    Op.FIELDS_ALL: dict[str, bytes],
-    Op.FIELDS_DELETE: int,
-    Op.FIELDS_INCR: Number,
-    Op.FIELDS_COUNT: int,
-    Op.LIST_PUSH: int,
-    Op.LIST_POP: list[bytes],
-    Op.LIST_RANGE: list[bytes],
-    Op.LIST_REPLACE: None,
-    Op.LIST_TRIM: int,
-    Op.LIST_REMOVE: int,
-    Op.LIST_LENGTH: int,
-    Op.SET_ADD: int,
-    Op.SET_REMOVE: int,
-    Op.SET_POP: list[bytes],
-    Op.SET_CONTAINS: list[bool],
-    Op.SET_MEMBERS: list[bytes],
-    Op.SET_SIZE: int,
+_TABLE: Mapping[Op, tuple[type[StoreRequest], Any]] = {
+    Op.KEY_SET: (SetKey, SetReply),
+    Op.KEY_DELETE: (Keys, int),
+    Op.KEY_EXISTS: (Keys, int),
+    Op.KEY_MGET: (Keys, _OPTIONAL_VALUES),
+    Op.KEY_MSET: (SetMany, None),
+    Op.KEY_INCR: (Increment, Number),
+    Op.KEY_GETDEL: (OneKey, bytes | None),
+    Op.KEY_EXPIRE: (Expire, bool),
+    Op.KEY_PERSIST: (OneKey, bool),
+    Op.KEY_INSPECT: (OneKey, KeyInfoReply | None),
+    Op.KEY_SCAN: (Scan, KeysReply),
+    Op.STORE_CLEAR: (Clear, int),
+    Op.KEY_DELETE_IF: (DeleteIf, bool),
+    Op.LEASE_TAKE: (TakeLease, LeaseReply),
+    Op.LEASE_RENEW: (RenewLease, bool),
+    Op.LEASE_RELEASE: (ReleaseLease, bool),
+    Op.RATE_BUCKET: (TakeTokens, RateReply),
+    Op.RATE_WINDOW: (CountInWindow, RateReply),
+    Op.FIELDS_SET: (SetFields, int),
+    Op.FIELDS_GET: (Fields, _OPTIONAL_VALUES),
+    Op.FIELDS_ALL: (OneKey, dict[str, bytes]),
+    Op.FIELDS_DELETE: (Fields, int),
+    Op.FIELDS_INCR: (IncrementField, Number),
+    Op.FIELDS_COUNT: (OneKey, int),
+    Op.LIST_PUSH: (Push, int),
+    Op.LIST_POP: (PopItems, list[bytes]),
+    Op.LIST_RANGE: (ListRange, list[bytes]),
+    Op.LIST_REPLACE: (Replace, None),
+    Op.LIST_TRIM: (ListRange, int),
+    Op.LIST_REMOVE: (RemoveValue, int),
+    Op.LIST_LENGTH: (OneKey, int),
+    Op.SET_ADD: (Members, int),
+    Op.SET_REMOVE: (Members, int),
+    Op.SET_POP: (PopItems, list[bytes]),
+    Op.SET_CONTAINS: (Members, list[bool]),
+    Op.SET_MEMBERS: (OneKey, list[bytes]),
+    Op.SET_SIZE: (OneKey, int),
 }
-"""The reply type of each of our requests."""
+"""The struct of each of our requests, and the type of its reply."""
+REQUESTS: Mapping[Op, type[StoreRequest]] = {op: request for op, (request, _) in _TABLE.items()}
 
 encode_reply = msgspec.msgpack.Encoder().encode
 _request_decoders = {op: msgspec.msgpack.Decoder(kind) for op, kind in REQUESTS.items()}
-_reply_decoders = {op: msgspec.msgpack.Decoder(kind) for op, kind in REPLIES.items()}
+_reply_decoders = {op: msgspec.msgpack.Decoder(reply) for op, (_, reply) in _TABLE.items()}
 
 
 def encode_request(command: StoreRequest) -> bytes:
@@ -356,5 +316,5 @@ def decode_request(op: Op, payload: Buffer) -> StoreRequest:
 
 
 def decode_reply(op: Op, data: Buffer | None) -> Any:
-    """The server's reply to one of our requests; see `REPLIES`."""
+    """The server's reply to one of our requests."""
     return _reply_decoders[op].decode(data or b"")

@@ -8,8 +8,7 @@ matters.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -31,8 +30,7 @@ _bucket = msgspec.json.Decoder(tuple[float, int])
 _window = msgspec.json.Decoder(list[tuple[int, int]])
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseAnswer:
+class LeaseAnswer(NamedTuple):
     """The result of asking for a lease."""
 
     number: int | None
@@ -41,8 +39,7 @@ class LeaseAnswer:
     """Time until the next lease expires; 0 if one was granted."""
 
 
-@dataclass(frozen=True, slots=True)
-class RateAnswer:
+class RateAnswer(NamedTuple):
     """The result of asking a rate limit."""
 
     allowed: bool

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import translate
 from itertools import takewhile
+from typing import NamedTuple
 
 import msgspec
 
@@ -28,24 +28,21 @@ SCAN_LOOKS = 500
 """Non-matching keys that a page skips before it ends short, so that no scan blocks the loop."""
 
 
-@dataclass(frozen=True, slots=True)
-class SetResult:
+class SetResult(NamedTuple):
     """Whether a conditional set took effect, and what the key held before."""
 
     done: bool
     previous: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class KeysPage:
+class KeysPage(NamedTuple):
     """Some keys in order, and where the next page begins; no cursor on the last page."""
 
     keys: list[str]
     cursor: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class KeyInfo:
+class KeyInfo(NamedTuple):
     """Metadata of a key, without its value."""
 
     kind: str
