@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import Any, TypeAlias
 
 from nexo.batch import Batch, decode, entries
@@ -34,12 +33,7 @@ class HotLog:
     def __enter__(self) -> HotLog:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._link.close()
 
     def status(self) -> dict[str, Any]:

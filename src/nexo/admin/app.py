@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from importlib.resources import files
-from types import TracebackType
 from typing import TypeAlias
 
 from starlette.applications import Starlette
@@ -78,12 +77,7 @@ class AdminApp:
             self._tasks.append(asyncio.create_task(self._webhook.run()))
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.stop()
         for task in self._tasks:
             task.cancel()

@@ -9,17 +9,15 @@ unknown stream as an empty one.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
+from nexo.client._sync.closing import Closing
 from nexo.xstreams.values import ConsumerGroupInfo, PendingMessage, StreamMessage
 
-Broker = TypeVar("Broker", bound="StreamBroker")
 
-
-class StreamBroker(ABC):
+class StreamBroker(Closing):
     """Streams of messages, read by groups of consumers that acknowledge each message."""
 
     # -- producing
@@ -127,14 +125,3 @@ class StreamBroker(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close all connections; blocked reads end with `ConnectionLost`."""
-
-    def __enter__(self: Broker) -> Broker:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from types import TracebackType
 
 import click
 
@@ -28,12 +27,7 @@ class PipelineProcess:
     def __enter__(self) -> PipelineProcess:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         if self._process is not None:
             self._process.terminate()

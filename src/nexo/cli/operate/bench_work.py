@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -47,12 +46,7 @@ class Bench:
     async def __aenter__(self) -> Bench:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Remove what was made, as far as it goes; an error before that is the one to be told."""
         parts = (self._delete_queue(), self._delete_stream(), self._delete_keys())
         found = await asyncio.gather(*parts, return_exceptions=True)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any
 
 from nexo.client._async.client import AsyncClient
+from nexo.client._async.closing import AsyncClosing
 from nexo.topics._async.connecting import backend_for
 from nexo.topics.model import GroupDescription, TopicDescription
 from nexo.topics.settings import at_least_one, stream_options
 
 
-class AsyncAdminClient:
+class AsyncAdminClient(AsyncClosing):
     """Administration of a cluster's topics.
 
     ``server`` is a client or a URL, ``nexo://…`` or ``kafka://…``; it defaults to ``NEXO_URL``,
@@ -69,14 +69,3 @@ class AsyncAdminClient:
     async def close(self) -> None:
         """End the connection, unless it belongs to a client."""
         await self._backend.close()
-
-    async def __aenter__(self) -> AsyncAdminClient:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, Generic
 
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
+from nexo.client._async.closing import AsyncClosing
 from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key, needed_key
 from nexo.errors import AlreadyExists, NotFound
@@ -28,7 +28,7 @@ from nexo.topics.partitioning import partitioner_named
 from nexo.topics.settings import at_least_one, stream_options, topic_config, topic_options
 
 
-class AsyncTopic(Generic[T]):
+class AsyncTopic(AsyncClosing, Generic[T]):
     """One topic, created on first use if it does not exist.
 
     Options that are given must be those of an existing topic, or `AlreadyExists` is raised;
@@ -144,14 +144,3 @@ class AsyncTopic(Generic[T]):
         if self._sender is not None:
             await self._sender.close()
         await self._backend.close()
-
-    async def __aenter__(self) -> AsyncTopic[T]:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()

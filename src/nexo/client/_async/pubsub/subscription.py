@@ -8,10 +8,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from threading import Lock
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from nexo.client._async import runtime
+from nexo.client._async.closing import AsyncClosing
 from nexo.client._async.link.link import Duplex, Link
 from nexo.client.checks import Duration, seconds
 from nexo.client.forks import from_before, tell_when_forked
@@ -32,7 +32,7 @@ _CLOSE_S = 5.0
 """How long closing a client waits for handlers."""
 
 
-class Subscription(Generic[T]):
+class Subscription(AsyncClosing, Generic[T]):
     """Messages that match a pattern: ``async for message in subscription``.
 
     ``async with`` unsubscribes at the end. Messages wait in a queue of ``buffer``; when it is
@@ -115,17 +115,6 @@ class Subscription(Generic[T]):
     async def _join(self, timeout_s: float | None = None) -> None:
         if self._task is not None and not self._task.is_current():
             await self._task.join(timeout_s)
-
-    async def __aenter__(self) -> Subscription[T]:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     # -- for the inbox and the client
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from nexo.client._async import runtime
+from nexo.client._async.closing import AsyncClosing
 from nexo.client._async.link.link import Link
 from nexo.client._async.queue.gather import Settler
 from nexo.client._async.queue.jobs import Job, JobBatch
@@ -36,7 +37,7 @@ class _Held(NamedTuple, Generic[T]):
     """The numbers of the jobs whose handler has not ended."""
 
 
-class QueueSubscription(Generic[T]):
+class QueueSubscription(AsyncClosing, Generic[T]):
     """A handler that is called with a queue's jobs until `close`.
 
     ``async with`` closes it at the end.
@@ -89,12 +90,6 @@ class QueueSubscription(Generic[T]):
         """A description for logs."""
         where = f"queue {self.queue!r} of {self._link.address}"
         return f"Subscription to {where}, up to {self.concurrency} jobs at once"
-
-    async def __aenter__(self) -> QueueSubscription[T]:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
 
     def start(self) -> None:
         """Start; `Queue.subscribe` calls it."""

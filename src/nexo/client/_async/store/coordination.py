@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-from types import TracebackType
 from typing import Any, Literal, TypeAlias
 
 from nexo.client._async import runtime
@@ -143,12 +142,7 @@ class Lock:
         await self.acquire()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.release()
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from nexo.client._async import runtime
+from nexo.client._async.closing import AsyncClosing
 from nexo.client._async.link.link import Link
 from nexo.client._async.stream.records import Records, StreamRecord, add_span, spans_of
 from nexo.client.checks import Duration, millis, whole
@@ -42,7 +42,7 @@ MAX_BATCH = 1_000_000
 MAX_BYTES = 2**53
 
 
-class StreamConsumer(Generic[T]):
+class StreamConsumer(AsyncClosing, Generic[T]):
     """One consumer of a shared group; ``async with`` leaves the group at the end.
 
     Joins there or on first use, and again after a reconnect.
@@ -307,11 +307,3 @@ class StreamConsumer(Generic[T]):
         if self._name is None:
             await self.join()
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()

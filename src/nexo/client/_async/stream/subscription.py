@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from nexo.client._async import runtime
+from nexo.client._async.closing import AsyncClosing
 from nexo.client._async.stream.consumer import AHEAD_S, StreamConsumer
 from nexo.client._async.stream.records import StreamRecord, spans_of
 from nexo.client.checks import Duration, function, positive_s, seconds, whole
@@ -33,7 +34,7 @@ _CLOSE_S = 5.0
 MAX_CONCURRENCY = 10_000
 
 
-class StreamSubscription(Generic[T]):
+class StreamSubscription(AsyncClosing, Generic[T]):
     """A handler that is called with the records of a group until `close`.
 
     ``async with`` closes it at the end.
@@ -79,12 +80,6 @@ class StreamSubscription(Generic[T]):
         state = "running" if self.running else "ended"
         stream, group = self._consumer.stream, self._consumer.group
         return f"<Subscription of group {group!r}, stream {stream!r}, {state}>"
-
-    async def __aenter__(self) -> StreamSubscription[T]:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
 
     # -- its life
 

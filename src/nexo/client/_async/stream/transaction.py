@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable
-from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 from nexo.batch import Flags
@@ -294,12 +293,7 @@ class Transaction:
     async def __aenter__(self) -> Transaction:
         return await self.begin()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._id is None:
             return
         if error is None:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from threading import Lock
-from types import TracebackType
 from typing import Any, Generic
 
 from nexo.client._async import runtime
@@ -330,10 +329,5 @@ class AsyncConsumer(Generic[T]):
             await self.join()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         await self._close(failed=error is not None)

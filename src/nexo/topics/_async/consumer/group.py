@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Any, Generic
 
 from nexo.client._async.client import AsyncClient
+from nexo.client._async.closing import AsyncClosing
 from nexo.errors import NexoError
 from nexo.topics._async.connecting import backend_for
 from nexo.topics._async.consumer.consumer import AsyncConsumer
@@ -15,7 +15,7 @@ from nexo.topics.model import GroupDescription, Rebalance, Strategy, T, topic_na
 from nexo.topics.settings import group_timeout_ms, one_of
 
 
-class AsyncConsumerGroup(Generic[T]):
+class AsyncConsumerGroup(AsyncClosing, Generic[T]):
     """Every partition of every topic is owned by exactly one live member.
 
     ``range`` gives each member a run of neighbouring partitions, ``roundRobin`` deals them in
@@ -82,14 +82,3 @@ class AsyncConsumerGroup(Generic[T]):
         await self._backend.close()
         if failure is not None:
             raise failure
-
-    async def __aenter__(self) -> AsyncConsumerGroup[T]:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()

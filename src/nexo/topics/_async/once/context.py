@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from types import TracebackType
 from typing import Any
 
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
+from nexo.client._async.closing import AsyncClosing
 from nexo.client.checks import function, millis, text, whole
 from nexo.client.stream_records import Key
 from nexo.errors import InvalidInput, InvalidOption, TransactionAborted
@@ -46,7 +46,7 @@ _FLUSHED_TOGETHER = 100
 """Events that one transaction delivers from the outbox."""
 
 
-class AsyncExactlyOnceContext:
+class AsyncExactlyOnceContext(AsyncClosing):
     """State that makes every effect happen exactly once, whatever is killed when.
 
     ``server`` is a client, a URL, or ``memory://`` for tests: nothing of that outlives the
@@ -304,14 +304,3 @@ class AsyncExactlyOnceContext:
     async def close(self) -> None:
         """End the connection, unless it belongs to a client."""
         await self._ledger.close()
-
-    async def __aenter__(self) -> AsyncExactlyOnceContext:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()

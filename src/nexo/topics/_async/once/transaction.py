@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import Token
-from types import TracebackType
 from typing import Any
 
 from nexo.client.stream_records import Headers, Key
@@ -130,12 +129,7 @@ class AsyncOnceTransaction:
         self._token = current_transaction.set(self)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._open = False
         if self._token is not None:
             current_transaction.reset(self._token)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from nexo.batch import Compression
 from nexo.client._async.client import AsyncClient
+from nexo.client._async.closing import AsyncClosing
 from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key
 from nexo.topics._async.connecting import backend_for
@@ -16,7 +15,7 @@ from nexo.topics.partitioning import Partitioner, partitioner_named
 from nexo.topics.settings import at_least_one, not_negative, option_ms
 
 
-class AsyncProducer:
+class AsyncProducer(AsyncClosing):
     """Sends messages to topics, in batches per partition.
 
     A batch is sent when it holds ``batch_size`` messages or ``linger_ms`` after its first. With
@@ -72,14 +71,3 @@ class AsyncProducer:
         """Flush, and end the connection unless it belongs to a client."""
         await self._sender.close()
         await self._backend.close()
-
-    async def __aenter__(self) -> AsyncProducer:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
