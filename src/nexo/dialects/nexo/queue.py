@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from nexo.blocks import check_block
 from nexo.brokers.queue.batches import Range
 from nexo.brokers.queue.jobs import Accepted, NewJobs
 from nexo.brokers.queue.ledger import pairs
-from nexo.brokers.queue.status import QueueStatus, ScheduleStatus
+from nexo.brokers.queue.status import ScheduleStatus
 from nexo.dialects.nexo.classic_queue import ClassicQueueRequests
 from nexo.dialects.nexo.handlers import Handler, Peer
-from nexo.dialects.nexo.replies import reply_data, reply_ok
+from nexo.dialects.nexo.replies import (
+    Reply,
+    calling,
+    reply_data,
+    reply_ok,
+    reply_packed,
+    returning,
+)
 from nexo.errors import InvalidInput, NexoError
 from nexo.model import Buffer
 from nexo.protocol.ops import Op
@@ -38,7 +47,7 @@ from nexo.protocol.queue import (
     encode_head,
     split_head,
 )
-from nexo.protocol.survey import QueueSurvey, SurveyAsk
+from nexo.protocol.survey import SurveyAsk
 from nexo.services.queue import QueueService
 from nexo.services.queue.views import LeasedJobs
 from nexo.services.queue.work import JobSettlement, Outcome
@@ -49,29 +58,30 @@ class QueueRequests:
 
     def __init__(self, service: QueueService) -> None:
         self._queues = service
+        as_map: Reply = partial(reply_packed, encode=lambda page: page._asdict())
         self.handlers: dict[int, Handler] = {
             Op.Q_PUSH_MANY: self._push,
             Op.Q_POP: self._pop,
             Op.Q_SETTLE: self._settle,
-            Op.Q_RENEW: self._renew,
+            Op.Q_RENEW: returning(RenewLeases, service.renew, refusal=InvalidInput),
             Op.Q_BEGIN: self._begin,
-            Op.Q_PROGRESS: self._progress,
+            Op.Q_PROGRESS: returning(ReportProgress, service.progress, reply_ok, InvalidInput),
             Op.Q_JOB: self._job,
             Op.Q_DECLARE: self._declare,
             Op.Q_UPDATE: self._update,
-            Op.Q_INFO: self._info,
+            Op.Q_INFO: returning(Look, service.info, refusal=InvalidInput),
             Op.Q_LIST: self._list,
-            Op.Q_SURVEY: self._survey,
-            Op.Q_PURGE: self._purge,
-            Op.Q_PAUSE: self._pause,
-            Op.Q_PEEK: self._peek,
+            Op.Q_SURVEY: returning(SurveyAsk, service.survey, as_map, InvalidInput),
+            Op.Q_PURGE: calling(Named, service.purge, refusal=InvalidInput),
+            Op.Q_PAUSE: calling(Pause, service.pause, reply_ok, InvalidInput),
+            Op.Q_PEEK: returning(PeekJobs, service.peek, refusal=InvalidInput),
             Op.Q_CANCEL_JOB: self._cancel_jobs,
             Op.Q_DLQ_LIST: self._dead,
-            Op.Q_DLQ_REPLAY: self._replay,
-            Op.Q_DLQ_DELETE: self._delete_dead,
+            Op.Q_DLQ_REPLAY: calling(Jobs, service.replay, refusal=InvalidInput),
+            Op.Q_DLQ_DELETE: calling(Jobs, service.delete_dead, refusal=InvalidInput),
             Op.Q_CRON_SET: self._set_cron,
             Op.Q_CRON_DELETE: self._drop_cron,
-            Op.Q_CRON_LIST: self._crons,
+            Op.Q_CRON_LIST: returning(Named, service.crons, refusal=InvalidInput),
             **ClassicQueueRequests(service).handlers,
         }
 
@@ -128,20 +138,10 @@ class QueueRequests:
             asked.error, None if asked.delay_ms < 0 else asked.delay_ms,
         )  # fmt: skip
 
-    def _renew(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, RenewLeases)
-        lost = self._queues.renew(peer, asked.queue, asked.tokens, asked.lease_ms)
-        peer.data(request_id, encode(lost))
-
     def _begin(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, Begin)
         begun = [(token, _runs(flat)) for token, flat in asked.begun]
         self._queues.begin(peer, asked.queue, begun)
-        peer.ok(request_id)
-
-    def _progress(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, ReportProgress)
-        self._queues.progress(peer, asked.queue, asked.token, asked.job, asked.value)
         peer.ok(request_id)
 
     def _job(self, peer: Peer, request_id: int, payload: memoryview) -> None:
@@ -162,35 +162,10 @@ class QueueRequests:
         asked = decode(payload, Update)
         self._queues.update(peer, asked.queue, asked.options, reply_data(peer, request_id, encode))
 
-    def _info(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        peer.data(request_id, encode(self._looked(peer, decode(payload, Look))))
-
-    def _looked(self, peer: Peer, asked: Look) -> QueueStatus:
-        return self._queues.info(peer, asked.queue, to_use=asked.to_use)
-
     def _list(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         peer.data(request_id, encode(self._queues.queues(peer)))
 
-    def _survey(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, SurveyAsk)
-        found = self._queues.survey(
-            peer, asked.position, asked.limit, by_name=asked.by_name, search=asked.search
-        )
-        peer.data(request_id, encode(QueueSurvey(**found._asdict())))
-
-    def _purge(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        self._queues.purge(peer, decode(payload, Named).queue, reply_data(peer, request_id, encode))
-
-    def _pause(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, Pause)
-        self._queues.pause(peer, asked.queue, asked.paused, reply_ok(peer, request_id))
-
     # -- jobs and dead letters ----------------------------------------------------
-
-    def _peek(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, PeekJobs)
-        found = self._queues.peek(peer, asked.queue, asked.state, asked.limit, asked.offset)
-        peer.data(request_id, encode(found))
 
     def _cancel_jobs(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, Jobs)
@@ -201,14 +176,6 @@ class QueueRequests:
         asked = decode(payload, PeekJobs)
         found = self._queues.dead(peer, asked.queue, asked.limit, asked.offset)
         peer.data(request_id, encode(found._asdict()))
-
-    def _replay(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, Jobs)
-        self._queues.replay(peer, asked.queue, asked.ids, reply_data(peer, request_id, encode))
-
-    def _delete_dead(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, Jobs)
-        self._queues.delete_dead(peer, asked.queue, asked.ids, reply_data(peer, request_id, encode))
 
     # -- schedules ----------------------------------------------------------------
 
@@ -221,10 +188,6 @@ class QueueRequests:
     def _drop_cron(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, CronRequest)
         self._queues.drop_cron(peer, asked.queue, asked.name, reply_ok(peer, request_id))
-
-    def _crons(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        found = self._queues.crons(peer, decode(payload, Named).queue)
-        peer.data(request_id, encode(found))
 
 
 def _push_reply(taken: Accepted) -> bytes:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from nexo.brokers.stream.groups.status import RecordStatus
 from nexo.dialects.nexo.handlers import Handler, Peer
-from nexo.dialects.nexo.replies import reply_data, reply_ok
+from nexo.dialects.nexo.replies import calling, reply_ok, reply_packed, returning
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.survey import StreamSurvey, SurveyAsk
@@ -18,39 +20,25 @@ class AdminRequests:
 
     def __init__(self, admin: StreamAdmin) -> None:
         self._admin = admin
+        info = partial(reply_packed, encode=_stream_info)
         self.handlers: dict[int, Handler] = {
-            Op.S_MAKE: self.make,
-            Op.S_DESCRIBE: self.describe,
+            Op.S_MAKE: calling(wire.Make, admin.create, info),
+            Op.S_DESCRIBE: returning(wire.StreamName, admin.describe, info),
             Op.S_UPDATE: self.update,
-            Op.S_LIST: self.names,
-            Op.S_GROUPS: self.groups,
+            Op.S_LIST: returning(wire.ListAsk, admin.names),
+            Op.S_GROUPS: returning(
+                wire.GroupsAsk, admin.groups, partial(reply_packed, encode=_group_infos)
+            ),
             Op.S_SURVEY: self.survey,
-            Op.S_TIERED: self.tiered,
-            Op.S_RETAIN: self.retain,
+            Op.S_TIERED: calling(wire.TieredTo, admin.tiered, reply_ok),
+            Op.S_RETAIN: returning(wire.StreamName, admin.retain),
         }
-
-    def make(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Create a stream."""
-        ask = wire.unpack(wire.Make, payload)
-        done = reply_data(peer, request_id, _pack_stream)
-        self._admin.create(peer, ask.stream, ask.options, done, fresh=ask.fresh)
 
     def update(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Change options."""
         ask = wire.unpack(wire.Make, payload)
-        done = reply_data(peer, request_id, _pack_stream)
+        done = reply_packed(peer, request_id, _stream_info)
         self._admin.update(peer, ask.stream, ask.options, done)
-
-    def describe(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Show a stream."""
-        found = self._admin.describe(peer, wire.unpack(wire.StreamName, payload).stream)
-        peer.data(request_id, _pack_stream(found))
-
-    def names(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """List names in order."""
-        ask = wire.unpack(wire.ListAsk, payload)
-        found = self._admin.names(peer, ask.prefix, ask.after, ask.limit, tiering=ask.tiering)
-        peer.data(request_id, wire.pack(found))
 
     def survey(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Show a page of all streams and groups with their lag."""
@@ -59,26 +47,9 @@ class AdminRequests:
         reply = msgspec.convert(page, StreamSurvey, from_attributes=True)
         peer.data(request_id, wire.pack(reply))
 
-    def tiered(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Note what the lake holds."""
-        ask = wire.unpack(wire.TieredTo, payload)
-        done = reply_ok(peer, request_id)
-        self._admin.tiered(peer, ask.stream, ask.partition, ask.offset, done, ask.created_ms)
 
-    def retain(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Apply the limits now."""
-        freed = self._admin.retain(peer, wire.unpack(wire.StreamName, payload).stream)
-        peer.data(request_id, wire.pack(freed))
-
-    def groups(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Show the groups of a stream."""
-        ask = wire.unpack(wire.GroupsAsk, payload)
-        found = self._admin.groups(peer, ask.stream, ask.group, ask.record)
-        peer.data(request_id, wire.pack([_group_info(group) for group in found]))
-
-
-def _pack_stream(found: StreamDescription) -> bytes:
-    info = wire.StreamInfo(
+def _stream_info(found: StreamDescription) -> wire.StreamInfo:
+    return wire.StreamInfo(
         name=found.name,
         created_ms=found.created_ms,
         options=msgspec.to_builtins(found.options),
@@ -88,7 +59,10 @@ def _pack_stream(found: StreamDescription) -> bytes:
         ],
         groups=found.groups,
     )
-    return wire.pack(info)
+
+
+def _group_infos(found: list[SharedGroupDescription]) -> list[wire.GroupInfo]:
+    return [_group_info(group) for group in found]
 
 
 def _group_info(found: SharedGroupDescription) -> wire.GroupInfo:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 from msgspec import structs
 
 from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit, StoredOffset
 from nexo.dialects.nexo.handlers import Handler, Peer
-from nexo.dialects.nexo.replies import reply_ok, reply_packed
+from nexo.dialects.nexo.replies import calling, reply_ok, reply_packed, returning, waiting
 from nexo.protocol import stream_ordered as wire
-from nexo.protocol.messages import pack, unpack
+from nexo.protocol.messages import unpack
 from nexo.protocol.ops import Op
 from nexo.services.stream.groups.offsets import GroupOffsets
 from nexo.services.stream.groups.ordered import MemberAssignment, Ordered
@@ -21,43 +23,22 @@ class OrderedRequests:
     """Handlers of the S_ORDERED_ commands, heartbeats and commits."""
 
     def __init__(self, ordered: Ordered, offsets: GroupOffsets, overview: GroupOverview) -> None:
-        self._ordered = ordered
         self._offsets = offsets
-        self._overview = overview
+        assigned = partial(reply_packed, encode=_assigned)
         self.handlers: dict[int, Handler] = {
-            Op.S_ORDERED_JOIN: self.join,
-            Op.S_ORDERED_LEAVE: self.leave,
-            Op.S_HEARTBEAT: self.heartbeat,
+            Op.S_ORDERED_JOIN: calling(wire.OrderedJoin, ordered.join, assigned),
+            Op.S_ORDERED_LEAVE: calling(wire.OrderedLeave, ordered.leave, reply_ok),
+            Op.S_HEARTBEAT: waiting(wire.Heartbeat, ordered.heartbeat, assigned),
             Op.S_COMMIT: self.commit,
-            Op.S_COMMITTED: self.committed,
+            Op.S_COMMITTED: returning(
+                wire.CommittedAsk, offsets.committed, partial(reply_packed, encode=_stored)
+            ),
             Op.S_ORDERED_SEEK: self.seek,
-            Op.S_ORDERED_GROUPS: self.groups,
-            Op.S_ORDERED_DELETE: self.delete,
+            Op.S_ORDERED_GROUPS: returning(
+                wire.OrderedAsk, overview.groups, partial(reply_packed, encode=_infos)
+            ),
+            Op.S_ORDERED_DELETE: calling(wire.OrderedName, ordered.delete, reply_ok),
         }
-
-    def join(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        ask = unpack(wire.OrderedJoin, payload)
-        done = reply_packed(peer, request_id, _assigned)
-        self._ordered.join(
-            peer, ask.group, ask.topics, done, member=ask.member, options=ask.options
-        )
-
-    def heartbeat(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        ask = unpack(wire.Heartbeat, payload)
-        self._ordered.heartbeat(
-            peer,
-            request_id,
-            ask.group,
-            ask.member,
-            ask.generation,
-            reply_packed(peer, request_id, _assigned),
-            wait_ms=ask.wait_ms,
-            known=ask.known,
-        )
-
-    def leave(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        ask = unpack(wire.OrderedLeave, payload)
-        self._ordered.leave(peer, ask.group, ask.member, reply_ok(peer, request_id))
 
     def commit(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         ask = unpack(wire.Commit, payload)
@@ -71,24 +52,10 @@ class OrderedRequests:
             rewind=ask.rewind,
         )
 
-    def committed(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        ask = unpack(wire.CommittedAsk, payload)
-        rows = self._offsets.committed(peer, ask.group, ask.topic)
-        peer.data(request_id, pack(_stored(rows)))
-
     def seek(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         ask = unpack(wire.OrderedSeek, payload)
         offsets = [OffsetCommit(*row) for row in ask.offsets]
         self._offsets.seek(peer, ask.group, offsets, reply_packed(peer, request_id, int))
-
-    def groups(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        ask = unpack(wire.OrderedAsk, payload)
-        views = self._overview.groups(peer, ask.group, ask.stream)
-        peer.data(request_id, pack([_info(view) for view in views]))
-
-    def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        ask = unpack(wire.OrderedName, payload)
-        self._ordered.delete(peer, ask.group, reply_ok(peer, request_id))
 
 
 def _assigned(found: MemberAssignment) -> wire.Assigned:
@@ -101,6 +68,10 @@ def _assigned(found: MemberAssignment) -> wire.Assigned:
         revoked=assignment.revoked,
         awaited=assignment.awaited,
     )
+
+
+def _infos(found: list[OrderedStatus]) -> list[wire.OrderedInfo]:
+    return [_info(each) for each in found]
 
 
 def _info(found: OrderedStatus) -> wire.OrderedInfo:
@@ -123,12 +94,7 @@ def _info(found: OrderedStatus) -> wire.OrderedInfo:
     return structs.replace(
         info, generation=kafka.generation, leader=kafka.leader, stable=kafka.state == "Stable",
         members=[member.id for member in kafka.members],
-        kafka=wire.KafkaGroup(
-            state=kafka.state, assignor=kafka.assignor, members=[
-                wire.KafkaMember(id=m.id, client_id=m.client_id, host=m.host, instance=m.instance)
-                for m in kafka.members
-            ],
-        ),
+        kafka=msgspec.convert(kafka, wire.KafkaGroup, from_attributes=True),
     )  # fmt: skip
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from nexo.dialects.nexo.handlers import Handler, Peer
-from nexo.dialects.nexo.replies import reply_data
+from nexo.dialects.nexo.replies import calling, reply_parts
 from nexo.errors import NexoError
+from nexo.model import Buffer
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
+from nexo.services.connection import Done
 from nexo.services.stream.keyed import Keyed, KeyedRecord, StatePage
 from nexo.services.stream.reading import ReadFrom, Reading, RecordSlice
 
@@ -19,44 +21,22 @@ class ReadingRequests:
         self.handlers: dict[int, Handler] = {
             Op.S_READ: self.read,
             Op.S_READ_MANY: self.read_many,
-            Op.S_OFFSETS_AT: self.offsets_at,
+            Op.S_OFFSETS_AT: calling(wire.OffsetsAt, reading.offsets_at),
         }
 
     def read(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Batches from an offset on; wait for some at the end."""
         ask = wire.unpack(wire.Read, payload)
-
-        def done(found: list[RecordSlice] | NexoError) -> None:
-            if isinstance(found, NexoError):
-                peer.fail(request_id, found)
-            else:
-                [(*head, entries)] = found
-                peer.data(request_id, wire.pack_headed(wire.ReadReply(*head)), *entries)
-
         place = ReadFrom(ask.stream, ask.partition, ask.offset, ask.created_ms)
+        done = reply_parts(peer, request_id, _slice)
         self._reading.read(peer, request_id, [place], done, ask.max_bytes, ask.wait_ms)
 
     def read_many(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Batches from several places, each getting its share; wait for some."""
         ask = wire.unpack(wire.ReadMany, payload)
-
-        def done(found: list[RecordSlice] | NexoError) -> None:
-            if isinstance(found, NexoError):
-                peer.fail(request_id, found)
-                return
-            heads = [each[:3] for each in found]
-            batches = [number for number, each in enumerate(found) for _ in each.entries]
-            head = wire.pack_headed(wire.ReadManyReply(heads, batches))
-            peer.data(request_id, head, *[entry for each in found for entry in each.entries])
-
         places = [ReadFrom(*place, ask.created_ms.get(place[0], 0)) for place in ask.places]
+        done = reply_parts(peer, request_id, _slices)
         self._reading.read(peer, request_id, places, done, ask.max_bytes, ask.wait_ms)
-
-    def offsets_at(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Find a time in every partition."""
-        ask = wire.unpack(wire.OffsetsAt, payload)
-        done = reply_data(peer, request_id, wire.pack)
-        self._reading.offsets_at(peer, ask.stream, ask.time_ms, done)
 
 
 class KeyRequests:
@@ -65,40 +45,41 @@ class KeyRequests:
     def __init__(self, keyed: Keyed) -> None:
         self._keyed = keyed
         self.handlers: dict[int, Handler] = {
-            Op.S_GET: self.get,
+            Op.S_GET: calling(wire.Get, keyed.get, _reply_record),
             Op.S_STATE: self.state,
-            Op.S_COMPACT: self.compact,
+            Op.S_COMPACT: calling(wire.StreamName, keyed.compact),
         }
-
-    def get(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """The newest record of a key, or NULL."""
-        ask = wire.unpack(wire.Get, payload)
-
-        def done(found: KeyedRecord | NexoError | None) -> None:
-            if isinstance(found, NexoError):
-                peer.fail(request_id, found)
-            elif found is None:
-                peer.null(request_id)
-            else:
-                peer.data(request_id, wire.pack_headed(found.partition), *found.parts)
-
-        self._keyed.get(peer, ask.stream, ask.key, done)
 
     def state(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """The newest record of every key, a page at a time."""
         ask = wire.unpack(wire.StateAsk, payload)
-
-        def done(page: StatePage | NexoError) -> None:
-            if isinstance(page, NexoError):
-                peer.fail(request_id, page)
-            else:
-                head = wire.StateReply(page.partitions, page.following)
-                peer.data(request_id, wire.pack_headed(head), *page.parts)
-
-        start = ask.partition, ask.offset
+        start, done = (ask.partition, ask.offset), reply_parts(peer, request_id, _state)
         self._keyed.state(peer, ask.stream, start, ask.max_bytes, done)
 
-    def compact(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Compact a stream now."""
-        name = wire.unpack(wire.StreamName, payload).stream
-        self._keyed.compact(peer, name, reply_data(peer, request_id, wire.pack))
+
+def _slice(found: list[RecordSlice]) -> tuple[Buffer, ...]:
+    [(*head, entries)] = found
+    return wire.pack_headed(wire.ReadReply(*head)), *entries
+
+
+def _slices(found: list[RecordSlice]) -> tuple[Buffer, ...]:
+    heads = [each[:3] for each in found]
+    batches = [number for number, each in enumerate(found) for _ in each.entries]
+    head = wire.pack_headed(wire.ReadManyReply(heads, batches))
+    return head, *[entry for each in found for entry in each.entries]
+
+
+def _state(page: StatePage) -> tuple[Buffer, ...]:
+    return wire.pack_headed(wire.StateReply(page.partitions, page.following)), *page.parts
+
+
+def _reply_record(peer: Peer, request_id: int) -> Done[KeyedRecord | None]:
+    def done(found: KeyedRecord | NexoError | None) -> None:
+        if isinstance(found, NexoError):
+            peer.fail(request_id, found)
+        elif found is None:
+            peer.null(request_id)
+        else:
+            peer.data(request_id, wire.pack_headed(found.partition), *found.parts)
+
+    return done
