@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache, default_key_func
@@ -21,8 +21,6 @@ from nexo.client._sync.store.store import Store
 from nexo.errors import PayloadTooLarge
 from nexo.integrations.django.clients import client_of
 from nexo.values import MAX_TTL_S
-
-T = TypeVar("T")
 
 _INT64 = range(-(2**63), 2**63)
 _BATCH_KEYS = 1_000
@@ -58,6 +56,16 @@ def _encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _aside(method: str) -> Callable[..., Awaitable[Any]]:
+    """A method on a thread of its own, so that requests do not wait for one another."""
+
+    async def call(self: NexoCache, *args: Any, **options: Any) -> Any:
+        there = sync_to_async(getattr(self, method), thread_sensitive=False)
+        return await there(*args, **options)
+
+    return call
 
 
 class NexoCache(BaseCache):
@@ -211,59 +219,18 @@ class NexoCache(BaseCache):
 
     # -- async: the same in a thread, as a client is not bound to the loop of one request
 
-    async def aget(self, *args: Any, **options: Any) -> Any:
-        """See `BaseCache.get`."""
-        return await _aside(self.get, *args, **options)
-
-    async def aset(self, *args: Any, **options: Any) -> None:
-        """See `BaseCache.set`."""
-        await _aside(self.set, *args, **options)
-
-    async def aadd(self, *args: Any, **options: Any) -> bool:
-        """See `BaseCache.add`."""
-        return await _aside(self.add, *args, **options)
-
-    async def atouch(self, *args: Any, **options: Any) -> bool:
-        """See `BaseCache.touch`."""
-        return await _aside(self.touch, *args, **options)
-
-    async def adelete(self, *args: Any, **options: Any) -> bool:
-        """See `BaseCache.delete`."""
-        return await _aside(self.delete, *args, **options)
-
-    async def ahas_key(self, *args: Any, **options: Any) -> bool:
-        """See `BaseCache.has_key`."""
-        return await _aside(self.has_key, *args, **options)
-
-    async def aincr(self, *args: Any, **options: Any) -> Any:
-        """See `BaseCache.incr`."""
-        return await _aside(self.incr, *args, **options)
-
-    async def aincr_version(self, *args: Any, **options: Any) -> int:
-        """See `BaseCache.incr_version`."""
-        return await _aside(self.incr_version, *args, **options)
-
-    async def aget_many(self, *args: Any, **options: Any) -> dict[Any, Any]:
-        """See `BaseCache.get_many`."""
-        return await _aside(self.get_many, *args, **options)
-
-    async def aset_many(self, *args: Any, **options: Any) -> list[Any]:
-        """See `BaseCache.set_many`."""
-        return await _aside(self.set_many, *args, **options)
-
-    async def adelete_many(self, *args: Any, **options: Any) -> None:
-        """See `BaseCache.delete_many`."""
-        await _aside(self.delete_many, *args, **options)
-
-    async def aclear(self, *args: Any, **options: Any) -> bool:
-        """See `NexoCache.clear`."""
-        return await _aside(self.clear, *args, **options)
-
-
-async def _aside(call: Callable[..., T], *args: Any, **options: Any) -> T:
-    """``call`` on a thread of its own, so that requests do not wait for one another."""
-    done: T = await sync_to_async(call, thread_sensitive=False)(*args, **options)
-    return done
+    aget = _aside("get")
+    aset = _aside("set")
+    aadd = _aside("add")
+    atouch = _aside("touch")
+    adelete = _aside("delete")
+    ahas_key = _aside("has_key")
+    aincr = _aside("incr")
+    aincr_version = _aside("incr_version")
+    aget_many = _aside("get_many")
+    aset_many = _aside("set_many")
+    adelete_many = _aside("delete_many")
+    aclear = _aside("clear")
 
 
 def _is_over(ttl: float | None) -> bool:
