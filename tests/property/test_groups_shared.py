@@ -260,12 +260,9 @@ class SharedGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def holdings_parked_and_lag_are_those_of_the_model(self) -> None:
-        held = {
-            (h.partition, offset): h.consumer
-            for h in self.group.holdings()
-            for offset in range(h.first, h.end)
-        }
         messages = self.model.messages.items()
+        known = {spot: self.group.record(*spot) for spot, _ in messages}
+        held = {spot: r.consumer for spot, r in known.items() if r.state == "in_flight"}
         assert held == {spot: m.holder for spot, m in messages if m.state == "held"}
         parked = {(p.partition, o) for p in self.group.parked(999) for o in range(p.first, p.end)}
         assert parked == {spot for spot, m in messages if m.state == "parked"}

@@ -40,10 +40,6 @@ class SteadyClock:
             return (self._zero_ns + now_ns) // 1_000_000
         return self._corrected_ms(now_ns)
 
-    def ms_at(self, monotonic_ns: int) -> int:
-        """What `now_ms` was at a time of the monotonic clock."""
-        return (self._zero_ns + monotonic_ns) // 1_000_000
-
     def _corrected_ms(self, now_ns: int) -> int:
         if now_ns >= self._look_ns:
             self._follow(now_ns)

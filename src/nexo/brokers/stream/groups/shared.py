@@ -42,7 +42,6 @@ from nexo.brokers.stream.groups.records import (
 )
 from nexo.brokers.stream.groups.state import SharedState
 from nexo.brokers.stream.groups.status import (
-    Holding,
     ParkedRange,
     PartitionStatus,
     RecordStatus,
@@ -368,14 +367,6 @@ class SharedGroup:
     def record(self, partition: int, offset: int) -> RecordStatus:
         """What became of one message."""
         return record_status(self._progress[partition], offset)
-
-    def holdings(self) -> list[Holding]:
-        """Every range in flight and its holder."""
-        return [
-            Holding(lease.member.name, partition, first, end, lease.attempt, lease.expires_ms)
-            for partition, progress in enumerate(self._progress)
-            for first, end, lease in progress.inflight
-        ]
 
     def drain(self) -> list[SharedRecord]:
         """The records since the last call; make them durable in this order."""

@@ -18,17 +18,6 @@ class ParkedRange(msgspec.Struct, frozen=True, array_like=True):
     parking: Parking
 
 
-class Holding(msgspec.Struct, frozen=True, array_like=True):
-    """Messages in flight to one consumer."""
-
-    consumer: str
-    partition: int
-    first: int
-    end: int
-    attempt: int
-    expires_ms: int
-
-
 class PartitionStatus(msgspec.Struct, frozen=True):
     """Counts of messages in one partition; ``lag`` is everything that is not finished."""
 
