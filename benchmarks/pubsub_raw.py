@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from nexo.model import Broker
 from nexo.protocol.frames import HEADER_SIZE, FrameKind, frame
 from nexo.protocol.hello import Hello, encode_hello
+from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import Subscribe, message_frame, pack_command
+from nexo.protocol.pubsub import Subscribe, message_frame
 
 TOPIC = b"bench/fan/out"
 PAYLOAD = b"x" * 100
@@ -68,7 +69,7 @@ _MQTT_CONNECT = _mqtt(0x10, _mqtt_text(b"MQTT") + b"\x04\x02\x00\x00" + _mqtt_te
 DIALECTS = {
     "nexo": Dialect(
         frame(FrameKind.REQUEST, Op.HELLO, 0, encode_hello(Broker.PUBSUB, Hello("bench"))),
-        frame(FrameKind.REQUEST, Op.SUBSCRIBE, 1, pack_command(Subscribe(TOPIC.decode()))),
+        frame(FrameKind.REQUEST, Op.SUBSCRIBE, 1, pack(Subscribe(TOPIC.decode()))),
         frame(FrameKind.RESPONSE, 0, 1),
         _nexo_burst,
         HEADER_SIZE + 8 + 4 + len(TOPIC) + 1 + len(PAYLOAD),

@@ -34,8 +34,9 @@ from nexo.errors import (
 )
 from nexo.model import Broker
 from nexo.protocol.frames import FrameKind, frame, pack_str
+from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import Listing, pack_command
+from nexo.protocol.pubsub import Listing
 from nexo.protocol.values import decode_value
 from nexo.testing import Server
 from tests.timing import eventually, wait_until
@@ -494,7 +495,7 @@ async def test_a_subscriber_that_never_reads_disturbs_nobody(
         await subscription.get(WAIT_S)
     assert subscription.dropped == 0
     rows = msgspec.msgpack.decode(
-        await writer._link.call(Op.PS_SUBSCRIPTIONS, pack_command(Listing())) or b""
+        await writer._link.call(Op.PS_SUBSCRIPTIONS, pack(Listing())) or b""
     )
     waiting = {row["client"]: row for row in rows}
     slow = next(row for row in waiting.values() if row["dropped"])

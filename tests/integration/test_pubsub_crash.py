@@ -15,8 +15,9 @@ from nexo.errors import NexoError
 from nexo.model import Broker
 from nexo.protocol.frames import FrameKind, Status, frame
 from nexo.protocol.hello import Hello, encode_hello
+from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import Subscribe, pack_command
+from nexo.protocol.pubsub import Subscribe
 from nexo.testing import Process
 
 WAIT_S = 10.0
@@ -60,7 +61,7 @@ def test_no_acknowledged_retained_message_is_lost_by_kill_9(served: Process) -> 
 def test_a_subscriber_that_never_reads_costs_bounded_memory(served: Process) -> None:
     with socket.create_connection(("127.0.0.1", served.port)) as stalled:  # SPEC C4
         hello = encode_hello(Broker.PUBSUB, Hello("stalled"))
-        command = pack_command(Subscribe("load"))
+        command = pack(Subscribe("load"))
         stalled.sendall(frame(FrameKind.REQUEST, Op.HELLO, 0, hello))
         stalled.sendall(frame(FrameKind.REQUEST, Op.SUBSCRIBE, 1, command))
         heard = b""

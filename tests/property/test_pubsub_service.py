@@ -8,17 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nexo.errors import NexoError
+from nexo.protocol.messages import pack
+from nexo.protocol.messages import pack_headed as options
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import Listing, Publish, Subscribe, Will, message_frame, pack_command
-from nexo.protocol.pubsub import pack_publish as options
+from nexo.protocol.pubsub import Listing, Publish, Subscribe, Will, message_frame
 from tests.unit.brokers.pubsub.desk import Desk
 
 SOUND = [
     message_frame(b"a/b", b"\0x", 1),
     options(Publish(True, 5)) + message_frame(b"a/b", b"\0x", 1),
-    pack_command(Subscribe("a/+")),
-    pack_command(Will("a", b"\0")),
-    pack_command(Listing()),
+    pack(Subscribe("a/+")),
+    pack(Will("a", b"\0")),
+    pack(Listing()),
     b"\0\0\0\1a\0\0\0\2{}\0x",
 ]
 OPS = [op for op in Op if op in range(0x20, 0x30) or op in range(0x80, 0x90)]

@@ -15,7 +15,8 @@ bit   meaning in a push frame's meta
 3     headed: after the topic comes a ``str`` with the headers, a JSON object
 ====  ==========================================================================
 
-Meta 0 is the existing client's push: ``topic str, value`` alone.
+Meta 0 is the existing client's push: ``topic str, value`` alone. Commands and lists are packed as
+`nexo.protocol.messages` says.
 """
 
 from __future__ import annotations
@@ -23,21 +24,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct, unpack
 from struct import error as StructError  # noqa: N812
-from typing import Annotated, Any, Final, NamedTuple, TypeVar
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
 from nexo.errors import InvalidOption, ProtocolError
 from nexo.model import Buffer
 from nexo.protocol.frames import HEADER, HEADER_SIZE, FieldReader, FrameKind, pack_u32
-from nexo.refusals import UNWRITABLE, in_words, unwritable
+from nexo.protocol.messages import unpack_headed
 
 TIMESTAMPED: Final = 1
 RETAINED: Final = 2
 ADDRESSED: Final = 4
 HEADED: Final = 8
-
-T = TypeVar("T")
 
 RUN_BYTES: Final = 256 * 1024
 """Enough messages for one request: more would only add latency."""
@@ -259,7 +258,7 @@ class Subscribe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
 
 class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """PUBLISH: how all messages of the run that follows are published."""
+    """PUBLISH: how all messages of the run that follows this head are published."""
 
     retain: bool = False
     ttl_ms: int | None = None
@@ -291,64 +290,13 @@ class ClassicPublish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds."""
 
 
-_encode = msgspec.msgpack.Encoder().encode
-
-
-def _command_bytes(command: object) -> bytes:
-    try:
-        return _encode(command)
-    except UNWRITABLE as error:
-        raise unwritable(error) from None
-
-
-def pack_command(command: Subscribe | Will | Listing | None) -> bytes:
-    """A command as the payload of its request; None withdraws a will."""
-    return _command_bytes(command)
-
-
-def pack_publish(options: Publish) -> bytes:
-    """The options of a PUBLISH, which come before its run: u32 length, then msgpack."""
-    raw = _command_bytes(options)
-    return pack_u32(len(raw)) + raw
-
-
-_subscribe = msgspec.msgpack.Decoder(Subscribe)
-_publish = msgspec.msgpack.Decoder(Publish)
-_will: msgspec.msgpack.Decoder[Will | None] = msgspec.msgpack.Decoder(Will | None)
-_listing = msgspec.msgpack.Decoder(Listing)
-_rows = msgspec.msgpack.Decoder(list[dict[str, Any]])
 _classic_publish = msgspec.json.Decoder(ClassicPublish)
-
-
-def parse_subscribe(payload: Buffer) -> Subscribe:
-    """The command of a SUBSCRIBE."""
-    return _parsed(_subscribe, payload)
 
 
 def parse_publish(payload: Buffer) -> tuple[Publish, MessageRun]:
     """The options and the messages of a PUBLISH."""
-    reader = FieldReader(payload)
-    options = _parsed(_publish, reader.take(reader.u32()))
-    return options, parse_run(bytes(reader.rest()))
-
-
-def parse_will(payload: Buffer) -> Will | None:
-    """The command of a WILL."""
-    return _parsed(_will, payload)
-
-
-def parse_listing(payload: Buffer) -> Listing:
-    """The command of a listing."""
-    return _parsed(_listing, payload)
-
-
-def pack_rows(rows: Iterable[dict[str, Any]]) -> bytes:
-    """The reply to a listing."""
-    return _command_bytes(list(rows))
-
-
-def parse_rows(reply: Buffer) -> list[dict[str, Any]]:
-    return _parsed(_rows, reply)
+    options, run = unpack_headed(Publish, payload)
+    return options, parse_run(bytes(run))
 
 
 def parse_classic_publish(options: str) -> ClassicPublish:
@@ -364,12 +312,3 @@ def parse_classic_publish(options: str) -> ClassicPublish:
 def classic_ttl_ms(seconds: float) -> int:
     """A TTL of a PUB in milliseconds; 0 if it is invalid."""
     return int(seconds * 1000) if 0.001 <= seconds < 1e12 else 0
-
-
-def _parsed(decoder: msgspec.msgpack.Decoder[T], payload: Buffer) -> T:
-    try:
-        return decoder.decode(payload)
-    except msgspec.ValidationError as error:
-        raise InvalidOption(in_words(error, decoder.type)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"the command is not valid msgpack: {error}") from None

@@ -1,8 +1,8 @@
 """Our own requests and replies of the store on the wire.
 
-Msgpack arrays, one struct each, answered by DATA with msgpack. Values inside are bytes with
-their type byte (`nexo.protocol.values`). A missing trailing field has its default. The three
-requests of the existing client are in `nexo.protocol.store_classic`.
+Msgpack arrays, one struct each, answered by DATA with msgpack (`nexo.protocol.messages`). Values
+inside are bytes with their type byte (`nexo.protocol.values`). A missing trailing field has its
+default. The three requests of the existing client are in `nexo.protocol.store_classic`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from nexo.errors import InvalidInput, ProtocolError
+from nexo.errors import InvalidInput
 from nexo.model import Buffer
+from nexo.protocol.messages import unpack
 from nexo.protocol.ops import Op
-from nexo.refusals import UNWRITABLE, in_words, unwritable
 from nexo.values import MAX_KEY_BYTES
 
 Key: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY_BYTES)]
@@ -292,29 +292,12 @@ _TABLE: Mapping[Op, tuple[type[StoreRequest], Any]] = {
 """The struct of each of our requests, and the type of its reply."""
 REQUESTS: Mapping[Op, type[StoreRequest]] = {op: request for op, (request, _) in _TABLE.items()}
 
-encode_reply = msgspec.msgpack.Encoder().encode
-_request_decoders = {op: msgspec.msgpack.Decoder(kind) for op, kind in REQUESTS.items()}
-_reply_decoders = {op: msgspec.msgpack.Decoder(reply) for op, (_, reply) in _TABLE.items()}
-
-
-def encode_request(command: StoreRequest) -> bytes:
-    """One of our requests."""
-    try:
-        return encode_reply(command)
-    except UNWRITABLE as error:
-        raise unwritable(error) from None
-
 
 def decode_request(op: Op, payload: Buffer) -> StoreRequest:
     """One of our requests; `InvalidInput` says which field is wrong."""
-    try:
-        return _request_decoders[op].decode(payload)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(in_words(error, REQUESTS[op])) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"{op.name} request is not msgpack: {error}") from None
+    return unpack(_TABLE[op][0], payload, InvalidInput)
 
 
 def decode_reply(op: Op, data: Buffer | None) -> Any:
     """The server's reply to one of our requests."""
-    return _reply_decoders[op].decode(data or b"")
+    return unpack(_TABLE[op][1], data or b"")

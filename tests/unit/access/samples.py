@@ -11,6 +11,7 @@ from nexo.protocol import backup, pubsub, queue, store, store_classic, stream, s
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import pack_str, pack_u32
+from nexo.protocol.messages import pack_headed
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head
 
@@ -60,7 +61,7 @@ _PUBSUB = {
     Op.SUB: _STR,
     Op.UNSUB: _STR,
     Op.PUBLISH_RUN: _RUN,
-    Op.PUBLISH: pubsub.pack_publish(pubsub.Publish()) + _RUN,
+    Op.PUBLISH: pack_headed(pubsub.Publish()) + _RUN,
     Op.SUBSCRIBE: request(pubsub.Subscribe),
     Op.WILL: request(pubsub.Will),
     Op.PS_SUBSCRIPTIONS: request(pubsub.Listing),

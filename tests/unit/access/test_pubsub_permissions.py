@@ -10,8 +10,9 @@ from nexo.access.login import Identity
 from nexo.access.users import User
 from nexo.errors import Forbidden
 from nexo.model import Broker
+from nexo.protocol.messages import pack
 from nexo.protocol.ops import BROKER_OF, Op
-from nexo.protocol.pubsub import Listing, message_frame, pack_command, parse_partly
+from nexo.protocol.pubsub import Listing, message_frame, parse_partly
 from tests.unit.access.samples import NAME, REQUESTS
 from tests.unit.brokers.pubsub.desk import Connection, Desk
 
@@ -81,7 +82,7 @@ def test_a_list_shows_what_the_user_may_see_and_nothing_else(op: Op) -> None:
         owner.publish(topic, b"x", retain=True)
 
     def listed(*grants: Grant) -> set[str]:
-        reply = client(desk, *grants).ask(op, pack_command(Listing("#")))
+        reply = client(desk, *grants).ask(op, pack(Listing("#")))
         assert isinstance(reply, bytes)
         return {row.get("topic", row.get("pattern")) for row in msgspec.msgpack.decode(reply)}
 
@@ -95,4 +96,4 @@ def test_a_list_shows_what_the_user_may_see_and_nothing_else(op: Op) -> None:
 @pytest.mark.parametrize("op", [Op.PS_RETAINED, Op.PS_TOPICS], ids=lambda op: op.name)
 def test_a_list_of_one_forbidden_topic_is_refused(op: Op) -> None:
     with pytest.raises(Forbidden, match="topic 'secret'"):
-        client(Desk(), Grant("pubsub", pattern="mine/#")).ask(op, pack_command(Listing("secret")))
+        client(Desk(), Grant("pubsub", pattern="mine/#")).ask(op, pack(Listing("secret")))

@@ -10,9 +10,9 @@ import pytest
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.options.queue import QueueOptions, options
 from nexo.protocol import store, store_classic
-from nexo.protocol.messages import unpack
+from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import Listing, pack_command
+from nexo.protocol.pubsub import Listing
 from nexo.protocol.queue import PeekJobs, PushHead, decode, encode, encode_head
 
 
@@ -53,9 +53,9 @@ def test_what_cannot_travel_is_a_typed_error(value: Any) -> None:
     with pytest.raises(InvalidInput):
         encode_head(PushHead("q", value))
     with pytest.raises(InvalidInput):
-        pack_command(Listing("#", value))
+        pack(Listing("#", value))
     with pytest.raises(InvalidInput):
-        store.encode_request(store.Increment("k", value))
+        pack(store.Increment("k", value))
 
 
 def test_a_store_key_must_be_text() -> None:

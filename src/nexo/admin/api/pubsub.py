@@ -17,8 +17,9 @@ from nexo.client.pubsub_message import Message
 from nexo.errors import InvalidInput, NotFound
 from nexo.model import Broker
 from nexo.patterns import check_topic
+from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import Listing, pack_command, parse_rows
+from nexo.protocol.pubsub import Listing
 
 routes = ApiRoutes("Pub/Sub", "/pubsub")
 
@@ -193,8 +194,10 @@ def _add(level: LevelRow, row: TopicRow) -> None:
 
 async def _counts(context: ApiContext) -> dict[str, int]:
     """Messages by topic, of the topics used last."""
-    asked = pack_command(Listing(limit=_MOST_ACTIVE))
-    rows = parse_rows(await context.link(Broker.PUBSUB).call(Op.PS_TOPICS, asked) or b"")
+    asked = pack(Listing(limit=_MOST_ACTIVE))
+    rows = unpack(
+        list[dict[str, Any]], await context.link(Broker.PUBSUB).call(Op.PS_TOPICS, asked) or b""
+    )
     return {row["topic"]: row["messages"] for row in rows}
 
 

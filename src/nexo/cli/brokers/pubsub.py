@@ -14,8 +14,9 @@ from nexo.cli.negative import SignedGroup
 from nexo.cli.options import as_option, client, read_value, terms
 from nexo.cli.sizes import seconds
 from nexo.model import Broker
+from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import Listing, pack_command, parse_rows
+from nexo.protocol.pubsub import Listing
 
 if TYPE_CHECKING:
     from nexo.client.pubsub_message import Message
@@ -102,8 +103,10 @@ def _until_silence(arrived: Queue[Message[Any]], wait_s: float | None) -> Iterat
 def topics(pattern: str, limit: int) -> None:
     """List topics that had messages, the last used first."""
     with client() as nexo:
-        asked = pack_command(Listing(pattern, limit))
-        found = parse_rows(nexo.link(Broker.PUBSUB).call(Op.PS_TOPICS, asked) or b"")
+        asked = pack(Listing(pattern, limit))
+        found = unpack(
+            list[dict[str, Any]], nexo.link(Broker.PUBSUB).call(Op.PS_TOPICS, asked) or b""
+        )
     output.rows(found, ["topic", "messages"], "nothing was published yet")
 
 

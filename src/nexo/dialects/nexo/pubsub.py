@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import astuple
 
 from nexo.brokers.pubsub.engine import LastWill
 from nexo.brokers.pubsub.message import Encoding, Part, Publication, PubSubMessage
 from nexo.dialects.nexo.handlers import Handler, Peer
+from nexo.dialects.nexo.replies import reply_ok, returning
 from nexo.errors import InvalidName, NexoError
 from nexo.protocol import pubsub as wire
 from nexo.protocol.frames import FieldReader, pack_str
+from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
 from nexo.services.pubsub.service import Asked, Outlet, PubSubService, Receivers
 from nexo.values import check_value
@@ -46,6 +51,7 @@ class _Classic:
 
 OURS: Encoding = _Ours()
 CLASSIC: Encoding = _Classic()
+_WILL: Any = wire.Will | None
 
 
 class ReceivedPart(Part):
@@ -135,8 +141,8 @@ class PubSubRequests:
             Op.SUBSCRIBE: self._subscribe,
             Op.WILL: self._will,
             Op.PS_SUBSCRIPTIONS: self._subscriptions,
-            Op.PS_RETAINED: self._retained,
-            Op.PS_TOPICS: self._topics,
+            Op.PS_RETAINED: returning(wire.Listing, service.retained),
+            Op.PS_TOPICS: returning(wire.Listing, service.topics),
         }
 
     # -- publishing
@@ -162,7 +168,7 @@ class PubSubRequests:
         value = bytes(reader.rest()) or b"\0"  # an absent value counts as empty bytes
         check_value(value)
         publication = Publication.of([PubSubMessage(topic, value, self._service.now_ms())])
-        done = _ok(peer, request_id)
+        done = reply_ok(peer, request_id)
         self._service.publish(peer, publication, done, retain=options.retain, ttl_ms=options.ttl_ms)
 
     def _classic_options(self, text: str) -> wire.Publish:
@@ -174,13 +180,11 @@ class PubSubRequests:
         return wire.Publish(True, wire.classic_ttl_ms(given.ttl))
 
     def _will(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        will = wire.parse_will(payload)
+        will = unpack(_WILL, payload)
         if will is None:
             self._service.clear_will(peer)
         else:
-            self._service.set_will(
-                peer, LastWill(will.topic, will.value, will.retain, will.ttl_ms, will.headers)
-            )
+            self._service.set_will(peer, LastWill(*astuple(will)))
         peer.ok(request_id)
 
     # -- subscribing
@@ -192,23 +196,11 @@ class PubSubRequests:
         self._start(peer, request_id, asked)
 
     def _subscribe(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = wire.parse_subscribe(payload)
-        self._start(
-            peer,
-            request_id,
-            Asked(
-                asked.pattern,
-                asked.policy,
-                asked.max_messages,
-                asked.max_bytes,
-                asked.no_retained,
-                asked.address,
-            ),
-        )
+        self._start(peer, request_id, Asked(*astuple(unpack(wire.Subscribe, payload))))
 
     def _start(self, peer: Peer, request_id: int, asked: Asked) -> None:
         outlet = Outlet(peer, peer.push, OURS if peer.said_hello else CLASSIC)
-        self._service.subscribe(peer, asked, outlet, _ok(peer, request_id))
+        self._service.subscribe(peer, asked, outlet, reply_ok(peer, request_id))
 
     def _unsub(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = FieldReader(payload)
@@ -217,21 +209,9 @@ class PubSubRequests:
         self._service.unsubscribe(peer, pattern)
         peer.ok(request_id)
 
-    # -- lists
-
     def _subscriptions(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = wire.parse_listing(payload)
-        peer.data(request_id, wire.pack_rows(self._service.subscriptions(peer, asked.limit)))
-
-    def _retained(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = wire.parse_listing(payload)
-        rows = self._service.retained(peer, asked.pattern, asked.limit)
-        peer.data(request_id, wire.pack_rows(rows))
-
-    def _topics(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = wire.parse_listing(payload)
-        rows = self._service.topics(peer, asked.pattern, asked.limit)
-        peer.data(request_id, wire.pack_rows(rows))
+        asked = unpack(wire.Listing, payload)
+        peer.data(request_id, pack(self._service.subscriptions(peer, asked.limit)))
 
 
 def _receivers(peer: Peer, request_id: int) -> Callable[[Receivers | NexoError], None]:
@@ -242,15 +222,5 @@ def _receivers(peer: Peer, request_id: int) -> Callable[[Receivers | NexoError],
             peer.data(request_id, wire.pack_partly(result.counts, result.refused))
         else:
             peer.data(request_id, wire.pack_receivers(result.counts))
-
-    return done
-
-
-def _ok(peer: Peer, request_id: int) -> Callable[[object], None]:
-    def done(result: object) -> None:
-        if isinstance(result, NexoError):
-            peer.fail(request_id, result)
-        else:
-            peer.ok(request_id)
 
     return done

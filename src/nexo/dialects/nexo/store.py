@@ -12,6 +12,7 @@ from nexo.dialects.nexo.handlers import Answer, Handler, Peer, handler_of
 from nexo.errors import NexoError
 from nexo.protocol import store as wire
 from nexo.protocol import store_classic as classic
+from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
 from nexo.services.store.service import StoreService
 
@@ -94,7 +95,7 @@ class StoreRequests:
 
     def _answer(self, op: Op, use_case: UseCase) -> Answer:
         def answer(peer: Peer, payload: memoryview) -> bytes:
-            return wire.encode_reply(use_case(peer, **asdict(wire.decode_request(op, payload))))
+            return pack(use_case(peer, **asdict(wire.decode_request(op, payload))))
 
         return answer
 
@@ -105,6 +106,6 @@ class StoreRequests:
             if isinstance(lease, NexoError):
                 peer.fail(request_id, lease)
             else:
-                peer.data(request_id, wire.encode_reply(lease))
+                peer.data(request_id, pack(lease))
 
         self._service.take_lease(peer, request_id, **asked, done=done)

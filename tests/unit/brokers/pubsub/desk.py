@@ -12,14 +12,13 @@ from nexo.dialects.nexo.pubsub import PubSubRequests
 from nexo.errors import NexoError
 from nexo.model import Buffer, Clock, Persistence
 from nexo.protocol.frames import pack_str
+from nexo.protocol.messages import pack, pack_headed
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import (
     Publish,
     Subscribe,
     Will,
     message_frame,
-    pack_command,
-    pack_publish,
 )
 from nexo.services.pubsub.service import PubSubService
 from nexo.storage.ports import Files
@@ -124,19 +123,19 @@ class Connection:
         return self.replies[-1] if len(self.replies) > before else None
 
     def subscribe(self, pattern: str, **options: Any) -> None:
-        assert self.ask(Op.SUBSCRIBE, pack_command(Subscribe(pattern, **options))) == "ok"
+        assert self.ask(Op.SUBSCRIBE, pack(Subscribe(pattern, **options))) == "ok"
 
     def publish(self, topic: str, content: bytes, **options: Any) -> object:
         """The number of receivers."""
         frame = message_frame(topic.encode(), b"\0" + content, 7)
         if options:
-            reply = self.ask(Op.PUBLISH, pack_publish(Publish(**options)) + frame)
+            reply = self.ask(Op.PUBLISH, pack_headed(Publish(**options)) + frame)
         else:
             reply = self.ask(Op.PUBLISH_RUN, frame)
         return int.from_bytes(reply, "big") if isinstance(reply, bytes) else reply
 
     def will(self, topic: str, content: bytes, **options: Any) -> None:
-        self.ask(Op.WILL, pack_command(Will(topic, b"\0" + content, **options)))
+        self.ask(Op.WILL, pack(Will(topic, b"\0" + content, **options)))
 
     def old_publish(self, topic: str, options: str, value: bytes) -> object:
         return self.ask(Op.PUB, pack_str(topic) + pack_str(options) + value)

@@ -21,6 +21,7 @@ from nexo.errors import (
     ProtocolError,
 )
 from nexo.protocol.frames import pack_str
+from nexo.protocol.messages import pack, pack_headed
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import (
     Listing,
@@ -28,8 +29,6 @@ from nexo.protocol.pubsub import (
     Subscribe,
     Will,
     message_frame,
-    pack_command,
-    pack_publish,
     parse_pushes,
 )
 from nexo.services.pubsub import journal as pubsub_journal
@@ -236,7 +235,7 @@ def test_a_ttl_that_makes_no_sense_is_refused(desk: Desk, options: dict[str, int
 def test_a_bad_subscription_is_refused_and_changes_nothing(desk: Desk, command: Subscribe) -> None:
     client = desk.client()
     with pytest.raises(InvalidInput):
-        client.ask(Op.SUBSCRIBE, pack_command(command))
+        client.ask(Op.SUBSCRIBE, pack(command))
     assert desk.service.status()["subscriptions"] == 0
 
 
@@ -259,14 +258,14 @@ def test_a_client_that_says_goodbye_leaves_no_will(desk: Desk) -> None:  # SPEC 
     watcher, leaving = desk.client(), desk.client()
     watcher.subscribe("#")
     leaving.will("status", b"gone")
-    leaving.ask(Op.WILL, pack_command(None))
+    leaving.ask(Op.WILL, pack(None))
     leaving.close()
     assert watcher.received == []
 
 
 def test_a_will_that_no_subscriber_could_read_is_refused(desk: Desk) -> None:  # SPEC C5
     with pytest.raises(ProtocolError, match="type byte"):
-        desk.client().ask(Op.WILL, pack_command(Will("status", b"\x09gone")))
+        desk.client().ask(Op.WILL, pack(Will("status", b"\x09gone")))
 
 
 def test_a_will_with_a_bad_topic_is_refused(desk: Desk) -> None:
@@ -326,11 +325,11 @@ def test_subscriptions_and_retained_messages_can_be_listed(desk: Desk) -> None:
     client = desk.client()
     client.subscribe("a/#")
     client.publish("a/b", b"x", retain=True)
-    reply = client.ask(Op.PS_SUBSCRIPTIONS, pack_command(Listing()))
+    reply = client.ask(Op.PS_SUBSCRIPTIONS, pack(Listing()))
     assert isinstance(reply, bytes)
     (row,) = msgspec.msgpack.decode(reply)
     assert (row["pattern"], row["policy"], row["client"]) == ("a/#", "drop_oldest", client.name)
-    reply = client.ask(Op.PS_RETAINED, pack_command(Listing("a/+", 5)))
+    reply = client.ask(Op.PS_RETAINED, pack(Listing("a/+", 5)))
     assert isinstance(reply, bytes)
     assert [row["topic"] for row in msgspec.msgpack.decode(reply)] == ["a/b"]
 
@@ -382,7 +381,7 @@ def test_headers_go_to_our_subscribers_and_to_those_who_come_later(desk: Desk) -
     live.subscribe("#")
     classic.ask(Op.SUB, pack_str("#"))
     frame = message_frame(b"t", b"\x01x", 7, headers)
-    desk.client().ask(Op.PUBLISH, pack_publish(Publish(retain=True)) + frame)
+    desk.client().ask(Op.PUBLISH, pack_headed(Publish(retain=True)) + frame)
     late = desk.crash().client()
     late.subscribe("#")
     for client, is_retained in ((live, False), (late, True)):
@@ -414,7 +413,7 @@ def test_a_list_of_long_topics_is_short(desk: Desk) -> None:  # G6
     client = desk.client()
     for number in range(40):
         client.subscribe(f"{number:03}" + "x" * 60_000)
-    reply = client.ask(Op.PS_SUBSCRIPTIONS, pack_command(Listing(limit=10_000)))
+    reply = client.ask(Op.PS_SUBSCRIPTIONS, pack(Listing(limit=10_000)))
     assert isinstance(reply, bytes)
     assert len(msgspec.msgpack.decode(reply)) == 18
 
@@ -433,7 +432,7 @@ def test_who_knows_an_inbox_may_use_it_and_nothing_else(desk: Desk) -> None:  # 
         answerer.publish(f"{INBOX}/1", b"x", retain=True)
     for pattern in ("$reply/+/+", "$reply/#", "$reply/short/1", INBOX, "#"):
         with pytest.raises(Forbidden):
-            asker.ask(Op.SUBSCRIBE, pack_command(Subscribe(pattern)))
+            asker.ask(Op.SUBSCRIBE, pack(Subscribe(pattern)))
 
 
 def test_a_folder_of_version_0_1_0_is_converted_once(

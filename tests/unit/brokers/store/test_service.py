@@ -27,6 +27,7 @@ from nexo.errors import (
 from nexo.model import Broker, Buffer, Clock, Persistence
 from nexo.protocol import store as wire
 from nexo.protocol.frames import pack_str
+from nexo.protocol.messages import pack
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.services.store.service import SWEEP_KEYS, StoreService
 from nexo.services.store.snapshot import NAME
@@ -131,7 +132,7 @@ class Session:
         return self.peer.replies.pop(7)
 
     def ask(self, op: Op, command: wire.StoreRequest) -> Any:
-        reply = self.raw(op, wire.encode_request(command))
+        reply = self.raw(op, pack(command))
         assert isinstance(reply, bytes)
         return wire.decode_reply(op, reply)
 
@@ -397,7 +398,7 @@ class TestLeases:  # SPEC O1
         self, session: Session, holder: str, wait_ms: int, request_id: int, ttl_ms: int = 1_000
     ) -> None:
         command = wire.TakeLease("lock", holder, ttl_ms, 1, wait_ms)
-        payload = memoryview(wire.encode_request(command))
+        payload = memoryview(pack(command))
         session.requests.handlers[Op.LEASE_TAKE](session.peer, request_id, payload)
 
     def number(self, session: Session, request_id: int) -> int | None:

@@ -15,12 +15,12 @@ from nexo.client.pubsub_message import PublisherClock
 from nexo.client.replies import Reply
 from nexo.errors import Forbidden, InvalidInput, NexoError
 from nexo.model import Buffer
+from nexo.protocol.messages import pack_headed
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import (
     RUN_BYTES,
     Publish,
     message_frame,
-    pack_publish,
     parse_partly,
     topic_of,
 )
@@ -72,7 +72,7 @@ class MessagePublisher:
 def _request(options: Publish | None, frames: bytes) -> tuple[int, tuple[Buffer, ...]]:
     if options is None:
         return Op.PUBLISH_RUN, (frames,)
-    return Op.PUBLISH, (pack_publish(options), frames)
+    return Op.PUBLISH, (pack_headed(options), frames)
 
 
 class _Messages(GatheredSends[int]):

@@ -18,6 +18,7 @@ from nexo.client.stream_records import Headers, headers_bytes
 from nexo.errors import InvalidName, InvalidOption, NexoError
 from nexo.model import Policy
 from nexo.patterns import SHARE, check_topic, parse_pattern
+from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import (
     RUN_BYTES,
@@ -25,10 +26,8 @@ from nexo.protocol.pubsub import (
     Publish,
     Subscribe,
     Will,
-    pack_command,
     pack_runs,
     parse_receivers,
-    parse_rows,
 )
 from nexo.protocol.values import check_type, decode_value, encode_value, encode_values
 
@@ -251,8 +250,8 @@ class PubSub:
         return await self._list(Op.PS_SUBSCRIPTIONS, Listing(limit=limit))
 
     async def _list(self, op: Op, asked: Listing) -> list[dict[str, Any]]:
-        command = pack_command(asked)
-        return parse_rows(await self._link.repeat(op, command) or b"")
+        command = pack(asked)
+        return unpack(list[dict[str, Any]], await self._link.repeat(op, command) or b"")
 
     async def close(self) -> None:
         """Say goodbye: no last will is published."""
@@ -260,7 +259,7 @@ class PubSub:
             await self.clear_will()
 
     async def _send_will(self) -> None:
-        await self._link.duplex().call(Op.WILL, pack_command(self._will))
+        await self._link.duplex().call(Op.WILL, pack(self._will))
 
     def _checked(self, topic: str) -> bytes:
         check_topic(topic)

@@ -20,8 +20,9 @@ from nexo.errors import Conflict, ConnectionLost, NexoError, Overloaded, Request
 from nexo.model import Policy
 from nexo.patterns import SHARE, matches
 from nexo.protocol.frames import pack_str
+from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import PushedMessages, Subscribe, pack_command, parse_pushes
+from nexo.protocol.pubsub import PushedMessages, Subscribe, parse_pushes
 
 log = logging.getLogger("nexo.client")
 
@@ -260,7 +261,7 @@ class SubscriptionInbox:
             await subscription._join(max(0.0, deadline_s - runtime.now_s()))
 
     async def _subscribe(self, subscription: Subscription[Any]) -> None:
-        await self._link.duplex().call(Op.SUBSCRIBE, pack_command(subscription._options))
+        await self._link.duplex().call(Op.SUBSCRIBE, pack(subscription._options))
 
     async def _resubscribe(self) -> None:
         for subscription in self._subscriptions:

@@ -14,6 +14,7 @@ from nexo.client.replies import Reply
 from nexo.client.store_values import RateDecision
 from nexo.errors import Conflict, InvalidOption, LeaseLost, NexoError, RequestTimeout
 from nexo.protocol import store as wire
+from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
 
 log = logging.getLogger("nexo.client")
@@ -90,7 +91,7 @@ class Lock:
         command = wire.TakeLease(self.name, holder, self._ttl_ms, self._limit, left_ms)
         poll = self._link.duplex().poll(
             Op.LEASE_TAKE,
-            wire.encode_request(command),
+            pack(command),
             timeout_s=left_ms / 1_000 + self._link.address.timeout_s,
             on_late=lambda reply: self._give_back(holder, reply),
         )

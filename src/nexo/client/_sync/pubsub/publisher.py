@@ -7,8 +7,9 @@ from typing import ClassVar
 from nexo.client._sync.link.link import Link
 from nexo.client.pubsub_message import PublisherClock
 from nexo.client.replies import Reply
+from nexo.protocol.messages import pack_headed
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import Publish, message_frame, pack_publish
+from nexo.protocol.pubsub import Publish, message_frame
 
 
 class MessagePublisher:
@@ -36,4 +37,4 @@ class MessagePublisher:
         """Send whole frames as one request."""
         if options is None:
             return self._link.ask(Op.PUBLISH_RUN, frames)
-        return self._link.ask(Op.PUBLISH, pack_publish(options), frames)
+        return self._link.ask(Op.PUBLISH, pack_headed(options), frames)
