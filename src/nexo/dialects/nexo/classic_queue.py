@@ -11,8 +11,8 @@ import msgspec
 from nexo.blocks import ID_SIZE, pack_id, parse_id, values_of
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.dialects.nexo.handlers import Handler, Peer
-from nexo.dialects.nexo.replies import reply_data, reply_ok
-from nexo.errors import InvalidInput, LeaseLost, NexoError, NotFound
+from nexo.dialects.nexo.replies import reply_data, reply_ok, reply_parts
+from nexo.errors import InvalidInput, LeaseLost, NotFound
 from nexo.model import Buffer
 from nexo.protocol.frames import FieldReader, pack_str, pack_u32
 from nexo.protocol.ops import Op
@@ -123,13 +123,7 @@ class ClassicQueueRequests:
         name, given = reader.text(), _options(reader.text(), _Consume)
         limit = 50 if given.batch_size is None else given.batch_size
         wait_ms = 20_000 if given.wait_ms is None else given.wait_ms
-
-        def done(found: LeasedJobs | NexoError | None) -> None:
-            if isinstance(found, NexoError):
-                peer.fail(request_id, found)
-            else:
-                peer.data(request_id, *_delivery(found))
-
+        done = reply_parts(peer, request_id, _delivery)
         self._queues.pop(peer, request_id, name, limit, wait_ms, done)
 
     def _ack(self, peer: Peer, request_id: int, payload: memoryview) -> None:

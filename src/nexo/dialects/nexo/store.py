@@ -9,11 +9,12 @@ from msgspec.structs import asdict
 
 from nexo.brokers.store.coordination import LeaseAnswer
 from nexo.dialects.nexo.handlers import Answer, Handler, Peer, handler_of
-from nexo.errors import NexoError
+from nexo.dialects.nexo.replies import reply_packed
 from nexo.protocol import store as wire
 from nexo.protocol import store_classic as classic
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
+from nexo.services.connection import Done
 from nexo.services.store.service import StoreService
 
 UseCase: TypeAlias = Callable[..., object]
@@ -101,11 +102,5 @@ class StoreRequests:
 
     def _take_lease(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = asdict(wire.decode_request(Op.LEASE_TAKE, payload))
-
-        def done(lease: LeaseAnswer | NexoError) -> None:
-            if isinstance(lease, NexoError):
-                peer.fail(request_id, lease)
-            else:
-                peer.data(request_id, pack(lease))
-
+        done: Done[LeaseAnswer] = reply_packed(peer, request_id)
         self._service.take_lease(peer, request_id, **asked, done=done)

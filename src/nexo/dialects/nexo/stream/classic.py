@@ -20,7 +20,7 @@ from nexo.brokers.stream.groups.flight import Refusal
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.registry import OpenStream
 from nexo.dialects.nexo.handlers import Handler, Peer
-from nexo.dialects.nexo.replies import reply_data, reply_ok
+from nexo.dialects.nexo.replies import reply_data, reply_ok, reply_parts
 from nexo.errors import InvalidOption, NexoError, NotFound, ProtocolError
 from nexo.model import Broker
 from nexo.protocol.frames import FieldReader, pack_str, pack_u32
@@ -139,16 +139,8 @@ class ClassicRequests:
         """Join a group: the group's name comes first here."""
         reader = FieldReader(payload)
         group, stream = reader.text(), reader.text()
-
-        def done(joined: JoinedConsumer | NexoError) -> None:
-            if isinstance(joined, NexoError):
-                peer.fail(request_id, joined)
-            else:
-                head = _JOINED.pack(joined.floor, joined.generation)
-                peer.data(request_id, head + pack_str(joined.consumer))
-
         with self._in_classic_words(stream):
-            self._groups.join(peer, stream, group, done)
+            self._groups.join(peer, stream, group, reply_data(peer, request_id, _joined))
 
     def leave(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Leave a group; a fetch that waits is answered."""
@@ -162,25 +154,12 @@ class ClassicRequests:
         reader = FieldReader(payload)
         stream, group, consumer, generation = _member(reader)
         limit, wait_ms = reader.u32(), reader.u32()
-
-        def done(taken: TakenRecords | NexoError) -> None:
-            if isinstance(taken, NexoError):
-                peer.fail(request_id, taken)
-            else:
-                peer.data(request_id, *_records(taken))
-
+        limit, done = min(max(1, limit), MAX_LIMIT), reply_parts(peer, request_id, _records)
         with self._in_classic_words(stream):
             self._groups.take(
-                peer,
-                request_id,
-                stream,
-                group,
-                consumer,
-                min(max(1, limit), MAX_LIMIT),
-                wait_ms,
-                done,
+                peer, request_id, stream, group, consumer, limit, wait_ms, done,
                 generation=generation,
-            )
+            )  # fmt: skip
 
     def ack(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Finish one record."""
@@ -195,12 +174,8 @@ class ClassicRequests:
         stream, group, consumer, generation = _member(reader)
 
         def done(refusals: list[Refusal] | NexoError) -> None:
-            if isinstance(refusals, NexoError):
-                peer.fail(request_id, refusals)
-            elif refusals:
-                peer.fail(request_id, refusals[0].error)
-            else:
-                peer.ok(request_id)
+            first = refusals[0].error if isinstance(refusals, list) and refusals else refusals
+            reply_ok(peer, request_id)(first)
 
         with self._in_classic_words(stream):
             partitions = self._groups.partitions(peer, stream, group)
@@ -212,12 +187,8 @@ class ClassicRequests:
         """Reset a group to the beginning or the end."""
         reader = FieldReader(payload)
         stream, group, target = reader.text(), reader.text(), _target(reader.u8())
-
-        def done(generation: int | NexoError) -> None:
-            reply_ok(peer, request_id)(generation if isinstance(generation, NexoError) else None)
-
         with self._in_classic_words(stream):
-            self._groups.seek(peer, stream, group, done, to=target)
+            self._groups.seek(peer, stream, group, reply_ok(peer, request_id), to=target)
 
     # -- errors ----------------------------------------------------------------------
 
@@ -267,6 +238,10 @@ def _place(partitions: int, sequence: int) -> tuple[int, int]:
         raise ProtocolError("sequences start at 1")
     offset, partition = divmod(sequence - 1, partitions)
     return partition, offset
+
+
+def _joined(joined: JoinedConsumer) -> bytes:
+    return _JOINED.pack(joined.floor, joined.generation) + pack_str(joined.consumer)
 
 
 def _records(taken: TakenRecords) -> list[bytes]:
