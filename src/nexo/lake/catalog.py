@@ -137,11 +137,8 @@ class Lake:
     # -- tables ----------------------------------------------------------------------
 
     def find(self, stream: str, suffix: str = "") -> Table | None:
-        """A stream's table, as it is now; None if there is none yet."""
-        return self._load(stream, suffix)
-
-    def _load(self, stream: str, suffix: str) -> Table | None:
-        """The stream's table under its own name, or beside another stream's of that name.
+        """A stream's table as it is now, under its own name or beside another stream's of that
+        name; None if there is none yet.
 
         A stream ``orders_latest`` and the newest records of a stream ``orders`` want one name:
         whoever comes second has a number in it.
@@ -180,7 +177,7 @@ class Lake:
 
         None if there is none: whatever else has its name holds nothing of this stream.
         """
-        found = self._load(stream.name, suffix)
+        found = self.find(stream.name, suffix)
         if found is None:
             return None
         is_kind = found.properties.get(KIND, kind) == kind

@@ -263,15 +263,6 @@ class Ledger:
                 self.dedup.setdefault(key, job)
         self.open_jobs += len(record.jobs)
 
-    def _cron_set(self, record: CronSet) -> None:
-        self.schedules.set(record)
-
-    def _cron_moved(self, record: CronMoved) -> None:
-        self.schedules.move(record)
-
-    def _resulted(self, record: Resulted) -> None:
-        self.results.keep(record)
-
     def _moved(self, record: Moved) -> None:
         """Only the location of the values changed, and that is not kept here."""
 
@@ -284,9 +275,9 @@ _APPLY: dict[type, Any] = {
     Failed: Ledger._failed,
     Died: Ledger._died,
     Revived: Ledger._revived,
-    CronSet: Ledger._cron_set,
-    CronMoved: Ledger._cron_moved,
-    Resulted: Ledger._resulted,
+    CronSet: lambda ledger, record: ledger.schedules.set(record),
+    CronMoved: lambda ledger, record: ledger.schedules.move(record),
+    Resulted: lambda ledger, record: ledger.results.keep(record),
     Moved: Ledger._moved,
     Replaced: Ledger._replaced,
 }

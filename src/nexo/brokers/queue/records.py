@@ -132,12 +132,8 @@ Record: TypeAlias = (
     | Resulted | Moved | Replaced
 )  # fmt: skip
 
-_encoder = msgspec.msgpack.Encoder()
+encode_record = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
-
-
-def encode_record(record: Record) -> bytes:
-    return _encoder.encode(record)
 
 
 def decode_record(data: bytes | memoryview) -> Record:

@@ -209,6 +209,6 @@ def _delete_one(request: Request, group: str | None, gather: Gather[Message]) ->
         elif view.state != "Empty":
             done({"group": group, "error": Error.NON_EMPTY_GROUP})
         else:
-            _classic(request).delete(request.session, view.name, deleted)
+            request.session.shared.streams.ordered.delete(request.session, view.name, deleted)
     except NexoError as error:
         deleted(error)

@@ -113,15 +113,12 @@ class Gather(Generic[T]):
 
         def done(result: T) -> None:
             self._results[at] = result
-            self._one_less()
+            self.complete()
 
         return done
 
     def complete(self) -> None:
-        """All are expected: finish when the last has come."""
-        self._one_less()
-
-    def _one_less(self) -> None:
+        """All are expected, or another one has come: finish after the last."""
         self._missing -= 1
         if not self._missing:
             self._finish(self._results)  # type: ignore[arg-type]  # none is missing

@@ -61,8 +61,7 @@ class Classic:
 
     def has_members(self, group: str) -> bool:
         """Whether Kafka clients are members of this group."""
-        found = self._groups.get(group)
-        return found is not None and bool(found.members)
+        return self.group(group) is not None
 
     def group(self, name: str) -> Coordinator | None:
         """A group that has Kafka clients as members."""
@@ -218,7 +217,3 @@ class Classic:
             name, found.state.value, found.protocol_type, found.protocol,
             tuple(found.members.values()),
         )  # fmt: skip
-
-    def delete(self, connection: Connection, group: str, done: Done[None]) -> None:
-        """Delete a group that has no members."""
-        self._ordered.delete(connection, group, done)
