@@ -22,9 +22,9 @@ from nexo.services.service import Service
 
 if TYPE_CHECKING:  # a process imports its own broker only
     from nexo.services.pubsub.service import PubSubService
-    from nexo.services.queue import QueueService
+    from nexo.services.queue.service import QueueService
     from nexo.services.store.service import StoreService
-    from nexo.services.stream import StreamService
+    from nexo.services.stream.service import StreamService
 
 log = logging.getLogger("nexo.session")
 
@@ -38,6 +38,10 @@ class DialectState:
         self.read_buffer = ReadBuffer()
         self.stopping = False
         """Refuse requests from now on."""
+
+    def stop(self) -> None:
+        """Refuse requests from now on; those under way are still answered."""
+        self.stopping = True
 
     @property
     def store(self) -> StoreService:
@@ -82,8 +86,8 @@ class SessionSpeaker(Generic[S, P]):
         return self._make(self._state, origin)
 
     def stop(self) -> None:
-        """Refuse requests from now on; those under way are still answered."""
-        self._state.stopping = True
+        """See `DialectState.stop`."""
+        self._state.stop()
 
 
 class BaseSession(ABC):

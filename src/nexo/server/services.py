@@ -22,10 +22,10 @@ def factory(broker: Broker) -> Callable[[HostRuntime], Service]:
 
             return PubSubService
         case Broker.QUEUE:
-            from nexo.services.queue import QueueService
+            from nexo.services.queue.service import QueueService
 
             return QueueService
         case Broker.STREAM:
-            from nexo.services.stream import StreamService
+            from nexo.services.stream.service import StreamService
 
             return StreamService

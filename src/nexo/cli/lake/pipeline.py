@@ -19,7 +19,7 @@ from nexo.cli.options import terms
 from nexo.cli.sizes import seconds
 from nexo.client.stop_signal import ProcessStopSignal
 from nexo.errors import Conflict
-from nexo.server.processes.priority import stand_behind_brokers
+from nexo.server.processes.system import stand_behind_brokers
 
 if TYPE_CHECKING:
     from nexo.lake.catalog import Lake

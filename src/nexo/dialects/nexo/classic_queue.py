@@ -18,7 +18,7 @@ from nexo.protocol.frames import FieldReader, pack_str, pack_u32
 from nexo.protocol.ops import Op
 from nexo.protocol.values import check_value
 from nexo.services.connection import Done
-from nexo.services.queue import QueueService
+from nexo.services.queue.service import QueueService
 from nexo.services.queue.views import DeadView, LeasedJobs
 from nexo.services.queue.work import Outcome
 

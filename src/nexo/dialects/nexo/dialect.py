@@ -47,6 +47,10 @@ class NexoDialect(Dialect):
 
     def start(self, host: HostPort) -> Speaker:
         """Begin to serve."""
-        from nexo.dialects.nexo.speaker import NexoSpeaker  # noqa: PLC0415 - the gate needs `claim`
+        # ruff: noqa: PLC0415 - the gate only needs `claim`
+        from nexo.dialects.nexo.requests import build_table
+        from nexo.dialects.nexo.session import NexoSession
+        from nexo.dialects.nexo.shared import Shared
+        from nexo.dialects.session import SessionSpeaker
 
-        return NexoSpeaker(host)
+        return SessionSpeaker(Shared(self, host, build_table(host.services)), NexoSession)

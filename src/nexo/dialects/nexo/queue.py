@@ -48,7 +48,7 @@ from nexo.protocol.queue import (
     split_head,
 )
 from nexo.protocol.survey import SurveyAsk
-from nexo.services.queue import QueueService
+from nexo.services.queue.service import QueueService
 from nexo.services.queue.views import LeasedJobs
 from nexo.services.queue.work import JobSettlement, Outcome
 

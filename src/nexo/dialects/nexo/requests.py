@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, cast
+from typing import Any, Protocol
 
 from nexo.dialects.nexo.handlers import Answer, Handler
 from nexo.dialects.nexo.shared import Table
@@ -22,27 +22,24 @@ class Requests(Protocol):
 def requests_of(service: Service) -> Requests:
     """The requests of one broker, bound to its service."""
     # ruff: noqa: PLC0415 - a broker's process imports only its own broker
+    known: Any = service
     match service.broker:
         case Broker.STORE:
             from nexo.dialects.nexo.store import StoreRequests
-            from nexo.services.store import StoreService
 
-            return StoreRequests(cast("StoreService", service))
+            return StoreRequests(known)
         case Broker.PUBSUB:
             from nexo.dialects.nexo.pubsub import PubSubRequests
-            from nexo.services.pubsub import PubSubService
 
-            return PubSubRequests(cast("PubSubService", service))
+            return PubSubRequests(known)
         case Broker.QUEUE:
             from nexo.dialects.nexo.queue import QueueRequests
-            from nexo.services.queue import QueueService
 
-            return QueueRequests(cast("QueueService", service))
+            return QueueRequests(known)
         case Broker.STREAM:
-            from nexo.dialects.nexo.stream import StreamRequests
-            from nexo.services.stream import StreamService
+            from nexo.dialects.nexo.stream.requests import StreamRequests
 
-            return StreamRequests(cast("StreamService", service))
+            return StreamRequests(known)
 
 
 def build_table(services: Mapping[Broker, Service]) -> Table:

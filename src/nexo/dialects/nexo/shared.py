@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from nexo.dialects.dialect import HostPort
+from nexo.dialects.dialect import Dialect, HostPort
 from nexo.dialects.nexo.backup import Backups
 from nexo.dialects.nexo.handlers import Answer, Handler, Peer
 from nexo.dialects.nexo.timings import Timings
 from nexo.dialects.read_buffer import ReadBuffer
+from nexo.dialects.session import DialectState
 from nexo.errors import ShuttingDown, Unauthenticated
 from nexo.protocol.ops import Op
 
@@ -57,17 +58,22 @@ class Flushable(Protocol):
     def flush(self) -> None: ...
 
 
-class Shared:
+class Shared(DialectState):
     """One per host: the tables of requests, the read buffer, and one flush for all sessions."""
 
-    def __init__(self, host: HostPort, table: Table) -> None:
-        self.host = host
+    def __init__(self, dialect: Dialect, host: HostPort, table: Table) -> None:
+        super().__init__(dialect, host)
         self.table = table
         self.before_login = login_table() if host.guard is not None else table
         self.read_buffer = ReadBuffer()
         self.timings = Timings(host.services)
         self.backups = Backups(host.loop)
         self._touched: list[Flushable] = []
+
+    def stop(self) -> None:
+        """Reject requests from now on."""
+        self.table.refuse_all()
+        self.before_login.refuse_all()
 
     def touched(self, session: Flushable) -> None:
         """Flush the session at the end of this turn, together with all others."""

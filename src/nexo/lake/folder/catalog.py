@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -24,7 +24,7 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef
-from pyiceberg.table.snapshots import MetadataLogEntry, SnapshotLogEntry
+from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     RemoveSnapshotsUpdate,
@@ -34,7 +34,6 @@ from pyiceberg.table.update import (
 )
 from sqlalchemy import select
 
-from nexo.lake.folder.metadata_text import Texts, encoded, snapshot_texts
 from nexo.lake.paths import sync_local, write_file
 
 _KEPT_TABLES = 1_000
@@ -43,6 +42,26 @@ _OURS = (SetPropertiesUpdate, AddSnapshotUpdate, SetSnapshotRefUpdate, RemoveSna
 
 Change: TypeAlias = tuple[Table, tuple[Any, ...], tuple[Any, ...], Sequence[str]]
 """A table as it was read, what is required of it, its updates, and the files that they name."""
+Texts: TypeAlias = dict[str, tuple[Snapshot, str]]
+"""Snapshots and their JSON, by the path of their manifest list: most of a table's metadata are the
+kept snapshots, which do not change, so the text of each is made once."""
+
+
+def snapshot_texts(metadata: TableMetadata, known: Mapping[str, tuple[Snapshot, str]]) -> Texts:
+    """The JSON of every snapshot, taken from ``known`` where that is of the same object."""
+    found: Texts = {}
+    for each in metadata.snapshots:
+        kept = known.get(each.manifest_list)
+        is_same = kept is not None and kept[0] is each
+        found[each.manifest_list] = kept if is_same and kept else (each, each.model_dump_json())
+    return found
+
+
+def encoded(metadata: TableMetadata, texts: Texts) -> bytes:
+    """The whole metadata, as Iceberg has it."""
+    rest = metadata.model_dump_json(exclude={"snapshots"})
+    snapshots = ",".join(text for _, text in texts.values())
+    return f'{rest[:-1]},"snapshots":[{snapshots}]}}'.encode()
 
 
 class FolderCatalog(SqlCatalog):

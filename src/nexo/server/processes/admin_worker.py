@@ -30,7 +30,7 @@ from nexo.server.processes import logs
 from nexo.server.processes.admin_accounts import FileAccounts
 from nexo.server.processes.admin_process import Start
 from nexo.server.processes.http_server import HttpServer
-from nexo.server.processes.priority import stand_behind_brokers
+from nexo.server.processes.system import stand_behind_brokers
 
 log = logging.getLogger("nexo.admin")
 

@@ -22,14 +22,14 @@ from nexo.server.dialects import KAFKA
 from nexo.server.entrance.gate import Arrival, Gate, Listener, listening_socket
 from nexo.server.entrance.refusals import Refusals
 from nexo.server.entrance.tls import server_context
-from nexo.server.processes import descriptors, folder_format, logs
+from nexo.server.processes import folder_format, logs
 from nexo.server.processes.addresses import Addresses
 from nexo.server.processes.admin_process import AdminProcess
 from nexo.server.processes.broker_process import BrokerProcess
 from nexo.server.processes.folder_lock import FolderLock, make_folders
 from nexo.server.processes.health import Health, HealthServer, ServerState
 from nexo.server.processes.run_folder import RunFolder
-from nexo.server.processes.service_manager import notify
+from nexo.server.processes.system import notify, raise_descriptor_limit
 from nexo.server.replica.member import View
 from nexo.server.replica.roles import Replica
 
@@ -226,7 +226,7 @@ def _ask_to_stop(stop: asyncio.Future[str], reason: str) -> None:
 def run(settings: Settings, on_ready: Callable[[Addresses], None] = lambda _: None) -> None:
     """Serve until SIGTERM or SIGINT; `ConfigError` if a port or the folder is taken."""
     logs.configure(settings, "supervisor")
-    descriptors.raise_limit()
+    raise_descriptor_limit()
     server_context(settings)  # a bad certificate stops the start, not every connection
     if settings.auth and not UsersFile(settings.users_path).load():
         log.warning("there are no users yet, so nobody can log in: nexo user add NAME")

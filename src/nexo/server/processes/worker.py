@@ -28,7 +28,8 @@ from nexo.server.entrance import handover
 from nexo.server.entrance.gate import Arrival
 from nexo.server.entrance.tls import server_context
 from nexo.server.host import Host
-from nexo.server.processes import descriptors, logs
+from nexo.server.processes import logs
+from nexo.server.processes.system import raise_descriptor_limit
 from nexo.server.replica import start as replica_start
 from nexo.server.replica.marks import Marks
 from nexo.server.services import factory
@@ -163,7 +164,7 @@ def main(arguments: list[str]) -> None:
     broker = Broker[label.upper()]
     settings = config.load(flags=json.loads(text))
     logs.configure(settings, broker.label)
-    descriptors.raise_limit()
+    raise_descriptor_limit()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to stop
     sys.exit(loops.run(serve(broker, settings, socket.socket(fileno=int(descriptor)), Path(run))))
 

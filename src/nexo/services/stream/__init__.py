@@ -1,5 +1,1 @@
 """The stream broker's service: requests in, engine calls, durable replies out."""
-
-from nexo.services.stream.service import StreamService
-
-__all__ = ["StreamService"]

@@ -28,7 +28,7 @@ from nexo.protocol.queue import (
     pieces_of,
     split_head,
 )
-from nexo.services.queue import QueueService
+from nexo.services.queue.service import QueueService
 from nexo.storage.disk.flusher import Flusher
 from nexo.storage.ports import Files
 

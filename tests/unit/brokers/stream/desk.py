@@ -10,13 +10,13 @@ from typing import Any, NamedTuple, TypeVar
 from nexo.access.login import Identity
 from nexo.batch import BatchProducer, BatchRecord, Entry, decode, encode, entries
 from nexo.config import Settings
-from nexo.dialects.nexo.stream import StreamRequests
+from nexo.dialects.nexo.stream.requests import StreamRequests
 from nexo.errors import NexoError
 from nexo.model import Buffer, Clock, Persistence
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head, read_places
-from nexo.services.stream import StreamService
+from nexo.services.stream.service import StreamService
 from nexo.storage.ports import Files
 from tests.memory_files import MemoryFiles
 

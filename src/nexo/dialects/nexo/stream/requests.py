@@ -13,7 +13,7 @@ from nexo.dialects.nexo.stream.publishing import PublishingRequests
 from nexo.dialects.nexo.stream.reading import KeyRequests, ReadingRequests
 from nexo.dialects.nexo.stream.transactions import TransactionRequests
 from nexo.dialects.nexo.stream.xstreams import XRequests
-from nexo.services.stream import StreamService
+from nexo.services.stream.service import StreamService
 
 
 class StreamRequests:

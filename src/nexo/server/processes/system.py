@@ -1,0 +1,34 @@
+"""What a process asks of the machine: descriptors, its share of the processor, systemd."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+
+BEHIND = 10
+"""Niceness of what runs beside the brokers: about a tenth of a broker's share when both want it."""
+
+
+def raise_descriptor_limit() -> None:
+    """Allow this process as many descriptors as the machine lets it have: connections need them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def stand_behind_brokers() -> None:
+    """For a process that serves people or the lake: requests of clients go first (SPEC K3)."""
+    os.nice(BEHIND)
+
+
+def notify(text: str) -> None:
+    """Send systemd one state, such as ``READY=1`` (``Type=notify``), if it runs this process."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.sendto(text.encode(), address)
