@@ -10,52 +10,19 @@ import click
 from nexo.cli import output
 from nexo.cli.brokers.in_work import jobs_in_work
 from nexo.cli.cells import time_text
+from nexo.cli.described_options import given, option_flags
 from nexo.cli.negative import SignedGroup
 from nexo.cli.options import as_option, client, nothing_there, read_value, terms
 from nexo.cli.sizes import seconds
 from nexo.errors import NexoError, NotFound
+from nexo.options.queue import QueueOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from nexo.client.queue_views import JobView, QueueInfo
 
 _COUNTS = ("name", "waiting", "scheduled", "working", "dead", "paused")
 _IN_WORK = ("id", "value", "holder", "lease_left_ms", "attempt", "key")
 _JOB = ("id", "value", "priority", "key", "attempts", "due_ms")
-
-_OPTIONS = [
-    click.option("--visibility-timeout", type=seconds(), help="How long a job is leased: 30s, 5m."),
-    click.option("--max-retries", type=click.IntRange(min=0), help="Retries before a job is dead."),
-    click.option(
-        "--persistence",
-        type=click.Choice(["file_sync", "file_async"]),
-        help="Answer once a job is synced to disk, or already once it is written.",
-    ),
-    click.option(
-        "--backoff",
-        type=click.Choice(["none", "fixed", "exponential"]),
-        help="How the wait before a retry grows.",
-    ),
-    click.option("--backoff-delay", type=seconds(), help="The first wait before a retry: 1s."),
-    click.option("--backoff-max", type=seconds(), help="The longest wait before a retry: 1h."),
-    click.option("--fair/--not-fair", default=None, help="Take turns between keys."),
-    click.option("--key-concurrency", type=click.IntRange(min=0), help="Jobs of a key at once."),
-    click.option("--rate", type=click.FloatRange(min=0), help="Deliveries per second."),
-    click.option("--rate-burst", type=click.IntRange(min=1), help="Deliveries after a pause."),
-    click.option("--result-ttl", type=seconds(), help="How long results are kept: 1h."),
-    click.option("--max-jobs", type=click.IntRange(min=0), help="Refuse pushes beyond this."),
-]
-
-
-def _queue_options(function: Callable[..., None]) -> Callable[..., None]:
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
 
 
 @click.group(cls=SignedGroup)
@@ -66,20 +33,20 @@ def command() -> None:
 @command.command()
 @click.argument("name")
 @click.option("--update", is_flag=True, help="Change an existing queue to these options.")
-@_queue_options
+@option_flags(QueueOptions)
 def create(name: str, update: bool, **options: Any) -> None:
     """Create the queue NAME, or find it if it has the options given."""
     with client() as nexo:
-        _show_briefly(nexo.queue(name).create(update=update, **_given(options)).info())
+        _show_briefly(nexo.queue(name).create(update=update, **given(options)).info())
 
 
 @command.command()
 @click.argument("name")
-@_queue_options
+@option_flags(QueueOptions)
 def update(name: str, **options: Any) -> None:
     """Change options of the queue NAME while it runs."""
     with client() as nexo:
-        _show_briefly(nexo.queue(name).update(**_given(options)))
+        _show_briefly(nexo.queue(name).update(**given(options)))
 
 
 @command.command("list")

@@ -10,45 +10,19 @@ import msgspec
 
 from nexo.cli import output
 from nexo.cli.brokers import lag, seek, stream_groups, stream_publish, tail
+from nexo.cli.described_options import given, option_flags
 from nexo.cli.options import client, nothing_there, terms
-from nexo.cli.sizes import milliseconds, size
 from nexo.errors import NotFound
+from nexo.options.stream import StreamOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from nexo.protocol.stream import StreamInfo
     from nexo.protocol.stream_ordered import OrderedInfo
 
 _PARTITION = ("partition", "start_offset", "next_offset", "size_bytes", "tiered_offset", "last_ms")
 _LISTED = ("name", "partitions", "offsets", "size_bytes", "groups")
-
-_OPTIONS = [
-    click.option("--persistence", type=click.Choice(["file_async", "file_sync"]),
-                 help="Answer once a record is written, or only once it is synced to disk."),
-    click.option("--retention", "retention_ms", type=milliseconds(),
-                 help="Keep this long: 7d; 0 for ever."),
-    click.option("--retention-bytes", type=size, help="Keep this much: 1GiB; 0 for no limit."),
-    click.option("--cleanup", type=click.Choice(["delete", "compact", "delete,compact"]),
-                 help="Drop the oldest, or all but the newest of each key."),
-    click.option("--min-dirty-ratio", type=click.FloatRange(0, 1),
-                 help="Share of new records that starts a compaction."),
-    click.option("--delete-retention", "delete_retention_ms", type=milliseconds(),
-                 help="How long compaction shows deletions."),
-    click.option("--max-message-bytes", type=size, help="The largest value."),
-    click.option("--tiering/--no-tiering", default=None,
-                 help="Free only what the lake has taken."),
-]  # fmt: skip
-
-
-def _stream_options(function: Callable[..., None]) -> Callable[..., None]:
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
 
 
 @click.group()
@@ -58,21 +32,20 @@ def command() -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(min=1), help="Fixed at creation.")
-@_stream_options
+@option_flags(StreamOptions)
 def create(name: str, **options: Any) -> None:
     """Create the stream NAME, or find it if it has the options given."""
     with client() as nexo:
-        _show_briefly(nexo.stream(name).create(**_given(options)).info())
+        _show_briefly(nexo.stream(name).create(**given(options)).info())
 
 
 @command.command()
 @click.argument("name")
-@_stream_options
+@option_flags(StreamOptions, fixed=False)
 def update(name: str, **options: Any) -> None:
     """Change options of the stream NAME while it runs."""
     with client() as nexo:
-        _show_briefly(nexo.stream(name).update(**_given(options)))
+        _show_briefly(nexo.stream(name).update(**given(options)))
 
 
 @command.command("list")
