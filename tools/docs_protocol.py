@@ -113,12 +113,15 @@ def _module_doc(tree: ast.Module) -> str:
 
 
 def _pairs(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Entries ``Op.NAME: Struct`` of the tables in a module."""
+    """Entries ``Op.NAME: Struct`` or ``Op.NAME: (Struct, reply)`` of the tables in a module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
                 match key, value:
-                    case ast.Attribute(value=ast.Name(id="Op"), attr=op), ast.Name(id=struct):
+                    case (
+                        ast.Attribute(value=ast.Name(id="Op"), attr=op),
+                        ast.Name(id=struct) | ast.Tuple(elts=[ast.Name(id=struct), _]),
+                    ):
                         yield op, struct
 
 

@@ -1,4 +1,4 @@
-"""How queue and stream messages are packed: msgpack, followed by raw bytes if any.
+"""How messages are packed: msgpack, followed by raw bytes if any.
 
 Messages are maps where options may be added later, arrays where every byte counts. Unknown
 fields are rejected.
