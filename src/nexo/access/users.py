@@ -19,6 +19,7 @@ from nexo.access import scram, secrets
 from nexo.access.grants import Action, Extent, Grant, parse_grant
 from nexo.errors import AlreadyExists, ConfigError, InvalidInput, NexoError, NotFound
 from nexo.model import Broker, check_name
+from nexo.storage.disk.files import sync_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +170,4 @@ class UsersFile:
             file.flush()
             os.fsync(file.fileno())
         aside.rename(self.path)
-        _sync_folder(self.path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename in ``folder`` durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        sync_folder(self.path.parent)

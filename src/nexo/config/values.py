@@ -5,6 +5,7 @@ Each function takes the name as the user wrote it, for its `ConfigError`.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from pathlib import Path
 
@@ -63,3 +64,11 @@ def path(key: str, value: object) -> Path:
     if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
         raise ConfigError(f"{key} = {value!r}: must be a path")
     return Path(value)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -26,6 +26,13 @@ def local_path(location: str) -> str | None:
     return rest.removeprefix("//") if scheme == "file" else None
 
 
+def local_file(location: str) -> Path:
+    """A file of a lake in a folder, all of whose files are on this machine."""
+    path = local_path(location)
+    assert path is not None, "a lake in a folder has local files only"
+    return Path(path)
+
+
 def location_of(path: Path) -> str:
     """A path as tables name it: a URL, but never escaped, as PyIceberg and Spark read it."""
     plain = set("#?").isdisjoint(str(path))

@@ -20,7 +20,7 @@ from nexo.errors import Conflict, Corrupt, NexoError, Unavailable
 from nexo.lake.avro_records import records
 from nexo.lake.catalog import KIND, RECORDS, Lake, StreamId, belongs, is_of, table_names
 from nexo.lake.folder.relocation import settle
-from nexo.lake.paths import local_path
+from nexo.lake.paths import local_file
 from nexo.lake.settings import CATALOG
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _read(folder: Path, namespace: str, name: str) -> StoredTable | None:
         location = _location(folder, namespace, name)
         if location is None:
             return None
-        metadata = msgspec.json.decode(_path(location).read_bytes())
+        metadata = msgspec.json.decode(local_file(location).read_bytes())
     except (sqlite3.Error, OSError) as error:
         raise Unavailable(f"cannot read table {label}: {error}") from error
     except ValueError as error:
@@ -141,12 +141,6 @@ def _location(folder: Path, namespace: str, name: str) -> str | None:
 
 def _escaped(path: Path) -> str:
     return path.as_uri().removeprefix("file:")
-
-
-def _path(location: str) -> Path:
-    path = local_path(location)
-    assert path is not None, "a lake in a folder has local files only"
-    return Path(path)
 
 
 def _no_io() -> FileIO:
@@ -192,4 +186,4 @@ def rows_marked(label: str) -> Conflict:
 
 
 def _records(location: str) -> list[Any]:
-    return records(_path(location).read_bytes())
+    return records(local_file(location).read_bytes())

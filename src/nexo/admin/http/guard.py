@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from nexo.admin.http.replies import problem
 from nexo.admin.http.routes import PREFIX
 from nexo.admin.metrics.prometheus import Metrics
+from nexo.config.values import is_loopback
 
 SAFE = ("GET", "HEAD", "OPTIONS")
 _HEADERS = {
@@ -130,7 +131,7 @@ class HttpGuard:
             ipaddress.ip_address(name)
         except ValueError:
             # A server that others may reach is reached by names it does not know.
-            return not _loopback(self._host)
+            return not is_loopback(self._host)
         return True
 
 
@@ -184,10 +185,3 @@ def _netloc(origin: str) -> str | None:
 
 def _empty(headers: Headers) -> bool:
     return headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

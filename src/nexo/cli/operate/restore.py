@@ -26,7 +26,7 @@ from nexo.replication.stores import open_store
 from nexo.server.processes import folder_format
 from nexo.server.processes.folder_lock import FolderLock, absent_paths
 from nexo.server.replica.marks import small_paths
-from nexo.storage.disk.files import OsFiles
+from nexo.storage.disk.files import OsFiles, sync_folder
 
 _ASIDE = ".restoring"
 
@@ -170,18 +170,10 @@ def _replace(folder: Path, by: Path) -> None:
     if folder.exists():
         shutil.copymode(folder, by)
     by.rename(folder)
-    _sync_folder(folder.parent)
+    sync_folder(folder.parent)
 
 
 def _empty(folder: Path) -> None:
     with suppress(OSError):  # the failure before is the one to be told
         for path in folder.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Callable
 from dataclasses import Field, asdict, fields
@@ -14,6 +13,7 @@ import click
 from nexo import __version__, config, extras
 from nexo.config import Settings
 from nexo.config import names as setting_names
+from nexo.config.values import is_loopback
 from nexo.model import Broker
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def command(file: Path | None, embedded: bool, pipeline: bool, **flags: object) 
 def exposure_warnings(settings: Settings) -> list[str]:
     """What to say about an address that others can reach (SPEC A10)."""
     missing = [what for what, there in _guards(settings).items() if not there]
-    if _is_loopback(settings.host) or not missing:
+    if is_loopback(settings.host) or not missing:
         return []
     without = " and ".join(missing)
     return [f"listening on {settings.host}, which other machines may reach, without {without}"]
@@ -112,13 +112,6 @@ def _guards(settings: Settings) -> dict[str, bool]:
         "encryption (tls_cert, tls_key)": settings.tls_cert is not None,
         "users (auth)": settings.auth,
     }
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _run(settings: Settings, pipeline: bool) -> None:

@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from nexo.client._sync.queue.jobs import Job
 from nexo.client._sync.queue.subscription import QueueSubscription
+from nexo.client.failures import failure_text
 from nexo.errors import NexoError
 from nexo.integrations.django import outbox
 from nexo.integrations.django.api import (
@@ -122,7 +123,7 @@ class TaskWorker:
         except Exception as error:
             record.errors.append(_described(error))
             self._end(backend, record, "FAILED")
-            job.reject(_short(error))
+            job.reject(failure_text(error))
             return
         task_started.send(type(backend), task_result=result)
         failure = self._call(record, result)
@@ -133,7 +134,7 @@ class TaskWorker:
         if not retries:
             task_finished.send(type(backend), task_result=result)
         if failure is not None:
-            (job.nack if retries else job.reject)(_short(failure))
+            (job.nack if retries else job.reject)(failure_text(failure))
 
     def _begin(self, backend: DjangoTaskBackend, job: Job[Any], message: TaskCall) -> TaskRecord:
         record = backend.stored(message.id) or TaskRecord(message)
@@ -199,7 +200,3 @@ def _show(result: TaskResult, record: TaskRecord) -> None:
 def _described(error: BaseException) -> tuple[str, str]:
     kind = type(error)
     return f"{kind.__module__}.{kind.__qualname__}", "".join(format_exception(error))
-
-
-def _short(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"

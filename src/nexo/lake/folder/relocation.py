@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nexo.lake.paths import local_path, location_of, sync_local
+from nexo.lake.paths import local_file, local_path, location_of, sync_local
 from nexo.lake.settings import CATALOG
 
 # ruff: noqa: PLC0415 - slow to import
@@ -107,7 +107,7 @@ class MetadataRewriting:
     def table(self, location: str) -> str:
         """Write everything that names files; returns where the table's metadata is now."""
         here = self.move(location)
-        content = json.loads(_local(here).read_bytes())
+        content = json.loads(local_file(here).read_bytes())
         lists = {
             snapshot["manifest-list"]: self._manifest_list(snapshot["manifest-list"])
             for snapshot in content.get("snapshots", ())
@@ -115,7 +115,7 @@ class MetadataRewriting:
         folder, _, name = here.rpartition("/")
         version = int(name.partition("-")[0]) + 1 if name.partition("-")[0].isdigit() else 0
         new = self._new(f"{folder}/{version:05}-{uuid.uuid4()}.metadata.json")
-        _local(new).write_text(json.dumps(self._moved(content, lists)))
+        local_file(new).write_text(json.dumps(self._moved(content, lists)))
         sync_local(self.written)
         return new
 
@@ -142,7 +142,7 @@ class MetadataRewriting:
         folder, _, name = here.rpartition("/")
         stem = name.removesuffix(".avro").rsplit("-", 5)[0]
         new = self._new(f"{folder}/{stem}-{uuid.uuid4()}.avro")
-        _rewrite(_local(here), _local(new), moved)
+        _rewrite(local_file(here), local_file(new), moved)
         return new
 
     def _manifest(self, location: str) -> tuple[str, int]:
@@ -156,15 +156,9 @@ class MetadataRewriting:
         if location not in self._manifests:
             here = self.move(location)
             new = self._new(f"{here.rpartition('/')[0]}/{uuid.uuid4()}-m0.avro")
-            _rewrite(_local(here), _local(new), moved)
-            self._manifests[location] = new, _local(new).stat().st_size
+            _rewrite(local_file(here), local_file(new), moved)
+            self._manifests[location] = new, local_file(new).stat().st_size
         return self._manifests[location]
-
-
-def _local(location: str) -> Path:
-    path = local_path(location)
-    assert path is not None, "a lake in a folder has local files only"
-    return Path(path)
 
 
 def _rewrite(old: Path, new: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:

@@ -7,7 +7,6 @@ since a broker takes every file in it for its own.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -19,6 +18,7 @@ from pathlib import Path
 from nexo.config import Settings
 from nexo.errors import ConfigError
 from nexo.model import Broker
+from nexo.server.processes.system import take_lock
 from nexo.storage.disk.files import OsFiles
 
 log = logging.getLogger("nexo.supervisor")
@@ -104,13 +104,13 @@ class FolderLock:
 
 
 def _acquire(fd: int, what: str, wait_s: float, holder: str) -> None:
-    if _taken(fd):
+    if take_lock(fd):
         return
     in_use = f"{what} is in use by another Nexo server: {holder}"
     if wait_s:
         log.warning("waiting: %s", in_use)
     deadline = time.monotonic() + wait_s
-    while not _taken(fd):
+    while not take_lock(fd):
         if time.monotonic() > deadline:
             raise FolderInUse(in_use)
         time.sleep(0.02)
@@ -121,14 +121,6 @@ def _is_open(path: Path, fd: int) -> bool:
         return os.path.samestat(path.stat(), os.fstat(fd))
     except FileNotFoundError:
         return False
-
-
-def _taken(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _holder(path: Path) -> str:

@@ -12,6 +12,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from nexo.server.processes.system import take_lock
+
 _PREFIX = "nexo-run-"
 
 
@@ -41,7 +43,7 @@ def remove_stale() -> None:
         except OSError:  # removed meanwhile, a link, or somebody else's
             continue
         try:
-            if os.fstat(fd).st_uid == os.geteuid() and _locked(fd):
+            if os.fstat(fd).st_uid == os.geteuid() and take_lock(fd):
                 shutil.rmtree(path, ignore_errors=True)
         finally:
             os.close(fd)
@@ -49,15 +51,6 @@ def remove_stale() -> None:
 
 def _open(path: Path) -> int:
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-
-
-def _locked(fd: int) -> bool:
-    """Take the lock, unless its owner still runs."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _hold(path: Path) -> int | None:

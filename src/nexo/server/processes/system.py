@@ -1,8 +1,9 @@
-"""What a process asks of the machine: descriptors, its share of the processor, systemd."""
+"""What a process asks of the machine: descriptors, its share of the processor, locks, systemd."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import resource
 import socket
@@ -21,6 +22,15 @@ def raise_descriptor_limit() -> None:
 def stand_behind_brokers() -> None:
     """For a process that serves people or the lake: requests of clients go first (SPEC K3)."""
     os.nice(BEHIND)
+
+
+def take_lock(fd: int) -> bool:
+    """Lock an open file or folder, unless another process that still runs has the lock."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def notify(text: str) -> None:

@@ -273,7 +273,7 @@ class OsFiles:
         with self._names_lock:
             while folder in self._changed_folders:
                 self._changed_folders.discard(folder)
-                _sync_folder(folder)
+                sync_folder(folder)
                 folder = folder.parent
 
     def check(self) -> None:
@@ -334,7 +334,8 @@ def _sync_closed(path: Path) -> None:
         os.close(fd)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make what was created, renamed or removed in ``folder`` durable."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:  # removed meanwhile: there are no names left to sync

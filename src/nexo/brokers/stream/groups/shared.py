@@ -329,18 +329,18 @@ class SharedGroup:
 
     def replay(self, ranges: Iterable[Range] | None = None) -> int:
         """Deliver parked messages (these, or all) again as if new; returns how many."""
-        before = self._parked_count()
-        chosen = self._parked_in(ranges)
-        if chosen:
-            self._state.log(RecordsReplayed(chosen))
-        return before - self._parked_count()
+        return self._log_parked(RecordsReplayed, ranges)
 
     def discard(self, ranges: Iterable[Range] | None = None) -> int:
         """Drop parked messages (these, or all); returns how many."""
+        return self._log_parked(Discarded, ranges)
+
+    def _log_parked(
+        self, record: type[RecordsReplayed | Discarded], ranges: Iterable[Range] | None
+    ) -> int:
         before = self._parked_count()
-        chosen = self._parked_in(ranges)
-        if chosen:
-            self._state.log(Discarded(chosen))
+        if chosen := self._parked_in(ranges):
+            self._state.log(record(chosen))
         return before - self._parked_count()
 
     def _parked_count(self) -> int:
