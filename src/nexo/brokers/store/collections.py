@@ -6,22 +6,16 @@ in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from nexo.brokers.store import numbers
 from nexo.brokers.store.keyspace import Keyspace
-from nexo.brokers.store.values import (
-    Collection,
-    ListValue,
-    MapValue,
-    SetValue,
-    items_bytes,
-    kind_of,
-)
+from nexo.brokers.store.values import ListValue, MapValue, SetValue, items_bytes, kind_of
 from nexo.errors import InvalidInput, WrongType
 
 C = TypeVar("C", MapValue, ListValue, SetValue)
+R = TypeVar("R")
 
 
 class _Collections(Generic[C]):
@@ -47,10 +41,19 @@ class _Collections(Generic[C]):
             self._keyspace.put(key, found)
         return found
 
-    def _changed(self, key: str, value: Collection, size_before: int) -> None:
-        self._keyspace.grown(key, value.size_bytes - size_before)
-        if not len(value):
+    def _change(self, key: str, held: C, act: Callable[[C], R]) -> R:
+        """Let ``act`` change a collection; returns what it returns."""
+        before = held.size_bytes
+        result = act(held)
+        self._keyspace.grown(key, held.size_bytes - before)
+        if not len(held):
             self._keyspace.drop(key)
+        return result
+
+    def _remove(self, key: str, now_ms: int, act: Callable[[C], R], nothing: R) -> R:
+        """`_change` what is there; ``nothing`` if there is no collection."""
+        held = self._find(key, now_ms)
+        return nothing if held is None else self._change(key, held, act)
 
     def length(self, key: str, now_ms: int) -> int:
         return len(self._find(key, now_ms) or ())
@@ -74,10 +77,9 @@ class MapCommands(_Collections[MapValue]):
         if found and if_absent:
             fields = {name: value for name, value in fields.items() if name not in found.items}
         held = self._ready(key, found, (found or MapValue()).growth_bytes(fields))
-        before = held.size_bytes
-        new = sum(held.put(name, value) for name, value in fields.items())
-        self._changed(key, held, before)
-        return new
+        return self._change(
+            key, held, lambda held: sum(held.put(name, value) for name, value in fields.items())
+        )
 
     def get(self, key: str, fields: Sequence[str], now_ms: int) -> list[bytes | None]:
         """The values of ``fields`` in order; None where there is none."""
@@ -94,13 +96,7 @@ class MapCommands(_Collections[MapValue]):
 
     def delete(self, key: str, fields: Iterable[str], now_ms: int) -> int:
         """Remove fields; returns how many existed."""
-        held = self._find(key, now_ms)
-        if held is None:
-            return 0
-        before = held.size_bytes
-        count = sum(held.remove(name) for name in fields)
-        self._changed(key, held, before)
-        return count
+        return self._remove(key, now_ms, lambda held: sum(map(held.remove, fields)), 0)
 
     def incr(self, key: str, field: str, by: int | float, now_ms: int) -> int | float:
         """Add to the number in a field, which starts at 0."""
@@ -124,9 +120,7 @@ class ListCommands(_Collections[ListValue]):
         if not values:
             raise InvalidInput("pushing to a list needs at least one value")
         held = self._ready(key, self._find(key, now_ms), items_bytes(values))
-        before = held.size_bytes
-        held.push(values, left=left)
-        self._changed(key, held, before)
+        self._change(key, held, lambda held: held.push(values, left=left))
         return len(held)
 
     def pop(self, key: str, count: int, now_ms: int, *, left: bool = False) -> list[bytes]:
@@ -134,13 +128,10 @@ class ListCommands(_Collections[ListValue]):
         outermost first; fewer if the reply is full.
         """
         _check_count(count)
-        held = self._find(key, now_ms)
-        if held is None:
-            return []
-        before = held.size_bytes
-        taken = held.pop(count, left=left, most_bytes=self._keyspace.max_reply_bytes)
-        self._changed(key, held, before)
-        return taken
+        most = self._keyspace.max_reply_bytes
+        return self._remove(
+            key, now_ms, lambda held: held.pop(count, left=left, most_bytes=most), []
+        )
 
     def range(self, key: str, start: int, stop: int | None, now_ms: int) -> list[bytes]:
         """The values of a slice."""
@@ -153,31 +144,17 @@ class ListCommands(_Collections[ListValue]):
         if held is None:
             raise InvalidInput(f"index {index} is outside the list {key[:64]!r}, which is empty")
         self._keyspace.check_room(key, held.size_bytes + len(value))
-        before = held.size_bytes
-        held.replace(index, value)
-        self._changed(key, held, before)
+        self._change(key, held, lambda held: held.replace(index, value))
 
     def trim(self, key: str, start: int, stop: int | None, now_ms: int) -> int:
         """Keep only a slice; returns how many values were removed."""
-        held = self._find(key, now_ms)
-        if held is None:
-            return 0
-        before = held.size_bytes
-        count = held.trim(start, stop)
-        self._changed(key, held, before)
-        return count
+        return self._remove(key, now_ms, lambda held: held.trim(start, stop), 0)
 
     def remove(self, key: str, value: bytes, count: int, now_ms: int) -> int:
         """Remove the first ``count`` values equal to ``value`` (0 for all)."""
         if count:
             _check_count(count)
-        held = self._find(key, now_ms)
-        if held is None:
-            return 0
-        before = held.size_bytes
-        removed = held.remove(value, count)
-        self._changed(key, held, before)
-        return removed
+        return self._remove(key, now_ms, lambda held: held.remove(value, count), 0)
 
 
 class SetCommands(_Collections[SetValue]):
@@ -195,31 +172,17 @@ class SetCommands(_Collections[SetValue]):
         found = self._find(key, now_ms)
         new = set(members).difference(found.items if found else ())
         held = self._ready(key, found, items_bytes(new))
-        before = held.size_bytes
-        count = held.add(new)
-        self._changed(key, held, before)
-        return count
+        return self._change(key, held, lambda held: held.add(new))
 
     def remove(self, key: str, members: Sequence[bytes], now_ms: int) -> int:
         """Remove members; returns how many existed."""
-        held = self._find(key, now_ms)
-        if held is None:
-            return 0
-        before = held.size_bytes
-        count = held.remove(members)
-        self._changed(key, held, before)
-        return count
+        return self._remove(key, now_ms, lambda held: held.remove(members), 0)
 
     def pop(self, key: str, count: int, now_ms: int) -> list[bytes]:
         """Remove up to ``count`` arbitrary members; fewer if the reply is full."""
         _check_count(count)
-        held = self._find(key, now_ms)
-        if held is None:
-            return []
-        before = held.size_bytes
-        taken = held.pop(count, most_bytes=self._keyspace.max_reply_bytes)
-        self._changed(key, held, before)
-        return taken
+        most = self._keyspace.max_reply_bytes
+        return self._remove(key, now_ms, lambda held: held.pop(count, most_bytes=most), [])
 
     def contains(self, key: str, members: Sequence[bytes], now_ms: int) -> list[bool]:
         """For each of ``members``, whether it is in the set."""
