@@ -158,7 +158,9 @@ class StreamConsumer(AsyncClosing, Generic[T]):
         head, _ = wire.unpack_headed(wire.TakeReply, reply or b"")
         spans = [(p, first, end) for p, first, end, _, _ in head.deliveries]
         if spans and self._name is not None:
-            ask = self._settlement("release", head.generation, spans)
+            ask = wire.SettleRecords(
+                self.stream, self.group, self._name, head.generation, "release", spans
+            )
             self._link.call(Op.S_SETTLE, wire.pack(ask))
 
     async def batches(self) -> AsyncIterator[Records[T]]:
@@ -257,24 +259,13 @@ class StreamConsumer(AsyncClosing, Generic[T]):
         begins: list[wire.Range] | None = None,
     ) -> None:
         """`settle` for ranges; ``begins`` is what a handler starts next."""
-        ask = self._settlement(verb, generation, spans, delay_ms, reason, begins)
+        ask = wire.SettleRecords(
+            self.stream, self.group, self._name or "", generation, verb, spans, delay_ms, reason,
+            begins or [],
+        )  # fmt: skip
         reply = await self._link.call(Op.S_SETTLE, wire.pack(ask))
         for refused in wire.unpack(list[wire.RefusedRange], reply or b"\x90"):
             raise from_wire(refused.code, refused.message)
-
-    def _settlement(
-        self,
-        verb: wire.Verb,
-        generation: int,
-        spans: list[wire.Range],
-        delay_ms: int = 0,
-        reason: str = "",
-        begins: list[wire.Range] | None = None,
-    ) -> wire.SettleRecords:
-        name = self._name or ""
-        return wire.SettleRecords(
-            self.stream, self.group, name, generation, verb, spans, delay_ms, reason, begins or []
-        )
 
     # -- ending
 
