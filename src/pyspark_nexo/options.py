@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -22,7 +23,6 @@ KNOWN = (
     "pushFilters", "typed", "permissive", "valueFormat",
 )  # fmt: skip
 _SPARKS_OWN = {"checkpointlocation", "queryname", "outputmode"}
-_BY_LOWER = {name.lower(): name for name in KNOWN}
 ROWS_PER_TASK = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -69,14 +69,7 @@ def parse(given: Mapping[str, str], *, writing: bool = False) -> SourceOptions:
 
     ``writing`` needs no stream: a column may say where each row goes.
     """
-    found: dict[str, str] = {}
-    for key, value in given.items():
-        if key.lower() in _SPARKS_OWN:
-            continue
-        name = _BY_LOWER.get(key.lower())
-        if name is None:
-            raise InvalidOption(f"unknown option {key!r}; known are {', '.join(KNOWN)}")
-        found[name] = value
+    found = _named(given, KNOWN)
     stream = found.get("stream") or found.get("topic") or found.get("path") or ""
     if not stream and not writing:
         raise InvalidOption("say which stream: .option('stream', name) or .load(name)")
@@ -118,7 +111,6 @@ _KAFKA_KNOWN = (
     "url", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets",
     "failOnDataLoss", "maxOffsetsPerTrigger", "minPartitions", "includeHeaders", "rowsPerTask",
 )  # fmt: skip
-_KAFKA_BY_LOWER = {name.lower(): name for name in _KAFKA_KNOWN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,16 +133,7 @@ class KafkaOptions:
 
 def kafka_options(given: Mapping[str, str], *, streaming: bool) -> KafkaOptions:
     """Options of Kafka's source; a streaming query starts at the latest offset, as there."""
-    found: dict[str, str] = {}
-    for key, value in given.items():
-        if key.lower() in _SPARKS_OWN:
-            continue
-        name = _KAFKA_BY_LOWER.get(key.lower())
-        if name is None:
-            raise InvalidOption(
-                f"unknown option {key!r} beside subscribe; known are {', '.join(_KAFKA_KNOWN)}"
-            )
-        found[name] = value
+    found = _named(given, _KAFKA_KNOWN, " beside subscribe")
     chosen = [name for name in found if name.lower() in KAFKA_CHOICES]
     if len(chosen) != 1:
         raise InvalidOption(f"give one of subscribe, subscribePattern and assign, not {chosen}")
@@ -185,29 +168,18 @@ def _pattern(text: str | None) -> str | None:
 
 
 def _assigned(text: str) -> dict[str, list[int]]:
-    try:
-        found = json.loads(text)
-        if found and all(
-            isinstance(parts, list) and all(map(_is_offset, parts)) for parts in found.values()
-        ):
-            return dict(found)
-    except (ValueError, AttributeError):
-        pass
+    found: dict[str, list[int]] | None = _json(text, dict[str, list[int]])
+    if found:
+        return found
     raise InvalidOption(f'assign = {text!r}: give partitions by stream: {{"orders": [0, 1]}}')
 
 
 def _topic_offsets(name: str, text: str) -> str | dict[str, dict[str, int]]:
     if text in ("earliest", "latest"):
         return text
-    try:
-        found = json.loads(text)
-        if isinstance(found, dict) and all(
-            isinstance(parts, dict) and all(map(_is_offset, parts.values()))
-            for parts in found.values()
-        ):
-            return found
-    except ValueError:
-        pass
+    found: dict[str, dict[str, int]] | None = _json(text, dict[str, dict[str, int]])
+    if found is not None:
+        return found
     raise InvalidOption(
         f"{name} = {text!r}: give 'earliest', 'latest', or offsets by stream and partition as "
         'JSON, such as {"orders": {"0": 42, "1": -2}} (-2 is the earliest, -1 the latest)'
@@ -217,25 +189,38 @@ def _topic_offsets(name: str, text: str) -> str | dict[str, dict[str, int]]:
 # -- one option each -------------------------------------------------------------------
 
 
+def _named(given: Mapping[str, str], known: tuple[str, ...], beside: str = "") -> dict[str, str]:
+    """Options by their names, which Spark hands over in any case."""
+    by_lower = {name.lower(): name for name in known}
+    found: dict[str, str] = {}
+    for key, value in given.items():
+        if key.lower() in _SPARKS_OWN:
+            continue
+        name = by_lower.get(key.lower())
+        if name is None:
+            raise InvalidOption(f"unknown option {key!r}{beside}; known are {', '.join(known)}")
+        found[name] = value
+    return found
+
+
 def _position(name: str, text: str) -> Position:
     if text in ("earliest", "latest"):
         return text
-    try:
-        found = json.loads(text)
-        if _is_offset(found) and found >= 0:
-            return int(found)
-        if isinstance(found, dict) and all(map(_is_offset, found.values())):
-            return {int(partition): offset for partition, offset in found.items()}
-    except ValueError:
-        pass
+    found: int | dict[int, int] | None = _json(text, int | dict[int, int])
+    if isinstance(found, dict) or (found is not None and found >= 0):
+        return found
     raise InvalidOption(
         f"{name} = {text!r}: give 'earliest', 'latest', an offset, or offsets by partition as "
         'JSON, such as {"0": 42, "1": 7}'
     )
 
 
-def _is_offset(found: object) -> bool:
-    return type(found) is int  # neither 1.5 nor true
+def _json(text: str, kind: Any) -> Any:
+    """What a JSON text holds; None if it is not of that kind."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
 
 
 def _partitions(text: str | None) -> tuple[int, ...] | None:
