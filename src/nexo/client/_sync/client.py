@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from nexo.client import telemetry
@@ -71,12 +70,7 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self.close()
         except NexoError:

@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any
 
 from nexo.client._sync.client import Client
+from nexo.client._sync.closing import Closing
 from nexo.topics._sync.connecting import backend_for
 from nexo.topics.model import GroupDescription, TopicDescription
 from nexo.topics.settings import at_least_one, stream_options
 
 
-class AdminClient:
+class AdminClient(Closing):
     """Administration of a cluster's topics.
 
     ``server`` is a client or a URL, ``nexo://…`` or ``kafka://…``; it defaults to ``NEXO_URL``,
@@ -70,14 +70,3 @@ class AdminClient:
     def close(self) -> None:
         """End the connection, unless it belongs to a client."""
         self._backend.close()
-
-    def __enter__(self) -> AdminClient:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, Generic
 
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
+from nexo.client._sync.closing import Closing
 from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key, needed_key
 from nexo.errors import AlreadyExists, NotFound
@@ -29,7 +29,7 @@ from nexo.topics.partitioning import partitioner_named
 from nexo.topics.settings import at_least_one, stream_options, topic_config, topic_options
 
 
-class Topic(Generic[T]):
+class Topic(Closing, Generic[T]):
     """One topic, created on first use if it does not exist.
 
     Options that are given must be those of an existing topic, or `AlreadyExists` is raised;
@@ -145,14 +145,3 @@ class Topic(Generic[T]):
         if self._sender is not None:
             self._sender.close()
         self._backend.close()
-
-    def __enter__(self) -> Topic[T]:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

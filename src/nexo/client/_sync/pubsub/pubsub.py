@@ -19,6 +19,7 @@ from nexo.client.stream_records import Headers, headers_bytes
 from nexo.errors import InvalidName, InvalidOption, NexoError
 from nexo.model import Policy
 from nexo.patterns import SHARE, check_topic, parse_pattern
+from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import (
     RUN_BYTES,
@@ -26,10 +27,8 @@ from nexo.protocol.pubsub import (
     Publish,
     Subscribe,
     Will,
-    pack_command,
     pack_runs,
     parse_receivers,
-    parse_rows,
 )
 from nexo.protocol.values import check_type, decode_value, encode_value, encode_values
 
@@ -250,8 +249,8 @@ class PubSub:
         return self._list(Op.PS_SUBSCRIPTIONS, Listing(limit=limit))
 
     def _list(self, op: Op, asked: Listing) -> list[dict[str, Any]]:
-        command = pack_command(asked)
-        return parse_rows(self._link.repeat(op, command) or b"")
+        command = pack(asked)
+        return unpack(list[dict[str, Any]], self._link.repeat(op, command) or b"")
 
     def close(self) -> None:
         """Say goodbye: no last will is published."""
@@ -259,7 +258,7 @@ class PubSub:
             self.clear_will()
 
     def _send_will(self) -> None:
-        self._link.duplex().call(Op.WILL, pack_command(self._will))
+        self._link.duplex().call(Op.WILL, pack(self._will))
 
     def _checked(self, topic: str) -> bytes:
         check_topic(topic)

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from threading import Lock
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from nexo.client._sync import runtime
+from nexo.client._sync.closing import Closing
 from nexo.client._sync.link.link import Duplex, Link
 from nexo.client.checks import Duration, seconds
 from nexo.client.forks import from_before, tell_when_forked
@@ -21,8 +21,9 @@ from nexo.errors import Conflict, ConnectionLost, NexoError, Overloaded, Request
 from nexo.model import Policy
 from nexo.patterns import SHARE, matches
 from nexo.protocol.frames import pack_str
+from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import PushedMessages, Subscribe, pack_command, parse_pushes
+from nexo.protocol.pubsub import PushedMessages, Subscribe, parse_pushes
 
 log = logging.getLogger("nexo.client")
 
@@ -33,7 +34,7 @@ _CLOSE_S = 5.0
 """How long closing a client waits for handlers."""
 
 
-class Subscription(Generic[T]):
+class Subscription(Closing, Generic[T]):
     """Messages that match a pattern: ``for message in subscription``.
 
     ``with`` unsubscribes at the end. Messages wait in a queue of ``buffer``; when it is
@@ -116,17 +117,6 @@ class Subscription(Generic[T]):
     def _join(self, timeout_s: float | None = None) -> None:
         if self._task is not None and not self._task.is_current():
             self._task.join(timeout_s)
-
-    def __enter__(self) -> Subscription[T]:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # -- for the inbox and the client
 
@@ -272,7 +262,7 @@ class SubscriptionInbox:
             subscription._join(max(0.0, deadline_s - runtime.now_s()))
 
     def _subscribe(self, subscription: Subscription[Any]) -> None:
-        self._link.duplex().call(Op.SUBSCRIBE, pack_command(subscription._options))
+        self._link.duplex().call(Op.SUBSCRIBE, pack(subscription._options))
 
     def _resubscribe(self) -> None:
         for subscription in self._subscriptions:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from nexo.client._sync import runtime
+from nexo.client._sync.closing import Closing
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.queue.gather import Settler
 from nexo.client._sync.queue.jobs import Job, JobBatch
@@ -37,7 +38,7 @@ class _Held(NamedTuple, Generic[T]):
     """The numbers of the jobs whose handler has not ended."""
 
 
-class QueueSubscription(Generic[T]):
+class QueueSubscription(Closing, Generic[T]):
     """A handler that is called with a queue's jobs until `close`.
 
     ``with`` closes it at the end.
@@ -90,12 +91,6 @@ class QueueSubscription(Generic[T]):
         """A description for logs."""
         where = f"queue {self.queue!r} of {self._link.address}"
         return f"Subscription to {where}, up to {self.concurrency} jobs at once"
-
-    def __enter__(self) -> QueueSubscription[T]:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def start(self) -> None:
         """Start; `Queue.subscribe` calls it."""

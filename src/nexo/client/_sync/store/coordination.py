@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-from types import TracebackType
 from typing import Any, Literal, TypeAlias
 
 from nexo.client._sync import runtime
@@ -16,6 +15,7 @@ from nexo.client.replies import Reply
 from nexo.client.store_values import RateDecision
 from nexo.errors import Conflict, InvalidOption, LeaseLost, NexoError, RequestTimeout
 from nexo.protocol import store as wire
+from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
 
 log = logging.getLogger("nexo.client")
@@ -92,7 +92,7 @@ class Lock:
         command = wire.TakeLease(self.name, holder, self._ttl_ms, self._limit, left_ms)
         poll = self._link.duplex().poll(
             Op.LEASE_TAKE,
-            wire.encode_request(command),
+            pack(command),
             timeout_s=left_ms / 1_000 + self._link.address.timeout_s,
             on_late=lambda reply: self._give_back(holder, reply),
         )
@@ -144,12 +144,7 @@ class Lock:
         self.acquire()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 

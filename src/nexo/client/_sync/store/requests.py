@@ -9,6 +9,7 @@ from typing import Any
 from nexo.client._sync.link.link import Link
 from nexo.client.checks import Duration, positive_millis
 from nexo.protocol import store as wire
+from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
 from nexo.values import MAX_TTL_S
 
@@ -21,7 +22,7 @@ _READS = frozenset({
 
 def ask(link: Link, op: Op, command: wire.StoreRequest) -> Any:
     """Send one of the store's requests; returns its decoded reply."""
-    request = wire.encode_request(command)
+    request = pack(command)
     if op in _READS:
         return wire.decode_reply(op, link.repeat(op, request))
     return wire.decode_reply(op, link.ask(op, request))

@@ -6,10 +6,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from nexo.client._sync import runtime
+from nexo.client._sync.closing import Closing
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.stream.records import Records, StreamRecord, add_span, spans_of
 from nexo.client.checks import Duration, millis, whole
@@ -43,7 +43,7 @@ MAX_BATCH = 1_000_000
 MAX_BYTES = 2**53
 
 
-class StreamConsumer(Generic[T]):
+class StreamConsumer(Closing, Generic[T]):
     """One consumer of a shared group; ``with`` leaves the group at the end.
 
     Joins there or on first use, and again after a reconnect.
@@ -159,7 +159,9 @@ class StreamConsumer(Generic[T]):
         head, _ = wire.unpack_headed(wire.TakeReply, reply or b"")
         spans = [(p, first, end) for p, first, end, _, _ in head.deliveries]
         if spans and self._name is not None:
-            ask = self._settlement("release", head.generation, spans)
+            ask = wire.SettleRecords(
+                self.stream, self.group, self._name, head.generation, "release", spans
+            )
             self._link.call(Op.S_SETTLE, wire.pack(ask))
 
     def batches(self) -> Iterator[Records[T]]:
@@ -256,24 +258,13 @@ class StreamConsumer(Generic[T]):
         begins: list[wire.Range] | None = None,
     ) -> None:
         """`settle` for ranges; ``begins`` is what a handler starts next."""
-        ask = self._settlement(verb, generation, spans, delay_ms, reason, begins)
+        ask = wire.SettleRecords(
+            self.stream, self.group, self._name or "", generation, verb, spans, delay_ms, reason,
+            begins or [],
+        )  # fmt: skip
         reply = self._link.call(Op.S_SETTLE, wire.pack(ask))
         for refused in wire.unpack(list[wire.RefusedRange], reply or b"\x90"):
             raise from_wire(refused.code, refused.message)
-
-    def _settlement(
-        self,
-        verb: wire.Verb,
-        generation: int,
-        spans: list[wire.Range],
-        delay_ms: int = 0,
-        reason: str = "",
-        begins: list[wire.Range] | None = None,
-    ) -> wire.SettleRecords:
-        name = self._name or ""
-        return wire.SettleRecords(
-            self.stream, self.group, name, generation, verb, spans, delay_ms, reason, begins or []
-        )
 
     # -- ending
 
@@ -306,11 +297,3 @@ class StreamConsumer(Generic[T]):
         if self._name is None:
             self.join()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from nexo.client._sync import runtime
+from nexo.client._sync.closing import Closing
 from nexo.client._sync.stream.consumer import AHEAD_S, StreamConsumer
 from nexo.client._sync.stream.records import StreamRecord, spans_of
 from nexo.client.checks import Duration, function, positive_s, seconds, whole
@@ -34,7 +35,7 @@ _CLOSE_S = 5.0
 MAX_CONCURRENCY = 10_000
 
 
-class StreamSubscription(Generic[T]):
+class StreamSubscription(Closing, Generic[T]):
     """A handler that is called with the records of a group until `close`.
 
     ``with`` closes it at the end.
@@ -80,12 +81,6 @@ class StreamSubscription(Generic[T]):
         state = "running" if self.running else "ended"
         stream, group = self._consumer.stream, self._consumer.group
         return f"<Subscription of group {group!r}, stream {stream!r}, {state}>"
-
-    def __enter__(self) -> StreamSubscription[T]:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     # -- its life
 

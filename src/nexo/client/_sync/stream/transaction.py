@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import time
-from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 from nexo.batch import Flags
@@ -294,12 +293,7 @@ class Transaction:
     def __enter__(self) -> Transaction:
         return self.begin()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._id is None:
             return
         if error is None:

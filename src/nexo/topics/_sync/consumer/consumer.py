@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from threading import Lock
-from types import TracebackType
 from typing import Any, Generic
 
 from nexo.client._sync import runtime
@@ -331,10 +330,5 @@ class Consumer(Generic[T]):
             self.join()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._close(failed=error is not None)

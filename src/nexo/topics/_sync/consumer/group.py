@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Any, Generic
 
 from nexo.client._sync.client import Client
+from nexo.client._sync.closing import Closing
 from nexo.errors import NexoError
 from nexo.topics._sync.connecting import backend_for
 from nexo.topics._sync.consumer.consumer import Consumer
@@ -16,7 +16,7 @@ from nexo.topics.model import GroupDescription, Rebalance, Strategy, T, topic_na
 from nexo.topics.settings import group_timeout_ms, one_of
 
 
-class ConsumerGroup(Generic[T]):
+class ConsumerGroup(Closing, Generic[T]):
     """Every partition of every topic is owned by exactly one live member.
 
     ``range`` gives each member a run of neighbouring partitions, ``roundRobin`` deals them in
@@ -83,14 +83,3 @@ class ConsumerGroup(Generic[T]):
         self._backend.close()
         if failure is not None:
             raise failure
-
-    def __enter__(self) -> ConsumerGroup[T]:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

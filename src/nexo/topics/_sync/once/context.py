@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from types import TracebackType
 from typing import Any
 
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
+from nexo.client._sync.closing import Closing
 from nexo.client.checks import function, millis, text, whole
 from nexo.client.stream_records import Key
 from nexo.errors import InvalidInput, InvalidOption, TransactionAborted
@@ -47,7 +47,7 @@ _FLUSHED_TOGETHER = 100
 """Events that one transaction delivers from the outbox."""
 
 
-class ExactlyOnceContext:
+class ExactlyOnceContext(Closing):
     """State that makes every effect happen exactly once, whatever is killed when.
 
     ``server`` is a client, a URL, or ``memory://`` for tests: nothing of that outlives the
@@ -303,14 +303,3 @@ class ExactlyOnceContext:
     def close(self) -> None:
         """End the connection, unless it belongs to a client."""
         self._ledger.close()
-
-    def __enter__(self) -> ExactlyOnceContext:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

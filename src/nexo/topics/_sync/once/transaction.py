@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import Token
-from types import TracebackType
 from typing import Any
 
 from nexo.client.stream_records import Headers, Key
@@ -131,12 +130,7 @@ class OnceTransaction:
         self._token = current_transaction.set(self)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._open = False
         if self._token is not None:
             current_transaction.reset(self._token)

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from nexo.batch import Compression
 from nexo.client._sync.client import Client
+from nexo.client._sync.closing import Closing
 from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key
 from nexo.topics._sync.connecting import backend_for
@@ -17,7 +16,7 @@ from nexo.topics.partitioning import Partitioner, partitioner_named
 from nexo.topics.settings import at_least_one, not_negative, option_ms
 
 
-class Producer:
+class Producer(Closing):
     """Sends messages to topics, in batches per partition.
 
     A batch is sent when it holds ``batch_size`` messages or ``linger_ms`` after its first. With
@@ -73,14 +72,3 @@ class Producer:
         """Flush, and end the connection unless it belongs to a client."""
         self._sender.close()
         self._backend.close()
-
-    def __enter__(self) -> Producer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
