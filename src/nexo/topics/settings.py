@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from nexo.client.checks import millis
 from nexo.errors import InvalidInput, InvalidOption
-from nexo.model import Persistence, duration_ms
+from nexo.model import duration_ms
+from nexo.options.stream import StreamOptions
 from nexo.protocol.stream_ordered import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS
-
-POLICIES = ("delete", "compact", "delete,compact")
+from nexo.refusals import in_words
 
 
 def _whole(name: str, value: Any) -> int:
@@ -22,68 +24,57 @@ def _whole(name: str, value: Any) -> int:
     return value
 
 
-def _limit(name: str, value: Any) -> int:
-    """Kafka's -1 is our 0: no limit."""
-    number = _whole(name, value)
-    if number < -1:
-        raise InvalidOption(f"{name} = {value!r}: must be -1 for no limit, or not negative")
-    return max(0, number)
-
-
-def _ratio(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise InvalidOption(f"{name} = {value!r}: must be from 0 to 1")
-    return float(value)
-
-
-def _policy(name: str, value: Any) -> str:
-    text = "delete,compact" if value == "compact,delete" else value
-    if text not in POLICIES:
-        raise InvalidOption(f"{name} = {value!r}: must be one of {', '.join(POLICIES)}")
-    return str(text)
-
-
-def _persistence(name: str, value: Any) -> Any:
-    if value not in list(Persistence):
-        raise InvalidOption(f"{name} = {value!r}: must be one of {', '.join(Persistence)}")
-    return value
-
-
 def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise InvalidOption(f"{name} = {value!r}: must be True or False")
     return value
 
 
-CONFIG: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
-    "retention.ms": ("retention_ms", _limit),
-    "retention.bytes": ("retention_bytes", _limit),
-    "cleanup.policy": ("cleanup", _policy),
-    "max.message.bytes": ("max_message_bytes", _whole),
-    "min.cleanable.dirty.ratio": ("min_dirty_ratio", _ratio),
-    "delete.retention.ms": ("delete_retention_ms", _whole),
-    "nexo.persistence": ("persistence", _persistence),
-    "nexo.tiering": ("tiering", _flag),
+CONFIG = {
+    "retention.ms": "retention_ms",
+    "retention.bytes": "retention_bytes",
+    "cleanup.policy": "cleanup",
+    "max.message.bytes": "max_message_bytes",
+    "min.cleanable.dirty.ratio": "min_dirty_ratio",
+    "delete.retention.ms": "delete_retention_ms",
+    "nexo.persistence": "persistence",
+    "nexo.tiering": "tiering",
 }
-"""Kafka's key: the stream's option, and how its value is checked."""
+"""Kafka's key: the stream's option."""
+_SPELLINGS = {
+    ("retention.ms", -1): 0,
+    ("retention.bytes", -1): 0,
+    ("cleanup.policy", "compact,delete"): "delete,compact",
+}
+"""What Kafka writes otherwise: its -1 is our 0, for no limit."""
 
 
 def stream_options(config: Mapping[str, Any]) -> dict[str, Any]:
     """A topic's configuration as options of its stream; `InvalidOption` names what is wrong."""
-    found: dict[str, Any] = {}
     if not isinstance(config, Mapping):
         raise InvalidOption(f"a topic's config is a mapping, not {config!r}")
-    for key, value in config.items():
+    for key in config:
         if key not in CONFIG:
             raise InvalidOption(f"unknown topic setting {key!r}; known are {', '.join(CONFIG)}")
-        option, check = CONFIG[key]
-        found[option] = check(key, value)
-    return found
+    return {CONFIG[key]: _checked(key, value) for key, value in config.items()}
+
+
+def _checked(key: str, value: Any) -> Any:
+    """A value as the stream's option takes it."""
+    option = CONFIG[key]
+    if isinstance(value, int | str):
+        value = _SPELLINGS.get((key, value), value)
+    try:
+        found = getattr(msgspec.convert({option: value}, StreamOptions), option)
+    except msgspec.ValidationError as error:
+        wrong = in_words(error, StreamOptions).removeprefix(f"{option}: ")
+        raise InvalidOption(f"{key} = {value!r}: {wrong}") from None
+    return _whole(key, found) if type(found) is int else found
 
 
 def topic_config(options: Mapping[str, Any]) -> dict[str, Any]:
     """A stream's options in Kafka's words."""
-    return {key: options[option] for key, (option, _) in CONFIG.items() if option in options}
+    return {key: options[option] for key, option in CONFIG.items() if option in options}
 
 
 def span_ms(name: str, given: Any) -> int:
@@ -146,7 +137,6 @@ def topic_options(
     if compaction is not None:
         config["cleanup.policy"] = "compact" if _flag("compaction", compaction) else "delete"
     if min_cleanable_dirty_ratio is not None:
-        config["min.cleanable.dirty.ratio"] = _ratio(
-            "min_cleanable_dirty_ratio", min_cleanable_dirty_ratio
-        )
+        ratio = "min.cleanable.dirty.ratio"
+        config[ratio] = _checked(ratio, min_cleanable_dirty_ratio)
     return config

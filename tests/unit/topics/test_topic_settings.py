@@ -23,7 +23,7 @@ def test_kafkas_words_become_a_streams_options() -> None:
 
 
 def test_a_streams_options_are_shown_in_kafkas_words() -> None:
-    options = {option: 1 for option, _ in CONFIG.values()} | {"partitions": 3}
+    options = dict.fromkeys(CONFIG.values(), 1) | {"partitions": 3}
     assert topic_config(options) == dict.fromkeys(CONFIG, 1)
 
 
