@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from nexo.client._sync.link.link import Link
-from nexo.client._sync.queue.jobs import JobBatch
+from nexo.client._sync.queue.jobs import Job, JobBatch
 from nexo.errors import ConnectionLost, NexoError
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import RenewLeases, Settled, SettleJobs, decode, encode
@@ -37,6 +37,11 @@ class HeldJob(NamedTuple):
     queue: str
     token: int
     number: int
+
+    @classmethod
+    def of(cls, job: Job[Any]) -> HeldJob:
+        """Where this job is held."""
+        return cls(job._batch.queue, job._batch.delivery.token, job.number)
 
 
 class HeldLeases:

@@ -331,7 +331,7 @@ class Channel(virtual.Channel):
         message = messages.incoming(
             job.value, job.headers, next(self._tags), redelivered=job.attempt > 1
         )
-        return Arrived(self, consumer_tag, message, place_of(job))
+        return Arrived(self, consumer_tag, message, HeldJob.of(job))
 
     def deliver(self, arrived: Arrived) -> None:
         """Call the consumer with a message, on the thread that drains events."""
@@ -374,7 +374,7 @@ class Channel(virtual.Channel):
         transport.leases.hold(jobs, [jobs[0].number])
         self._window.hold()
         tag = arrived.message["properties"]["delivery_tag"]
-        self._unacked[tag] = place_of(jobs[0])
+        self._unacked[tag] = HeldJob.of(jobs[0])
         if no_ack:
             self.basic_ack(tag)
         return self.Message(arrived.message, channel=self)
@@ -433,9 +433,3 @@ class Channel(virtual.Channel):
         for intake in self._intakes.values():
             intake.stop()
         self._intakes, self._by_tag, self._unacked = {}, {}, {}
-
-
-def place_of(job: Job[Any]) -> HeldJob:
-    """Where a job is held."""
-    batch = job._batch
-    return HeldJob(batch.queue, batch.delivery.token, job.number)

@@ -157,7 +157,7 @@ class _Consumer(Consumer):
         if not self._fetched and not self._fetch():
             return None
         job = self._fetched.popleft()
-        return _HeldMessage(Message.decode(job.payload), _place(job))
+        return _HeldMessage(Message.decode(job.payload), HeldJob.of(job))
 
     def _fetch(self) -> bool:
         with self._change:
@@ -190,7 +190,7 @@ class _Consumer(Consumer):
     def close(self) -> None:
         """Give back what was fetched and not handed out."""
         while self._fetched:
-            self._release(_place(self._fetched.popleft()), RELEASE)
+            self._release(HeldJob.of(self._fetched.popleft()), RELEASE)
         self._settlements.flush()
 
     def _settle(self, message: MessageProxy, how: int) -> None:
@@ -202,10 +202,6 @@ class _Consumer(Consumer):
         with self._change:
             self._held -= 1
             self._change.notify_all()
-
-
-def _place(job: Job[Any]) -> HeldJob:
-    return HeldJob(job._batch.queue, job._batch.delivery.token, job.number)
 
 
 def _readable(content: bytes) -> str | bytes:
