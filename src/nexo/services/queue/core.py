@@ -61,21 +61,14 @@ class QueueCore:
         """Remember that a connection may hold jobs of this queue."""
         self._used_by.setdefault(connection_id, set()).add(queue)
 
-    def confirm(self, queue: OpenQueue, done: Done[T], result: T) -> None:
-        """Answer once everything the queue did so far is as durable as promised (SPEC D7)."""
+    def confirm(self, queue: OpenQueue, done: Done[T], result: T, *, or_undo: bool = False) -> None:
+        """Answer once everything the queue did so far is as durable as promised (SPEC D7).
 
-        def safe(error: NexoError | None) -> None:
-            done(result if error is None else error)
-
-        self.turn.when_safe(queue, queue.engine.options.persistence, safe)
-
-    def confirm_or_undo(self, queue: OpenQueue, done: Done[T], result: T) -> None:
-        """Like `confirm`, for a push: undone if the disk has no room for it."""
-
-        def safe(error: NexoError | None) -> None:
-            done(result if error is None else error)
-
-        self.turn.when_safe_or_undone(queue, queue.engine.options.persistence, safe)
+        ``or_undo`` is for a push: undone if the disk has no room for it.
+        """
+        when = self.turn.when_safe_or_undone if or_undo else self.turn.when_safe
+        mode = queue.engine.options.persistence
+        when(queue, mode, lambda error: done(result if error is None else error))
 
     def remove(self, queue: OpenQueue) -> None:
         """Delete a queue with its jobs; answers every request that waits on it."""

@@ -56,7 +56,7 @@ class QueueWork(QueueCore):
         if connection.identity is not None:
             jobs = msgspec.structs.replace(jobs, owner=connection.identity.user.name)
         taken = queue.push(jobs, self.now_ms())
-        (self.confirm if jobs.replace else self.confirm_or_undo)(queue, done, taken)
+        self.confirm(queue, done, taken, or_undo=not jobs.replace)
 
     def pop(
         self,
