@@ -131,6 +131,22 @@ def check_same(name: str, has: StreamOptions, wanted: StreamOptions) -> None:
     raise AlreadyExists(f"stream {name!r} exists with {differences(has, wanted)}: {do}")
 
 
+MIN_TIMEOUT_MS, MAX_TIMEOUT_MS = 1_000, 86_400_000
+"""Bounds of a group's two timeouts. A join changes them for every member, so one that no
+member could meet would remove all of them."""
+MAX_TRANSACTION_MS = 900_000
+
+
+def check_transaction(timeout_ms: int) -> int:
+    """Check how long a transaction may stay open; both sides do."""
+    if not 1 <= timeout_ms <= MAX_TRANSACTION_MS:
+        raise InvalidOption(
+            f"a transaction's timeout of {timeout_ms:,} ms: must be more than 0, at most "
+            f"{MAX_TRANSACTION_MS // 1000} seconds"
+        )
+    return timeout_ms
+
+
 class OrderedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How an ordered group assigns partitions, and when it gives a member up."""
 

@@ -27,12 +27,6 @@ OffsetRow: TypeAlias = tuple[str, int, int, str]
 """``topic, partition, offset, metadata``: the offset is of the last record processed."""
 
 
-MIN_TIMEOUT_MS, MAX_TIMEOUT_MS = 1_000, 86_400_000
-"""Bounds of a group's two timeouts. A join changes them for every member, so one that no
-member could meet would remove all of them.
-"""
-
-
 class OrderedJoin(AsMap, frozen=True):
     """Become a member, or start over as one; the broker picks a name unless one is given."""
 

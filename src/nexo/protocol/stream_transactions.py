@@ -19,21 +19,8 @@ reused.
 
 from __future__ import annotations
 
-from nexo.errors import InvalidOption
 from nexo.protocol.messages import AsArray, AsMap
 from nexo.protocol.stream import Range
-
-MAX_TIMEOUT_MS = 900_000
-
-
-def check_timeout(timeout_ms: int) -> int:
-    """Check how long a transaction may stay open; both sides do."""
-    if not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
-        raise InvalidOption(
-            f"a transaction's timeout of {timeout_ms:,} ms: must be more than 0, at most "
-            f"{MAX_TIMEOUT_MS // 1000} seconds"
-        )
-    return timeout_ms
 
 
 class ProducerStart(AsArray, frozen=True):

@@ -11,8 +11,7 @@ import msgspec
 from nexo.client.checks import millis
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.model import duration_ms
-from nexo.options.stream import StreamOptions
-from nexo.protocol.stream_ordered import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS
+from nexo.options.stream import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, StreamOptions
 from nexo.refusals import in_words
 
 

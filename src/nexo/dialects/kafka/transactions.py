@@ -17,7 +17,8 @@ from nexo.dialects.kafka.format.errors import Error, error_of, group_error, refu
 from nexo.dialects.kafka.request import Request, by_topic, group_of, stream_of
 from nexo.dialects.kafka.transactional import Transactional, TransactionRefused, producer_name
 from nexo.errors import NexoError, NotFound
-from nexo.services.stream.transact import MAX_TIMEOUT_MS, OffsetInput
+from nexo.options.stream import MAX_TRANSACTION_MS
+from nexo.services.stream.transact import OffsetInput
 
 _KNOWS_FENCED = 2
 """Clients that use older versions do not know that error."""
@@ -35,7 +36,7 @@ def init_producer_id(request: Request) -> None:
         start(request.session, "", partial(_started, request, None))
     elif not name:
         request.answer({"error": Error.INVALID_REQUEST})
-    elif not 1 <= request["timeout_ms"] <= MAX_TIMEOUT_MS:
+    elif not 1 <= request["timeout_ms"] <= MAX_TRANSACTION_MS:
         request.answer({"error": Error.INVALID_TRANSACTION_TIMEOUT})
     else:
         _init_transactional(request, name)

@@ -15,16 +15,15 @@ from nexo.access.permit import READ, permit
 from nexo.brokers.stream.publishing import ROUTE, Placed
 from nexo.brokers.stream.records import GroupChanged, OrderedChanged
 from nexo.brokers.stream.transactions import Acks, Offsets, OpenTransaction
-from nexo.errors import InvalidOption, NexoError, TransactionAborted, Unavailable
+from nexo.errors import NexoError, TransactionAborted, Unavailable
 from nexo.model import Broker, Persistence
+from nexo.options.stream import check_transaction
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.conditions import Conditions, KeyCondition
 from nexo.services.stream.core import Core, safest
 from nexo.services.stream.groups.offsets import GroupOffsets
 from nexo.services.stream.publish import Publishing
 from nexo.services.waiting import Wait
-
-MAX_TIMEOUT_MS = 900_000
 
 ENDED = "ended"
 """Who asks how a transaction ends waits on ``(ENDED, number)``; streams have numbers there."""
@@ -73,13 +72,8 @@ class Transact:
 
     def begin(self, connection: Connection, timeout_ms: int, owner: Hashable | None = None) -> int:
         """Open a transaction, rolled back unless it ends in time; returns its number."""
-        if not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
-            raise InvalidOption(
-                f"a transaction's timeout of {timeout_ms:,} ms: must be more than 0, at most "
-                f"{MAX_TIMEOUT_MS // 1000} seconds"
-            )
         core = self._core
-        deadline_ms = core.now_ms + timeout_ms
+        deadline_ms = core.now_ms + check_transaction(timeout_ms)
         owner = connection.id if owner is None else owner
         found = core.engine.transactions.begin(owner, deadline_ms, _user(connection))
         core.runtime.wake_at(deadline_ms)

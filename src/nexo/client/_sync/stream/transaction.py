@@ -36,6 +36,7 @@ from nexo.errors import (
     TransactionAborted,
     Unavailable,
 )
+from nexo.options.stream import check_transaction
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.ops import Op
@@ -72,7 +73,7 @@ class Transaction:
 
     def __init__(self, link: Link, timeout: Duration = 60.0) -> None:
         self._link = link.duplex()
-        self._timeout_ms = transactions.check_timeout(millis(timeout, "timeout"))
+        self._timeout_ms = check_transaction(millis(timeout, "timeout"))
         self._id: int | None = None
         self._doubted: int | None = None
         """Its id when the commit was sent, until it is known how that went."""

@@ -16,11 +16,11 @@ from nexo.brokers.stream.groups.kafka.model import GroupError
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.groups.ordered_members import Assignment
 from nexo.model import Persistence, check_name
-from nexo.options.stream import Strategy
+from nexo.options.stream import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, Strategy
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.classic import Classic
-from nexo.services.stream.groups.ordered import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, Ordered
+from nexo.services.stream.groups.ordered import Ordered
 from nexo.services.stream.permits import permit_ordered
 
 JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2

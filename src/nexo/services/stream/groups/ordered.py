@@ -21,7 +21,7 @@ from nexo.brokers.stream.survey import ordered_lag, streams_of
 from nexo.errors import Conflict, InvalidOption, NotFound
 from nexo.model import Persistence
 from nexo.options.described import merged
-from nexo.options.stream import OrderedOptions
+from nexo.options.stream import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, OrderedOptions
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.bindings import Bindings, not_member
@@ -31,11 +31,6 @@ from nexo.services.stream.permits import (
     permit_ordered,
 )
 from nexo.services.waiting import Wait
-
-MIN_TIMEOUT_MS, MAX_TIMEOUT_MS = 1_000, 86_400_000
-"""Bounds of a group's two timeouts. A join changes them for every member, so one that no
-member could meet would remove all of them.
-"""
 
 ORDERED = "ordered"
 """The channels of ordered groups are ``(ORDERED, name)``; streams have numbers there."""

@@ -13,7 +13,7 @@ from nexo.client.checks import function, millis, text, whole
 from nexo.client.stream_records import Key
 from nexo.errors import InvalidInput, InvalidOption, TransactionAborted
 from nexo.model import check_name
-from nexo.protocol.stream_transactions import check_timeout
+from nexo.options.stream import check_transaction
 from nexo.topics._async.once.ledger import OnceLedger
 from nexo.topics._async.once.nexo_ledger import ledger_for
 from nexo.topics._async.once.transaction import AsyncOnceTransaction
@@ -81,7 +81,7 @@ class AsyncExactlyOnceContext(AsyncClosing):
 
     def begin(self, *, timeout: float = 60.0) -> AsyncOnceTransaction:
         """A transaction: ``async with context.begin() as tx``."""
-        return AsyncOnceTransaction(self._ledger, check_timeout(millis(timeout)) / 1000)
+        return AsyncOnceTransaction(self._ledger, check_transaction(millis(timeout)) / 1000)
 
     async def transaction(
         self, work: Callable[[AsyncOnceTransaction], Any], *, timeout: float = 60.0

@@ -14,7 +14,7 @@ from nexo.client.checks import function, millis, text, whole
 from nexo.client.stream_records import Key
 from nexo.errors import InvalidInput, InvalidOption, TransactionAborted
 from nexo.model import check_name
-from nexo.protocol.stream_transactions import check_timeout
+from nexo.options.stream import check_transaction
 from nexo.topics._sync.once.ledger import OnceLedger
 from nexo.topics._sync.once.nexo_ledger import ledger_for
 from nexo.topics._sync.once.transaction import OnceTransaction
@@ -82,7 +82,7 @@ class ExactlyOnceContext(Closing):
 
     def begin(self, *, timeout: float = 60.0) -> OnceTransaction:
         """A transaction: ``with context.begin() as tx``."""
-        return OnceTransaction(self._ledger, check_timeout(millis(timeout)) / 1000)
+        return OnceTransaction(self._ledger, check_transaction(millis(timeout)) / 1000)
 
     def transaction(self, work: Callable[[OnceTransaction], Any], *, timeout: float = 60.0) -> Any:
         """Run ``work(tx)`` in a transaction and return what it returns.
