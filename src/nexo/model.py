@@ -69,7 +69,6 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Milliseconds since the Unix epoch, steady for the life of the process."""
-        ...
 
 
 _NAME = re.compile(r"[A-Za-z0-9._:/-]{1,255}", re.ASCII)

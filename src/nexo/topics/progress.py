@@ -83,7 +83,6 @@ class Polls(Protocol):
 
     def polled(self, source: Any, messages: Sequence[TopicMessage[Any]]) -> None:
         """These were handed out; ``source`` is their `TopicMessage.source`."""
-        ...
 
 
 current_transaction: ContextVar[Polls | None] = ContextVar("nexo_transaction", default=None)

@@ -25,21 +25,17 @@ class Sender(Protocol):
 
     def send(self, topic: str, record: ProducerRecord) -> Delivery:
         """Add a message to a batch; the result is its place."""
-        ...
 
     async def send_together(
         self, topic: str, records: Sequence[ProducerRecord]
     ) -> list[RecordMetadata]:
         """Send messages that are all stored, or none."""
-        ...
 
     async def flush(self) -> None:
         """Wait until everything sent so far is stored, or has failed."""
-        ...
 
     async def close(self) -> None:
         """Flush, and send nothing more."""
-        ...
 
 
 class Rebalanced(Protocol):
@@ -47,11 +43,9 @@ class Rebalanced(Protocol):
 
     async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """These are about to be revoked: what was processed may still be committed."""
-        ...
 
     async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """These were assigned."""
-        ...
 
 
 class GroupReader(Protocol):
@@ -60,61 +54,47 @@ class GroupReader(Protocol):
     @property
     def member(self) -> str:
         """What the group calls it; empty before it joined."""
-        ...
 
     @property
     def generation(self) -> int:
         """The generation it works in."""
-        ...
 
     @property
     def assignment(self) -> Sequence[TopicPartition]:
         """The partitions it owns."""
-        ...
 
     async def join(self) -> None:
         """Become a member, and own what is free for it."""
-        ...
 
     async def fetch(self, max_records: int, timeout_s: float) -> list[TopicMessage[Any]]:
         """Request the next messages: those delivered before are processed."""
-        ...
 
     async def commit(self, commits: Commits) -> None:
         """Commit what was processed, all or none."""
-        ...
 
     async def committed(self, at: TopicPartition) -> Committed | None:
         """The committed offset of the group."""
-        ...
 
     async def seek(self, positions: Mapping[TopicPartition, int]) -> None:
         """Continue reading there."""
-        ...
 
     def unread(self, positions: Mapping[TopicPartition, int]) -> None:
         """Deliver again what lies from these offsets on."""
-        ...
 
     async def bounds(self, at: TopicPartition) -> tuple[int, int]:
         """The first offset, and one past the last."""
-        ...
 
     async def offset_at(self, at: TopicPartition, time_ms: int) -> int:
         """The offset of the first message at that time or later."""
-        ...
 
     def pause(self, partitions: Sequence[TopicPartition], *, paused: bool) -> None:
         """Pause or resume delivery of these."""
-        ...
 
     def interrupt(self) -> None:
         """Let a waiting fetch return."""
-        ...
 
     async def close(self) -> None:
         """Leave the group."""
-        ...
 
 
 class TopicsBackend(Protocol):
@@ -124,42 +104,32 @@ class TopicsBackend(Protocol):
         self, name: str, partitions: int, replication_factor: int, config: Mapping[str, Any]
     ) -> None:
         """Create a topic; `AlreadyExists` if there is one of that name."""
-        ...
 
     async def list_topics(self) -> list[str]:
         """The names of all topics, in order."""
-        ...
 
     async def describe_topic(self, name: str) -> TopicDescription:
         """A topic; `NotFound` if there is none."""
-        ...
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and what groups have stored for it."""
-        ...
 
     async def compact_topic(self, name: str) -> int:
         """Compact now; returns the bytes freed."""
-        ...
 
     async def describe_group(self, group_id: str) -> GroupDescription:
         """A group; `NotFound` if there is none."""
-        ...
 
     async def newest(
         self, topic: str, key: bytes | None, type_: type[Any] | None
     ) -> dict[str | bytes, TopicMessage[Any]]:
         """The newest message of a key, or of every key, except deleted ones."""
-        ...
 
     def sender(self, options: SenderOptions, partitioner: Any) -> Sender:
         """For a producer."""
-        ...
 
     def reader(self, options: ReaderOptions, told: Rebalanced, type_: Any) -> GroupReader:
         """For a consumer."""
-        ...
 
     async def close(self) -> None:
         """End the connections that were opened for it."""
-        ...

@@ -85,7 +85,6 @@ class Doubted(Protocol):
 
     async def settle(self, wait_s: float) -> None:
         """Find the outcome and inform its consumers; `TransactionAborted` if it was rolled back."""
-        ...
 
 
 class Doubts:

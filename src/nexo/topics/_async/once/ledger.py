@@ -19,34 +19,27 @@ class LedgerTransaction(Protocol):
 
     async def put(self, table: str, key: str, content: bytes | None) -> None:
         """Store a value; None deletes it."""
-        ...
 
     def rely_on(self, table: str, key: str, offset: int) -> None:
         """Roll back if that is no longer the key's version."""
-        ...
 
     async def produce(self, topic: str, record: ProducerRecord) -> RecordMetadata:
         """Write a message."""
-        ...
 
     async def commit(self, source: MessageSource, commits: Commits) -> None:
         """Store what was processed of a source's messages."""
-        ...
 
     async def finish(self) -> None:
         """Commit; `TransactionAborted` if it was rolled back instead."""
-        ...
 
     @property
     def in_doubt(self) -> bool:
         """Whether the outcome of `finish` is unknown; then `settle` finds it."""
-        ...
 
     async def settle(self, wait_s: float) -> None:
         """Find the outcome; raises the errors of `finish`, and
         of asking for longer than ``wait_s``.
         """
-        ...
 
     async def abort(self) -> None: ...
 
@@ -56,19 +49,15 @@ class OnceLedger(Protocol):
 
     async def load(self, table: str, key: str) -> Entry:
         """A value and its version."""
-        ...
 
     async def scan(self, table: str) -> Mapping[str, Entry]:
         """Everything in a table."""
-        ...
 
     def transaction(self, timeout_s: float) -> LedgerTransaction:
         """A new transaction, not open yet."""
-        ...
 
     async def close(self) -> None:
         """End the connections that were opened for it."""
-        ...
 
 
 class MemoryLedger:

@@ -20,34 +20,27 @@ class LedgerTransaction(Protocol):
 
     def put(self, table: str, key: str, content: bytes | None) -> None:
         """Store a value; None deletes it."""
-        ...
 
     def rely_on(self, table: str, key: str, offset: int) -> None:
         """Roll back if that is no longer the key's version."""
-        ...
 
     def produce(self, topic: str, record: ProducerRecord) -> RecordMetadata:
         """Write a message."""
-        ...
 
     def commit(self, source: MessageSource, commits: Commits) -> None:
         """Store what was processed of a source's messages."""
-        ...
 
     def finish(self) -> None:
         """Commit; `TransactionAborted` if it was rolled back instead."""
-        ...
 
     @property
     def in_doubt(self) -> bool:
         """Whether the outcome of `finish` is unknown; then `settle` finds it."""
-        ...
 
     def settle(self, wait_s: float) -> None:
         """Find the outcome; raises the errors of `finish`, and
         of asking for longer than ``wait_s``.
         """
-        ...
 
     def abort(self) -> None: ...
 
@@ -57,19 +50,15 @@ class OnceLedger(Protocol):
 
     def load(self, table: str, key: str) -> Entry:
         """A value and its version."""
-        ...
 
     def scan(self, table: str) -> Mapping[str, Entry]:
         """Everything in a table."""
-        ...
 
     def transaction(self, timeout_s: float) -> LedgerTransaction:
         """A new transaction, not open yet."""
-        ...
 
     def close(self) -> None:
         """End the connections that were opened for it."""
-        ...
 
 
 class MemoryLedger:
