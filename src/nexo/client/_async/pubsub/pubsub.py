@@ -37,6 +37,16 @@ BUFFER = 10_000
 """Messages that a subscription buffers here before its policy applies."""
 
 
+class SubscribeOptions(TypedDict, total=False):
+    """Options of `PubSub.subscribe`."""
+
+    policy: str
+    max_messages: int | None
+    max_bytes: int | None
+    retained: bool
+    buffer: int
+
+
 class PubSub:
     """The topics of one server; ``client.pubsub("a/b")`` is one of them, or a pattern."""
 
@@ -119,12 +129,7 @@ class PubSub:
         self,
         pattern: str,
         handler: Callable[[Message[Any]], Any] | None = None,
-        *,
-        policy: str = "drop_oldest",
-        max_messages: int | None = None,
-        max_bytes: int | None = None,
-        retained: bool = True,
-        buffer: int = BUFFER,
+        **options: Unpack[SubscribeOptions],
     ) -> Subscription[Any]: ...
     @overload
     async def subscribe(
@@ -133,11 +138,7 @@ class PubSub:
         handler: Callable[[Message[T]], Any] | None = None,
         *,
         type_: type[T],
-        policy: str = "drop_oldest",
-        max_messages: int | None = None,
-        max_bytes: int | None = None,
-        retained: bool = True,
-        buffer: int = BUFFER,
+        **options: Unpack[SubscribeOptions],
     ) -> Subscription[T]: ...
     async def subscribe(
         self,
@@ -267,16 +268,6 @@ class PubSub:
             self._topics.clear()
         raw = self._topics[topic] = topic.encode()
         return raw
-
-
-class SubscribeOptions(TypedDict, total=False):
-    """Options of `PubSub.subscribe`."""
-
-    policy: str
-    max_messages: int | None
-    max_bytes: int | None
-    retained: bool
-    buffer: int
 
 
 class PubSubTopic(Generic[T]):

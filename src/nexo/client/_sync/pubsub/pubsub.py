@@ -38,6 +38,16 @@ BUFFER = 10_000
 """Messages that a subscription buffers here before its policy applies."""
 
 
+class SubscribeOptions(TypedDict, total=False):
+    """Options of `PubSub.subscribe`."""
+
+    policy: str
+    max_messages: int | None
+    max_bytes: int | None
+    retained: bool
+    buffer: int
+
+
 class PubSub:
     """The topics of one server; ``client.pubsub("a/b")`` is one of them, or a pattern."""
 
@@ -120,12 +130,7 @@ class PubSub:
         self,
         pattern: str,
         handler: Callable[[Message[Any]], Any] | None = None,
-        *,
-        policy: str = "drop_oldest",
-        max_messages: int | None = None,
-        max_bytes: int | None = None,
-        retained: bool = True,
-        buffer: int = BUFFER,
+        **options: Unpack[SubscribeOptions],
     ) -> Subscription[Any]: ...
     @overload
     def subscribe(
@@ -134,11 +139,7 @@ class PubSub:
         handler: Callable[[Message[T]], Any] | None = None,
         *,
         type_: type[T],
-        policy: str = "drop_oldest",
-        max_messages: int | None = None,
-        max_bytes: int | None = None,
-        retained: bool = True,
-        buffer: int = BUFFER,
+        **options: Unpack[SubscribeOptions],
     ) -> Subscription[T]: ...
     def subscribe(
         self,
@@ -266,16 +267,6 @@ class PubSub:
             self._topics.clear()
         raw = self._topics[topic] = topic.encode()
         return raw
-
-
-class SubscribeOptions(TypedDict, total=False):
-    """Options of `PubSub.subscribe`."""
-
-    policy: str
-    max_messages: int | None
-    max_bytes: int | None
-    retained: bool
-    buffer: int
 
 
 class PubSubTopic(Generic[T]):
