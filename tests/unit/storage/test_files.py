@@ -197,7 +197,7 @@ def test_new_names_are_synced_up_to_the_first_known_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr("nexo.storage.disk.files._sync_folder", synced.append)
+    monkeypatch.setattr("nexo.storage.disk.files.sync_folder", synced.append)
     files = OsFiles()
     files.make_folder(tmp_path / "a/b")
     file: OsFile = files.open(tmp_path / "a/b/c", create=True)

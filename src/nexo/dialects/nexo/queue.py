@@ -48,6 +48,7 @@ from nexo.protocol.queue import (
     split_head,
 )
 from nexo.protocol.survey import SurveyAsk
+from nexo.services.queue.admin import QueuesPage
 from nexo.services.queue.service import QueueService
 from nexo.services.queue.views import LeasedJobs
 from nexo.services.queue.work import JobSettlement, Outcome
@@ -58,7 +59,7 @@ class QueueRequests:
 
     def __init__(self, service: QueueService) -> None:
         self._queues = service
-        as_map: Reply = partial(reply_packed, encode=lambda page: page._asdict())
+        as_map: Reply = partial(reply_packed, encode=QueuesPage._asdict)
         self.handlers: dict[int, Handler] = {
             Op.Q_PUSH_MANY: self._push,
             Op.Q_POP: self._pop,

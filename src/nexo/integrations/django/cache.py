@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -58,7 +58,7 @@ def _encodable(text: str) -> bool:
     return True
 
 
-def _aside(method: str) -> Callable[..., Awaitable[Any]]:
+def _aside(method: str) -> Callable[..., Coroutine[Any, Any, Any]]:
     """A method on a thread of its own, so that requests do not wait for one another."""
 
     async def call(self: NexoCache, *args: Any, **options: Any) -> Any:
