@@ -115,7 +115,7 @@ async def test_a_count_of_partitions_that_makes_no_sense_is_refused(
         ({"retention.ms": -2}, "-2"),
         ({"min.cleanable.dirty.ratio": 2}, "min.cleanable.dirty.ratio"),
         ({"retention.ms": 2**63}, "retention.ms"),
-        ({"max.message.bytes": -1}, "max_message_bytes"),
+        ({"max.message.bytes": -1}, "max.message.bytes"),
         ({"cleanup.policy": ["compact"]}, "cleanup.policy"),
         ({"cleanup.policy": {}}, "cleanup.policy"),
         ({"nexo.persistence": "paper"}, "nexo.persistence"),

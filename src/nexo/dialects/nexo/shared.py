@@ -9,7 +9,6 @@ from nexo.dialects.dialect import Dialect, HostPort
 from nexo.dialects.nexo.backup import Backups
 from nexo.dialects.nexo.handlers import Answer, Handler, Peer
 from nexo.dialects.nexo.timings import Timings
-from nexo.dialects.read_buffer import ReadBuffer
 from nexo.dialects.session import DialectState
 from nexo.errors import ShuttingDown, Unauthenticated
 from nexo.protocol.ops import Op
@@ -65,7 +64,6 @@ class Shared(DialectState):
         super().__init__(dialect, host)
         self.table = table
         self.before_login = login_table() if host.guard is not None else table
-        self.read_buffer = ReadBuffer()
         self.timings = Timings(host.services)
         self.backups = Backups(host.loop)
         self._touched: list[Flushable] = []
