@@ -94,6 +94,13 @@ def test_hello_without_credentials_is_refused(raw: Raw) -> None:
     assert raw.ask(Op.ECHO, b"hi")[0] == Status.ERR_CODED
 
 
+def test_requests_behind_a_login_wait_for_it(raw: Raw) -> None:  # SPEC A10
+    hello = encode_hello(Broker.STORE, Hello(user="root", password=PASSWORD))
+    raw.burst((Op.HELLO, hello), (Op.ECHO, b"hi"), (Op.ECHO, b"there"))
+    raw.reply()
+    assert [raw.reply(), raw.reply()] == [b"hi", b"there"]
+
+
 def test_a_connection_keeps_its_user(raw: Raw) -> None:
     assert raw.login("ana") == Status.DATA
     assert raw.login("ana") == Status.DATA

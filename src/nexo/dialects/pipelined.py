@@ -11,7 +11,7 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from nexo import limits
@@ -19,7 +19,6 @@ from nexo.dialects.dialect import Origin
 from nexo.dialects.session import BaseSession, DialectState
 from nexo.errors import NexoError, ProtocolError, ShuttingDown, Unauthenticated
 from nexo.model import Buffer
-from nexo.protocol.hello import Hello
 
 log = logging.getLogger("nexo.session")
 
@@ -67,9 +66,8 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
         self._partial_since_ms = 0
         """When the part of a request that is here began to arrive; 0 if there is none."""
         self._waiting: deque[Pending] = deque()
-        self._held = False
-        """Too many requests wait, or a login: no more are read."""
-        self._logging_in = False
+        self._full = False
+        """Too many requests wait for their answers."""
         self._heard_ms = self.opened_ms
         self._requests = 0
         self._bytes_in = self._bytes_out = 0
@@ -98,22 +96,6 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
             raise ShuttingDown("the server is stopping; reconnect in a moment")
         if needs_login and self._is_stranger:
             raise Unauthenticated("log in first")
-
-    def log_in(self, asked: Hello, done: Callable[[NexoError | None], None]) -> None:
-        """Identify the client; ``done`` gets the error or None, now or later.
-
-        Further requests wait until then. While authentication is off, every login succeeds.
-        """
-        if self._host.guard is None:
-            done(None)
-            return
-
-        def ended(error: NexoError | None) -> None:
-            self._logging_in = False
-            done(error)
-
-        self._logging_in = True
-        self._host.guard.login(self, asked, ended)
 
     @property
     def _is_stranger(self) -> bool:
@@ -145,7 +127,7 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
     def _run_arrived(self) -> None:
         at = 0
         try:
-            while not (self._closing or self._is_full()):
+            while not (self._closing or self._holds):
                 size = self._whole_size(at)
                 if size is None:
                     break
@@ -159,12 +141,6 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
             self.kick("its request failed")
         del self._arrived[:at]
         self._note_partial(at)
-        if self._is_full() and not self._closing:
-            self._held = True
-            self._transport.pause_reading()
-
-    def _is_full(self) -> bool:
-        return self._logging_in or len(self._waiting) >= limits.PIPELINED_REQUESTS
 
     def _run(self, data: bytes) -> None:
         self._requests += 1
@@ -176,6 +152,9 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
             raise
         except NexoError as error:
             request.refuse(error)
+        if len(self._waiting) >= limits.PIPELINED_REQUESTS:
+            self._full = True
+            self.hold()
 
     def _whole_size(self, at: int) -> int | None:
         """The size of the next request if all of it is here."""
@@ -210,23 +189,17 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
         if parts:
             self._bytes_out += sum(map(len, parts))
             self._transport.writelines(parts)
-        if self._held and not self._is_full():
-            self._held = False
-            self._host.loop.call_soon(self._go_on)
+        if self._full and len(self._waiting) < limits.PIPELINED_REQUESTS:
+            self._full = False
+            self.release()
+
+    def _start_reading(self) -> None:
+        self._host.loop.call_soon(self._go_on)  # not within the answer that made room
 
     def _go_on(self) -> None:
-        """Read again after some of too many requests were answered."""
-        if self._closing:
-            return
-        if not self.congested:
-            self._transport.resume_reading()
-        self._run_arrived()
-
-    def resume_writing(self) -> None:
-        """The client has caught up."""
-        super().resume_writing()
-        if self._held:
-            self._transport.pause_reading()
+        if self._may_run:
+            super()._start_reading()
+            self._run_arrived()
 
     # -- what the host asks ------------------------------------------------------------
 
@@ -239,7 +212,7 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
 
     def check(self, now_ms: int) -> None:
         """Kick a client whose request does not arrive."""
-        if not self._partial_since_ms or self._held or self._closing:
+        if not self._partial_since_ms or not self._may_run:
             return
         size = self.request_size(self._arrived, 0) or 0
         allowed_ms = 1000 * (limits.LOGIN_S + size / limits.FRAME_BYTES_PER_S)

@@ -18,6 +18,7 @@ from nexo.dialects.dialect import Dialect, HostPort, Origin
 from nexo.dialects.read_buffer import ReadBuffer
 from nexo.errors import NexoError, Unavailable
 from nexo.model import Broker
+from nexo.protocol.hello import Hello
 from nexo.services.service import Service
 
 if TYPE_CHECKING:  # a process imports its own broker only
@@ -97,8 +98,8 @@ class BaseSession(ABC):
     """
 
     __slots__ = (
-        "_closing", "_farewell", "_gone", "_host", "_transport", "address", "closed", "congested",
-        "id", "identity", "name", "opened_ms", "origin",
+        "_closing", "_farewell", "_gone", "_holds", "_host", "_transport", "address", "closed",
+        "congested", "id", "identity", "name", "opened_ms", "origin",
     )  # fmt: skip
 
     dialect = "other"
@@ -109,6 +110,8 @@ class BaseSession(ABC):
         self._transport: asyncio.Transport
         self._closing = False
         self._gone = False
+        self._holds = 0
+        """Reasons to run no requests, beside congestion."""
         self._farewell: asyncio.TimerHandle | None = None
         self.id = host.next_id()
         self.name = ""
@@ -165,18 +168,74 @@ class BaseSession(ABC):
     def pause_writing(self) -> None:
         """The client reads too slowly: read no more of its requests."""
         self.congested = True
-        self._transport.pause_reading()
+        if not self._closing:
+            self._stop_reading()
         self._host.congested(self)
 
     def resume_writing(self) -> None:
         """The client has caught up."""
         self.congested = False
-        self._transport.resume_reading()
-        self._host.drained(self)
+        self._read_on()
+        if not self.congested:
+            self._host.drained(self)
 
     def eof_received(self) -> bool:
         """The client sends no more; close, which releases what it held (SPEC D8)."""
         return False
+
+    # -- requests that wait ---------------------------------------------------------
+
+    def hold(self) -> None:
+        """Run no more requests until `release`, which every hold needs."""
+        self._holds += 1
+        if not self._closing:
+            self._stop_reading()
+
+    def release(self) -> None:
+        """Run requests again, unless something else holds them."""
+        self._holds -= 1
+        self._read_on()
+
+    def log_in(self, asked: Hello, done: Callable[[NexoError | None], None]) -> None:
+        """Identify the client; ``done`` gets the error or None, now or later.
+
+        Further requests wait until then, and guesses for the last one. While authentication is
+        off, every login succeeds.
+        """
+        guard = self._host.guard
+        if guard is None:
+            done(None)
+            return
+        ended = held = False
+
+        def end(error: NexoError | None) -> None:
+            nonlocal ended
+            ended = True
+            done(error)
+            if held:
+                self.release()
+
+        login = guard.login_linked if self.origin is Origin.LINK else guard.login
+        login(self, asked, end)
+        if not ended:
+            held = True
+            self.hold()
+
+    @property
+    def _may_run(self) -> bool:
+        return not (self.closed or self._closing or self.congested or self._holds)
+
+    def _read_on(self) -> None:
+        if self._may_run:
+            self._start_reading()
+
+    def _stop_reading(self) -> None:
+        """Run no more requests, not even those that have arrived."""
+        self._transport.pause_reading()
+
+    def _start_reading(self) -> None:
+        """Run those that have arrived, then read more."""
+        self._transport.resume_reading()
 
     # -- ends -----------------------------------------------------------------------
 

@@ -1,10 +1,11 @@
-"""One client connection: frames in, replies out."""
+"""One client connection: runs the requests of its frames."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
 import logging
+from functools import partial
 from time import monotonic_ns
 from typing import Any
 
@@ -15,71 +16,47 @@ from nexo.access.permit import permit
 from nexo.dialects.dialect import Origin
 from nexo.dialects.nexo.inbox import Drain, Inbox
 from nexo.dialects.nexo.link import BrokerLink
-from nexo.dialects.nexo.meter import Meter
+from nexo.dialects.nexo.outbox import ReplyingSession
 from nexo.dialects.nexo.shared import Shared
-from nexo.dialects.session import BaseSession
 from nexo.errors import NexoError, Overloaded, ProtocolError, UnknownOpcode
-from nexo.model import Broker, Buffer
+from nexo.model import Broker
 from nexo.printable import printable
 from nexo.protocol import hello
-from nexo.protocol.frames import HEADER, FrameKind, Status, frame, pack_error, pack_str
+from nexo.protocol.frames import FrameKind, frame
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.protocol.values import encode_value
 
 log = logging.getLogger("nexo.session")
 
-JOIN_BYTES = 64 * 1024
-"""Replies up to this size are joined into one write; larger ones are written in parts."""
-
-EARLY_PARTS = 24
-"""Send this many parts of replies before the rest of a run of requests is served, so that the
-peer has something to work on.
-"""
-EARLY_BYTES = 8 * 1024
-"""A part of this size is also sent early."""
 SHOWN_PEERS = 1_000
-
-# Plain numbers: looking up an enum member costs as much as packing a header.
-_REQUEST, _RESPONSE = int(FrameKind.REQUEST), int(FrameKind.RESPONSE)
-_OK, _NULL, _DATA = int(Status.OK), int(Status.NULL), int(Status.DATA)
-_pack = HEADER.pack
+_REQUEST = int(FrameKind.REQUEST)
+"""A plain number: looking up an enum member costs as much as packing a header."""
 
 
-class NexoSession(BaseSession, asyncio.BufferedProtocol):
+class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
     """Implements `nexo.dialects.nexo.handlers.Peer` on an asyncio transport.
 
-    Everything sent in one turn of the loop leaves in one write. While the client does not
-    read its replies, no more of its requests are read.
+    While the client does not read its replies, no more of its requests are read.
     """
 
     dialect = "nexo"
     __slots__ = (
-        "_busy_poll", "_checked", "_holds", "_in_flight", "_inbox", "_links", "_max_in_flight",
-        "_meter", "_out", "_pinged", "_replying", "_shared", "_table", "_touched", "said_hello",
+        "_busy_poll", "_checked", "_inbox", "_links", "_max_in_flight", "_pinged", "_table",
     )  # fmt: skip
 
     def __init__(self, shared: Shared, origin: Origin) -> None:
+        super().__init__(shared, origin)
         host = shared.host
-        super().__init__(host, origin)
-        self._shared = shared
         self._table = shared.before_login
         most, buffer = host.settings.max_payload_bytes, shared.read_buffer.view
         if host.guard is not None:
             most, buffer = min(most, limits.BEFORE_LOGIN_BYTES), shared.read_buffer.before_login
         self._inbox: Inbox | Drain = Inbox(buffer, most, self._on_frame)
-        self._meter = Meter(shared.timings)
         self._busy_poll = host.busy_poll
-        self._out: list[Buffer] = []
         self._links: dict[Broker, BrokerLink] = {}
-        self._holds = 0
-        """Links whose broker does not read."""
-        self._touched = False
-        self._replying = False
-        self._in_flight = 0
         self._max_in_flight = host.settings.max_in_flight
         self._pinged = False
         self._checked = (0, 0, 0)
-        self.said_hello = False
 
     @property
     def introduced(self) -> bool:
@@ -114,8 +91,6 @@ class NexoSession(BaseSession, asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release everything this client held."""
-        self._out.clear()
-        self._meter.waiting.clear()
         for link in self._links.values():
             link.close()
         self._shared.backups.peer_closed(self)
@@ -123,44 +98,27 @@ class NexoSession(BaseSession, asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """The client reads too slowly: hold its requests, including those that have arrived."""
-        self.congested = True
-        self._stop_reading()
+        super().pause_writing()
         for link in self._links.values():
             link.pause_reading()
-        self._host.congested(self)
 
     def resume_writing(self) -> None:
         """The client has caught up."""
-        self.congested = False
-        self._read_on()
+        super().resume_writing()
         if not self.congested:
             for link in self._links.values():
                 link.resume_reading()
-            self._host.drained(self)
-
-    def hold(self) -> None:
-        """Stop reading requests: a link's broker accepts no more."""
-        self._holds += 1
-        self._stop_reading()
-
-    def release(self) -> None:
-        """A link's broker accepts requests again."""
-        self._holds -= 1
-        self._read_on()
 
     def _stop_reading(self) -> None:
-        if not self._closing:
-            self._inbox.halt()
-            self._transport.pause_reading()
+        self._inbox.halt()
+        super()._stop_reading()
 
-    def _read_on(self) -> None:
-        if self._closing or self.congested or self._holds:
-            return
+    def _start_reading(self) -> None:
         self._inbox.go_on()
         if self._inbox.midway:
             self.buffer_updated(0)
         if not self._inbox.halted and not self._closing:
-            self._transport.resume_reading()
+            super()._start_reading()
 
     # -- requests -------------------------------------------------------------
 
@@ -193,18 +151,6 @@ class NexoSession(BaseSession, asyncio.BufferedProtocol):
             self._meter.left(op, request_id)  # others are timed where they run
             self._replying = False
 
-    def _answered(self, request_id: int, reply: bytes | None) -> None:
-        """Like `handler_of` an answer, without the extra call."""
-        self._in_flight -= 1
-        out = self._out
-        if reply:
-            out.append(_pack(_RESPONSE, _DATA, request_id, len(reply)))
-            out.append(reply)
-        else:
-            out.append(_pack(_RESPONSE, _NULL if reply is None else _OK, request_id, 0))
-        if len(out) >= EARLY_PARTS:
-            self.flush()
-
     def _on_sign_of_life(self, kind: int, request_id: int) -> None:
         self._meter.requests -= 1  # it was counted as one of the read's frames
         if kind == FrameKind.PING:
@@ -231,24 +177,7 @@ class NexoSession(BaseSession, asyncio.BufferedProtocol):
             self.name = printable(asked.client, limits.CLIENT_NAME_CHARS)
         if self.origin is Origin.ADMIN and asked.address:
             self.address = printable(asked.address, limits.CLIENT_NAME_CHARS)
-        guard = self._host.guard
-        if guard is None:
-            self._welcome(request_id, None)
-            return
-        login = guard.login_linked if self.origin is Origin.LINK else guard.login
-        answered = held = False
-
-        def done(error: NexoError | None) -> None:
-            nonlocal answered
-            answered = True
-            self._welcome(request_id, error)
-            if held and not self.closed:
-                self.release()
-
-        login(self, asked, done)
-        if not answered:  # further requests wait for the login, and guesses for the last one
-            held = True
-            self.hold()
+        self.log_in(asked, partial(self._welcome, request_id))
 
     def _welcome(self, request_id: int, error: NexoError | None) -> None:
         if error is not None:
@@ -302,97 +231,6 @@ class NexoSession(BaseSession, asyncio.BufferedProtocol):
         introduction = hello.Hello(client=self.name, user=user, said_hello=self.said_hello)
         buffer, most_bytes = self._shared.read_buffer.view, self._host.settings.write_buffer_bytes
         return BrokerLink(self, broker, path, introduction, buffer, most_bytes)
-
-    def refuse(self, error: NexoError) -> None:
-        """Reject the connection, as when the next frame's boundary is unknown: say why, close."""
-        self._in_flight += 1
-        self.fail(0, error)
-        self.finish()
-
-    # -- replies (Peer) ---------------------------------------------------------
-
-    def ok(self, request_id: int) -> None:
-        self._in_flight -= 1
-        self._send(_pack(_RESPONSE, _OK, request_id, 0), request_id)
-
-    def null(self, request_id: int) -> None:
-        self._in_flight -= 1
-        self._send(_pack(_RESPONSE, _NULL, request_id, 0), request_id)
-
-    def data(self, request_id: int, *parts: Buffer) -> None:
-        self._in_flight -= 1
-        if self.closed:
-            return
-        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
-        out = self._out
-        out.append(_pack(_RESPONSE, _DATA, request_id, size))
-        out += parts
-        if not self._replying:
-            self._late(request_id)
-        if size >= EARLY_BYTES or (self._replying and len(out) >= EARLY_PARTS):
-            self.flush()
-
-    def fail(self, request_id: int, error: NexoError) -> None:
-        """Reply with an error, coded for clients that said HELLO."""
-        self._in_flight -= 1
-        if self.said_hello:
-            payload, status = pack_error(error), Status.ERR_CODED
-        else:
-            payload, status = pack_str(error.message), Status.ERR
-        self._send(frame(FrameKind.RESPONSE, status, request_id, payload), request_id)
-
-    def push(self, frames: Buffer) -> None:
-        """Send whole frames that answer no request."""
-        if self._replying or self.closed:
-            self._send(frames)
-            return
-        self._out.append(frames)  # as `_send` does, but inlined: thousands may get a message
-        if not self._touched:
-            self._touched = True
-            self._shared.touched(self)
-
-    def relayed(self, reply: Buffer) -> None:
-        """Pass on a whole reply that another process gave."""
-        self._in_flight -= 1
-        self._send(reply)
-
-    def unanswered(self) -> None:
-        """The request gets no reply."""
-        self._in_flight -= 1
-
-    def _send(self, data: Buffer, request_id: int = -1) -> None:
-        if not self.closed:
-            self._out.append(data)
-            if not self._replying:
-                self._late(request_id)
-            elif len(self._out) >= EARLY_PARTS or len(data) >= EARLY_BYTES:
-                self.flush()
-
-    def _late(self, request_id: int) -> None:
-        """A reply may belong to a request that waited: flush it with this turn."""
-        if self._meter.waiting:
-            self._meter.answered(request_id)
-        if not self._touched:
-            self._touched = True
-            self._shared.touched(self)
-
-    def flush(self) -> None:
-        """Write everything gathered so far."""
-        self._touched = False
-        out = self._out
-        if not out or self.closed:
-            return
-        self._out = []
-        if len(out) == 1:
-            self._meter.bytes_out += len(out[0])
-            self._transport.write(out[0])
-            return
-        size = sum(map(len, out))
-        self._meter.bytes_out += size
-        if size > JOIN_BYTES:
-            self._transport.writelines(out)
-        else:
-            self._transport.write(b"".join(out))
 
     def check(self, now_ms: int) -> None:
         """Ping a silent client that can answer; kick one that stays silent or stops mid-frame."""
