@@ -11,9 +11,11 @@ TEST_NPM := kafkajs@2.2.4 pyright@1.1.414
 BENCH_PACKAGES := redis-server mosquitto rabbitmq-server
 IMAGE_PACKAGES := buildah mmdebstrap
 WORKERS ?= 2
+TEST_WORKERS ?= 3
+CHECKS := check-types check-doc-types check-style check-layers check-generated
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test unit check format bench bench-quick bench-guard demo soak fuzz docs site site-serve image upgrade clean
+.PHONY: help setup serve test unit check $(CHECKS) format bench bench-quick bench-guard demo soak fuzz docs site site-serve image upgrade clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,20 +25,31 @@ setup: $(VENV)/.test ## install everything development needs
 serve: $(VENV)/.serve ## run the server: TCP 7654, HTTP 8080, data in ./data
 	@$(BIN)/nexo serve
 
+# Many tests wait for a lease, a restart or another process, so one worker more than cores is busy.
 test: $(VENV)/.test ## all checks and all tests
-	@$(BIN)/python tools/spark_archive.py $(VENV)/spark.jsa >$(VENV)/spark.log 2>&1 & \
-	$(MAKE) --no-print-directory check && wait
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --durations 60
+	@$(MAKE) --no-print-directory --jobs $(WORKERS) --output-sync $(VENV)/spark.jsa $(CHECKS)
+	$(BIN)/pytest --numprocesses $(TEST_WORKERS) --dist loadfile --durations 60
 
 unit: $(VENV)/.test ## unit and property tests at a small budget, in a minute
 	$(BIN)/pytest --numprocesses $(WORKERS) --quiet --hypothesis-profile quick tests/unit tests/property
 
 check: $(VENV)/.test ## format, lint, types, layers, generated files
+	@$(MAKE) --no-print-directory --jobs $(WORKERS) --output-sync $(CHECKS)
+
+check-types: | $(VENV)/.test
+	$(BIN)/mypy src tests
+
+check-doc-types: | $(VENV)/.test
+	$(BIN)/python tools/doc_types.py
+
+check-style: | $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy src tests
-	$(BIN)/python tools/doc_types.py
+
+check-layers: | $(VENV)/.test
 	$(BIN)/lint-imports
+
+check-generated: | $(VENV)/.test
 	$(BIN)/python tools/unasync.py --check
 	$(BIN)/python tools/docs.py --check
 
@@ -91,6 +104,10 @@ $(VENV)/.test: pyproject.toml constraints.txt tools/setup
 	@tools/setup npm $(TEST_NPM)
 	@tools/setup python $(TEST_EXTRAS)
 	@touch $@ $(VENV)/.serve
+
+# What a JVM of Spark maps instead of loading its classes; without it the tests only take longer.
+$(VENV)/spark.jsa: | $(VENV)/.test
+	-@$(BIN)/python tools/spark_archive.py $@ >$(VENV)/spark.log 2>&1
 
 $(VENV)/.bench: pyproject.toml constraints.txt tools/setup
 	@tools/setup debian $(BENCH_PACKAGES)

@@ -7,12 +7,14 @@ import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 import nexo
 from nexo import testing
+from tests import schedule
 from tools import spark_archive
 
 # A shared machine may stall at any time, so an example has no deadline.
@@ -23,6 +25,20 @@ settings.load_profile("calm")
 
 # Every JVM that a test starts, in this process or below it, starts in half the time.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_archive.use(Path(sys.prefix) / "spark.jsa"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spark's tests first, unit tests last."""
+    items.sort(key=schedule.place)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out what was collected in its order."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False
+    return schedule.InTurn(config, log)
 
 
 @pytest.fixture
@@ -41,8 +57,8 @@ def url(nexo_url: str) -> str:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[testing.Process]:
-    """A fresh server of real processes, to be killed and restarted."""
-    with testing.process(tmp_path / "nexo") as process:
+    """A fresh server of real processes, to be killed and restarted; it has no dashboard."""
+    with testing.process(tmp_path / "nexo", dashboard=False) as process:
         yield process
 
 
