@@ -1,7 +1,7 @@
 """Type-check the Python of the docs: ``tools/doc_types.py [mypy | pyright]``.
 
 The ``python`` blocks of a page become one coroutine of a module, since they may ``await``;
-``url`` is the server's. The examples are checked as they are.
+``url`` is the server's. The examples and a program with a mistake are checked as they are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "doc-types"
 NODE = Path(sys.prefix) / "node" / "node_modules"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = [*sorted((ROOT / "examples").glob("*.py")), ROOT / "tests" / "user_program.py"]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FOREIGN = ("guide_celery", "howto_operate_the_pipeline")
 """Pages whose packages (Celery, PyIceberg) have types that pyright rejects as they are used."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import pickle
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -213,25 +211,6 @@ def test_what_clients_hand_out_has_public_names(client: nexo.Client) -> None:  #
     assert isinstance(message, types.Message)
     assert all(hasattr(types, name) for name in types.__all__)
     assert nexo.types is types
-
-
-def test_a_misspelt_name_does_not_pass_the_check_of_types(tmp_path: Path) -> None:  # SPEC K1
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import nexo\n"
-        "from nexo.types import AsyncJob, Job\n"
-        "def send(job: Job[int]) -> int: return job.value\n"
-        "async def send_async(job: AsyncJob[str]) -> str: return job.value\n"
-        "print(nexo.topics.Producer, nexo.xstreams.connect, nexo.errors.NotFound)\n"
-        "nexo.conect()\n"
-    )
-    said = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file=", str(program)],
-        capture_output=True, text=True, check=False, cwd=tmp_path,
-        env={**os.environ, "MYPYPATH": str(Path(nexo.__file__).parent.parent)},
-    )  # fmt: skip
-    assert 'program.py:6: error: Module has no attribute "conect"' in said.stdout
-    assert said.stdout.count("error:") == 1, said.stdout
 
 
 def test_what_holds_a_connection_cannot_be_pickled(client: nexo.Client) -> None:

@@ -27,6 +27,7 @@ def test_pyright_accepts_the_docs() -> None:
 
 
 def test_every_page_with_python_is_checked() -> None:
-    """``make check`` runs mypy over them."""
+    """``make check`` runs mypy over them, and over a program with a misspelt name (SPEC K1)."""
     names = {path.stem for path in doc_types.extract()}
     assert {"readme", "docs_quickstart", "docs_guide_stream", "fastapi_models"} <= names
+    assert "user_program" in names
