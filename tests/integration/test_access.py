@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
+import shutil
 import socket
 import struct
 import time
@@ -43,16 +45,38 @@ def add(users: UsersFile, name: str, *grants: str) -> None:
     users.add(name, PASSWORD, [parse_grant(text) for text in grants])
 
 
-@pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[Server]:
-    """An embedded server with authentication, and the users ``root`` and ``ana``."""
-    users = UsersFile(tmp_path / "nexo" / "users.json")
+@pytest.fixture(scope="module")
+def users_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The users ``root`` and ``ana``, made once: a password takes long to hash."""
+    path = tmp_path_factory.mktemp("users") / "users.json"
+    users = UsersFile(path)
     add(users, "root", "*:*:*")
     add(users, "ana", "store:*:ana.*", "queue:write:jobs", "pubsub:read:news/#", "stream:read:s@g")
-    server = Server(data_dir=tmp_path / "nexo", auth=True)
+    return path
+
+
+@contextlib.contextmanager
+def guard(folder: Path, users_file: Path) -> Iterator[Server]:
+    folder.mkdir()
+    shutil.copy(users_file, folder)
+    server = Server(data_dir=folder, auth=True)
     server.start()
     yield server
     server.close()
+
+
+@pytest.fixture
+def guarded(tmp_path: Path, users_file: Path) -> Iterator[Server]:
+    """An embedded server with authentication, and the users ``root`` and ``ana``."""
+    with guard(tmp_path / "nexo", users_file) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory, users_file: Path) -> Iterator[Server]:
+    """The same for all tests that are not let in."""
+    with guard(tmp_path_factory.mktemp("untouched") / "nexo", users_file) as server:
+        yield server
 
 
 def users_of(server: Server | Process) -> UsersFile:
@@ -81,8 +105,9 @@ def raw(guarded: Server) -> Iterator[Raw]:
 
 
 @pytest.mark.parametrize("op", [op for op in Op if op not in (Op.HELLO, Op.CANCEL)])
-def test_without_hello_every_request_is_refused(raw: Raw, op: Op) -> None:
-    status, payload = raw.ask(op, REQUESTS[op])
+def test_without_hello_every_request_is_refused(untouched: Server, op: Op) -> None:
+    with contextlib.closing(Raw(untouched.port)) as raw:
+        status, payload = raw.ask(op, REQUESTS[op])
     assert status == Status.ERR
     assert b"log in with HELLO first" in payload
 
@@ -267,8 +292,14 @@ def test_wrong_tokens_do_not_make_wrong_passwords_forgotten(
 def test_guesses_are_counted_over_all_brokers_together(tmp_path: Path) -> None:
     """Each broker's process lets in by itself, yet four times the guesses are not to be had."""
     add(UsersFile(tmp_path / "users.json"), "ana", "*:*:*")
-    with process(tmp_path, auth=True, dashboard=False) as server:
-        answers = [guess(server.port, broker) for _ in range(3) for broker in Broker]
+    turns, answers = iter([*Broker] * 3), list[bytes]()
+    with process(tmp_path, auth=True, dashboard=False) as server, ThreadPoolExecutor() as pool:
+        for broker in turns:
+            answers.append(guess(server.port, broker))
+            if b"is wrong" not in answers[-1]:
+                break
+        answers += pool.map(guess, itertools.repeat(server.port), turns)  # each one's pause is long
+    assert len(answers) == 12
     wrong = [answer for answer in answers if b"is wrong" in answer]
     refused = [answer for answer in answers if b"too many failed logins" in answer]
     assert len(wrong) + len(refused) == len(answers)
