@@ -9,6 +9,7 @@ and rebalances are tested with scripted clients.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import functools
 import threading
 from collections.abc import Iterator
@@ -41,19 +42,29 @@ structs = pytest.importorskip("aiokafka.structs")
 pytestmark = pytest.mark.slow  # its groups take seconds to form
 
 WAIT_S = 20.0
+PRODUCER = 0
+"""Of librdkafka's two kinds of clients the one without a group."""
 PARTITIONS = 4
 """Of a topic that the test cluster makes by itself."""
 
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[str]:
-    """A cluster of one broker; it lives as long as the client that made it."""
-    maker = confluent.Producer(
-        {"test.mock.num.brokers": 1, "bootstrap.servers": "none", "log_level": 0}
-    )
-    (broker,) = maker.list_topics(timeout=WAIT_S).brokers.values()
-    yield f"kafka://{broker.host}:{broker.port}"
-    maker.flush()
+    """A cluster of one broker, whose groups form at once.
+
+    Only librdkafka's own interface sets how long a group waits for further members, 3 s otherwise.
+    """
+    library = ctypes.CDLL(confluent.cimpl.__file__)
+    library.rd_kafka_new.restype = ctypes.c_void_p
+    library.rd_kafka_mock_cluster_new.restype = ctypes.c_void_p
+    library.rd_kafka_mock_cluster_bootstraps.restype = ctypes.c_char_p
+    client = ctypes.c_void_p(library.rd_kafka_new(PRODUCER, None, None, ctypes.c_size_t(0)))
+    library.rd_kafka_set_log_level(client, 0)
+    cluster = ctypes.c_void_p(library.rd_kafka_mock_cluster_new(client, 1))
+    library.rd_kafka_mock_group_initial_rebalance_delay_ms(cluster, 1)
+    yield f"kafka://{library.rd_kafka_mock_cluster_bootstraps(cluster).decode()}"
+    library.rd_kafka_mock_cluster_destroy(cluster)
+    library.rd_kafka_destroy(client)
 
 
 @pytest.fixture(autouse=True)
