@@ -53,18 +53,18 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 RUNNING = [page for page in PAGES if page.exists() and any(blocks(page))]
+WITH_SPARK = [page for page in RUNNING if any("pyspark" in block.text for block in blocks(page))]
+"""These run in the suite of Spark, tests/spark/test_docs.py."""
 
 
-@pytest.mark.timeout(400)  # a page may start Spark
-@pytest.mark.parametrize("page", RUNNING, ids=lambda page: str(page.relative_to(ROOT)))
+def named(page: Path) -> str:
+    """A page's name in the list of tests."""
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [page for page in RUNNING if page not in WITH_SPARK], ids=named)
 def test_the_snippets_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    if "pyspark" not in page.read_text(encoding="utf-8"):
-        run(page, tmp_path)
-        return
-    # The page may stop Spark, of which a process has one; here that may be other tests' too.
-    command = [sys.executable, "-m", __name__, str(page), str(tmp_path)]
-    alone = subprocess.run(command, check=False, capture_output=True, cwd=ROOT)
-    assert alone.returncode == 0, alone.stderr.decode()
+    run(page, tmp_path)
 
 
 def run(page: Path, folder: Path) -> None:
@@ -144,7 +144,3 @@ def test_links_between_pages_lead_somewhere() -> None:
         if "://" not in target and not (page.parent / target).exists()
     ]
     assert broken == []
-
-
-if __name__ == "__main__":
-    run(Path(sys.argv[1]), Path(sys.argv[2]))
