@@ -27,6 +27,7 @@ BUSY_S = 900
 _READY_S = 200.0
 
 JOB = """
+import os
 import sys
 from pathlib import Path
 from nexo.lake.catalog import Lake
@@ -36,7 +37,8 @@ from pyspark_nexo.pipeline import Pipeline
 
 master, url, folder, catalog = sys.argv[1:]
 conf = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
-        "spark.executor.memory": "1g", "spark.cores.max": "2"}
+        "spark.executor.memory": "1g", "spark.cores.max": "2",
+        "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"]}  # to start quickly
 spark = session(master, conf=conf)
 print("taken", Pipeline(spark, Lake(LakeSettings(Path(folder), catalog)), url).run_once())
 frame = spark.read.format("nexo").options(url=url, stream="log").load()
