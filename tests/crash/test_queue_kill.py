@@ -16,7 +16,7 @@ from nexo.client._async.queue.jobs import Job
 from nexo.errors import NexoError
 from tests.timing import eventually
 
-KILLS = 50 if os.environ.get("SOAK") else 5
+KILLS = 50 if os.environ.get("SOAK") else 3
 BATCH = 20
 
 

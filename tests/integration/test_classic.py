@@ -21,7 +21,7 @@ VALUES: list[Any] = [
 @pytest.fixture(scope="module")
 def served() -> Iterator[Process]:
     """One server for all of these tests: each uses names of its own."""
-    with process() as running:
+    with process(dashboard=False) as running:
         yield running
 
 

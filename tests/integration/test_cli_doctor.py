@@ -159,7 +159,7 @@ def test_a_folder_without_data_is_not_sound_and_stays_as_it_is(
 
 def test_a_folder_whose_server_was_killed_is_looked_at_only(tmp_path: Path) -> None:  # SPEC K5
     """Room behind the entries of a ``file_sync`` stream is neither damage nor a torn tail."""
-    with testing.process(tmp_path) as server, nexo.connect(server.url) as client:
+    with testing.process(tmp_path, dashboard=False) as server, nexo.connect(server.url) as client:
         client.stream("s").create(persistence="file_sync").publish(b"x")
         server.kill()
     before = image(tmp_path)

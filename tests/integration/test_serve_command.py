@@ -87,9 +87,9 @@ def test_a_folder_is_marked_with_the_version_that_writes_it(
     assert json.loads(stamp.read_text()) == expected
 
 
-@pytest.mark.parametrize("mode", [(), ("--embedded",)])
-def test_a_folder_in_use_is_refused(tmp_path: Path, mode: tuple[str, ...]) -> None:
-    with serving(*mode, "--port=0", "--data-dir", str(tmp_path)) as (process, _):
+def test_a_folder_in_use_by_an_embedded_server_is_refused(tmp_path: Path) -> None:
+    """For that of a server of several processes see tests/integration/test_service.py."""
+    with serving("--embedded", "--port=0", "--data-dir", str(tmp_path)) as (process, _):
         second = run("--port=0", "--data-dir", str(tmp_path))
     assert second.returncode == 1
     assert f"error[CONFIG]: data_dir = {tmp_path} is in use" in second.stderr

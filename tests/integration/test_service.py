@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,15 @@ def broker_pids(server: Process) -> dict[str, int]:
     return found
 
 
-def test_every_broker_has_a_process_of_its_own(served: Process) -> None:  # SPEC A2
-    pids = broker_pids(served)
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Process]:
+    """One server for the tests that leave it as it was."""
+    with process(dashboard=False) as running:
+        yield running
+
+
+def test_every_broker_has_a_process_of_its_own(shared: Process) -> None:  # SPEC A2
+    pids = broker_pids(shared)
     assert set(pids) == {"store", "pubsub", "queue", "stream"}
     assert len(set(pids.values())) == 4
 
@@ -132,40 +140,34 @@ def test_killing_the_supervisor_ends_every_process_and_frees_the_folder(tmp_path
         server.start()
 
 
-def test_two_servers_cannot_share_a_data_folder(served: Process) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "nexo",
-        "serve",
-        "--port=0",
-        f"--data-dir={served.data_dir}",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    assert done.returncode == 1
-    assert "waiting: data_dir" in done.stderr  # said at once, before the few seconds of patience
-    holder = f"process {served.pid} on 127.0.0.1:{served.port}"
-    assert f"in use by another Nexo server: {holder}" in done.stderr
-
-
-def test_a_folder_in_the_data_folder_of_another_server_is_its_own(
-    served: Process, tmp_path: Path
-) -> None:  # SPEC A8, D7
-    taken = served.data_dir / "queue"
-    second = Process(tmp_path / "other", queue_path=taken)
-    with pytest.raises(RuntimeError, match=f"queue_path = {taken} is in use"):
-        second.start()
-
-
-def test_a_brokers_folder_elsewhere_belongs_to_one_server(tmp_path: Path) -> None:  # SPEC A8, D7
-    shared = tmp_path / "elsewhere" / "queues"
-    with process(tmp_path / "one", queue_path=shared) as first:
-        second = Process(tmp_path / "two", queue_path=shared)
-        with pytest.raises(RuntimeError, match=f"queue_path = {shared} is in use"):
-            second.start()
+def test_the_folders_of_a_server_are_its_own(tmp_path: Path) -> None:  # SPEC A8, D7
+    """Its data folder, a broker's folder in there, and one elsewhere; until it stops."""
+    elsewhere = tmp_path / "elsewhere" / "queues"
+    with process(tmp_path / "one", dashboard=False, queue_path=elsewhere) as first:
+        inside = first.data_dir / "stream"
+        others = [
+            refused(f"--data-dir={first.data_dir}"),
+            refused(f"--data-dir={tmp_path / 'two'}", f"--stream-path={inside}"),
+            refused(f"--data-dir={tmp_path / 'three'}", f"--queue-path={elsewhere}"),
+        ]  # all at once, since each waits for a few seconds
+        told = [other.communicate(timeout=60)[1] for other in others]
+        assert [other.returncode for other in others] == [1, 1, 1]
+        assert "waiting: data_dir" in told[0]  # said at once, before the few seconds of patience
+        holder = f"process {first.pid} on 127.0.0.1:{first.port}"
+        assert f"data_dir = {first.data_dir} is in use by another Nexo server: {holder}" in told[0]
+        assert f"error[CONFIG]: stream_path = {inside} is in use" in told[1]
+        assert f"error[CONFIG]: queue_path = {elsewhere} is in use" in told[2]
         assert first.terminate() == 0
-    with process(tmp_path / "two", queue_path=shared) as server, nexo.connect(server.url) as client:
+    with (
+        process(tmp_path / "three", dashboard=False, queue_path=elsewhere) as server,
+        nexo.connect(server.url) as client,
+    ):
         assert client.queue("q").create().push(1)
+
+
+def refused(*flags: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "nexo", "serve", "--no-dashboard", "--port=0", *flags]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize("folder", ["file", "file/below", "/proc/nexo"])
@@ -182,30 +184,30 @@ def test_a_folder_that_cannot_be_made_stops_the_start_with_its_name(
     assert f"error[CONFIG]: {setting} = {tmp_path / folder}: " in done.stderr
 
 
-def test_a_taken_port_stops_the_start_with_its_name(served: Process, tmp_path: Path) -> None:
+def test_a_taken_port_stops_the_start_with_its_name(shared: Process, tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
         "nexo",
         "serve",
-        f"--port={served.port}",
+        f"--port={shared.port}",
         f"--data-dir={tmp_path / 'other'}",
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{served.port}" in done.stderr
+    assert f"cannot listen on 127.0.0.1:{shared.port}" in done.stderr
 
 
-def test_a_client_that_never_reads_its_replies_stops_being_read(served: Process) -> None:
+def test_a_client_that_never_reads_its_replies_stops_being_read(shared: Process) -> None:
     """SPEC A2, MEASURE: half-open and slow peers must not grow the server's memory."""
-    with Classic("127.0.0.1", served.port) as client:
+    with Classic("127.0.0.1", shared.port) as client:
         client.map_set("big", bytes(1_000_000))
         client.sock.settimeout(0.5)
         get = struct.pack(">BBII", 1, 0x03, 1, 7) + text("big")
         with pytest.raises(TimeoutError):
             client.sock.sendall(get * 2_000_000)
-        assert resident_mb(broker_pids(served)["store"]) < 150
-        with Classic("127.0.0.1", served.port) as other:
+        assert resident_mb(broker_pids(shared)["store"]) < 150
+        with Classic("127.0.0.1", shared.port) as other:
             assert other.map_get("absent") is None
 
 
@@ -223,8 +225,8 @@ def test_requests_in_flight_at_the_cut_fail_with_a_connection_error(served: Proc
         assert caught.value.code in ("CONNECTION", "UNAVAILABLE")
 
 
-def test_status_tells_of_connections_and_disk(served: Process) -> None:
-    with Classic("127.0.0.1", served.port) as client:
+def test_status_tells_of_connections_and_disk(shared: Process) -> None:
+    with Classic("127.0.0.1", shared.port) as client:
         raw = client.call(0xF0, bytes((1,)))
         assert raw is not None
         status = json.loads(raw[1:])
@@ -245,8 +247,8 @@ def test_half_a_frame_and_silence_end_the_connection(tmp_path: Path) -> None:
             assert idle.map_get("k") == 1  # clients without HELLO are never pinged
 
 
-def test_a_value_of_5_mb_passes_and_one_over_the_limit_is_refused(served: Process) -> None:
-    with Classic("127.0.0.1", served.port) as client:  # SPEC A8, E7
+def test_a_value_of_5_mb_passes_and_one_over_the_limit_is_refused(shared: Process) -> None:
+    with Classic("127.0.0.1", shared.port) as client:  # SPEC A8, E7
         client.map_set("large", bytes(5_000_000))
         assert client.map_get("large") == bytes(5_000_000)
         payload = text("k") + text("") + value(bytes(10 * 1024 * 1024))

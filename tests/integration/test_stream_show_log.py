@@ -31,13 +31,13 @@ VALUE = b"x" * 100
 
 
 async def test_everything_is_there_after_the_data_folder_moved(tmp_path: Path) -> None:
-    with process(tmp_path / "here") as served:
+    with process(tmp_path / "here", dashboard=False) as served:
         async with nexo.AsyncClient(served.url) as client:
             await fill(client)
         served.terminate()
     (tmp_path / "far").mkdir()
     moved = (tmp_path / "here").rename(tmp_path / "far" / "there")
-    with process(moved) as served:
+    with process(moved, dashboard=False) as served:
         async with nexo.AsyncClient(served.url) as client:
             await check(client)
         served.kill()
@@ -112,7 +112,7 @@ async def test_a_new_group_replays_the_end_as_fast_as_the_beginning(
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_many_streams_need_few_open_files(tmp_path: Path) -> None:  # SPEC E1
-    with process(tmp_path / "nexo") as served:
+    with process(tmp_path / "nexo", dashboard=False) as served:
         async with nexo.AsyncClient(served.url) as client:
             before = await stream_process(client)
             await in_all_streams(client, create_and_publish)

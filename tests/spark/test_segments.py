@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -45,9 +45,9 @@ def fill(client: nexo.Client, persistence: Persistence) -> None:
 
 @pytest.mark.parametrize("persistence", Persistence)
 def test_files_give_what_the_broker_gives(tmp_path: Path, persistence: Persistence) -> None:
-    folder, settings = tmp_path / "data", {}
+    folder, settings = tmp_path / "data", dict[str, Any](dashboard=False)
     if persistence == Persistence.REPLICATED:
-        settings = {"replicate": f"file://{tmp_path / 'copy'}"}
+        settings["replicate"] = f"file://{tmp_path / 'copy'}"
     with testing.process(folder, **settings) as server, nexo.connect(server.url) as client:
         fill(client, persistence)
         asked = BrokerOrigin(server.url, "log")
@@ -69,7 +69,7 @@ def test_files_give_what_the_broker_gives(tmp_path: Path, persistence: Persisten
 
 
 def test_an_open_transaction_hides_what_follows_only_while_it_may_commit(tmp_path: Path) -> None:
-    with testing.process(tmp_path) as server, nexo.connect(server.url) as client:
+    with testing.process(tmp_path, dashboard=False) as server, nexo.connect(server.url) as client:
         log = client.stream("log").create()
         log.publish(b"before")
         with client.transaction() as open_one:
@@ -87,7 +87,7 @@ def test_an_open_transaction_hides_what_follows_only_while_it_may_commit(tmp_pat
 
 
 def test_reading_files_changes_none(tmp_path: Path) -> None:
-    with testing.process(tmp_path) as server, nexo.connect(server.url) as client:
+    with testing.process(tmp_path, dashboard=False) as server, nexo.connect(server.url) as client:
         fill(client, Persistence.FILE_ASYNC)
         server.kill()
     for segment in (tmp_path / "stream").rglob("*.log"):
@@ -105,7 +105,7 @@ def test_reading_files_changes_none(tmp_path: Path) -> None:
 def test_folders_and_streams_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match="no server has streams there"):
         open_files(tmp_path, "log")
-    with testing.process(tmp_path):
+    with testing.process(tmp_path, dashboard=False):
         pass
     with pytest.raises(NotFound, match="'log' not found"):
         open_files(tmp_path, "log")

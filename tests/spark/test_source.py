@@ -104,7 +104,7 @@ def test_times_become_offsets_before_anything_is_read(
 
 
 def test_files_are_read_without_the_broker(spark: SparkSession, tmp_path: Path) -> None:
-    with testing.process(tmp_path) as server, nexo.connect(server.url) as client:
+    with testing.process(tmp_path, dashboard=False) as server, nexo.connect(server.url) as client:
         client.stream("numbers").create(partitions=2).publish_many([b"x"] * 1_000)
     options = {"dataDir": str(tmp_path), "stream": "numbers", "rowsPerTask": "300"}
     rows = spark.read.format("nexo").options(**options).load().collect()
