@@ -17,7 +17,7 @@ from nexo.testing import Server
 from nexo.topics import AdminClient, Consumer
 
 OLD = Path(__file__).parent.parent / "data" / "folder-0.1.0"
-WAIT_S = 5.0
+WAIT_S = 30.0
 
 
 @pytest.fixture

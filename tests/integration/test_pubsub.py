@@ -42,7 +42,7 @@ from nexo.testing import Server
 from tests.timing import eventually, wait_until
 
 Connect = Callable[[], PubSub]
-WAIT_S = 5.0
+WAIT_S = 30.0
 
 
 @pytest.fixture

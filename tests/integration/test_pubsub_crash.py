@@ -20,7 +20,7 @@ from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import Subscribe
 from nexo.testing import Process
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 @pytest.fixture

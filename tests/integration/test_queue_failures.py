@@ -32,7 +32,7 @@ from nexo.errors import (
 from nexo.model import Broker
 from tests.timing import eventually, wait_until
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 TOO_LARGE = bytes(11 * 1024 * 1024)
 """More than a server takes by default."""
 

@@ -18,7 +18,7 @@ from nexo.errors import AlreadyExists, Fenced, InvalidInput, NotFound, Transacti
 from nexo.testing import Server
 from tests.timing import eventually
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 @pytest.fixture

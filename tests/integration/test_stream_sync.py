@@ -12,7 +12,7 @@ import pytest
 import nexo
 from nexo.client.stream_records import Record
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 class Gathered:

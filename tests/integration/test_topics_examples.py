@@ -26,7 +26,7 @@ from nexo.topics import (
     Rebalance,
 )
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 @pytest.fixture(autouse=True)
