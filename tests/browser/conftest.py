@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import nexo
 from nexo.testing import Process, process
@@ -24,7 +24,9 @@ FLAGS = (
 DESKTOP = {"width": 1280, "height": 860}
 PHONE = {"width": 390, "height": 844}
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
-TIMEOUT_MS = 8_000
+TIMEOUT_MS = 30_000
+"""Far more than anything takes, as the machine may be busy."""
+expect.set_options(timeout=TIMEOUT_MS)
 SHOTS = bool(os.environ.pop("NEXO_SCREENSHOTS", ""))
 """Write the docs' pictures. Taken out, since servers refuse variables they do not know."""
 PICTURES = {

@@ -153,7 +153,7 @@ def test_numbers_move_by_themselves(dashboard: Dashboard) -> None:
     page = dashboard.open("overview")
     card = page.locator(".card", has_text="Store").locator("strong")
     seen = {card.inner_text()}
-    for _ in range(60):
+    for _ in range(300):
         page.wait_for_timeout(100)
         seen.add(card.inner_text())
         if len(seen) > 2:
