@@ -44,6 +44,8 @@ pytestmark = pytest.mark.slow  # its groups take seconds to form
 WAIT_S = 20.0
 PRODUCER = 0
 """Of librdkafka's two kinds of clients the one without a group."""
+SESSION_S = 4.0
+"""Whoever joins a group that had members before waits for a second less than this."""
 PARTITIONS = 4
 """Of a topic that the test cluster makes by itself."""
 
@@ -98,7 +100,7 @@ async def test_messages_go_there_and_back(kafka: str) -> None:
         plain = await producer.send("there", "text", partition=place.partition)
         await producer.send("there", b"raw", partition=place.partition)
         assert plain.offset == place.offset + 1
-    async with AsyncConsumer("there", "g", server=kafka) as consumer:
+    async with AsyncConsumer("there", "there", server=kafka) as consumer:
         seen: list[TopicMessage[Any]] = []
         async with asyncio.timeout(WAIT_S):
             while len(seen) < 3:
@@ -117,16 +119,16 @@ async def test_keys_go_to_the_partitions_they_have_on_nexo(kafka: str) -> None:
 
 async def test_auto_commit_covers_a_message_when_the_next_is_asked_for(kafka: str) -> None:
     await fill(kafka, "auto", 10)
-    async with AsyncConsumer("auto", "g", server=kafka) as consumer:
+    async with AsyncConsumer("auto", "auto", session_timeout=SESSION_S, server=kafka) as consumer:
         first = await values(consumer, 4)
-    async with AsyncConsumer("auto", "g", server=kafka) as consumer:
+    async with AsyncConsumer("auto", "auto", session_timeout=SESSION_S, server=kafka) as consumer:
         rest = await values(consumer, 6)
     assert sorted(first + rest) == list(range(10))
 
 
 async def test_manual_commits_store_the_last_processed(kafka: str) -> None:
     await fill(kafka, "manual", 8)
-    async with AsyncConsumer("manual", "g", auto_commit=False, server=kafka) as consumer:
+    async with AsyncConsumer("manual", "manual", auto_commit=False, server=kafka) as consumer:
         message = await consumer.poll(WAIT_S)
         assert message is not None
         assert await consumer.committed(message.partition) is None
@@ -138,7 +140,7 @@ async def test_manual_commits_store_the_last_processed(kafka: str) -> None:
 
 async def test_seeking_and_pausing(kafka: str) -> None:
     await fill(kafka, "seek", 20)
-    async with AsyncConsumer("seek", "g", server=kafka) as consumer:
+    async with AsyncConsumer("seek", "seek", session_timeout=SESSION_S, server=kafka) as consumer:
         await values(consumer, 20)
         await consumer.seek_to_beginning()
         assert sorted(await values(consumer, 20)) == list(range(20))
@@ -241,7 +243,7 @@ def test_threads_use_the_same_code(kafka: str) -> None:
         producer.flush()
         assert sent[0].result(WAIT_S).topic == "threads"
     seen: list[Any] = []
-    with Consumer("threads", "g", server=kafka) as consumer:
+    with Consumer("threads", "threads", server=kafka) as consumer:
 
         def work() -> None:
             for message in consumer:
