@@ -18,6 +18,11 @@ def test_the_snippets_of_a_page_run(
     page: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped: list[SparkSession] = []
-    monkeypatch.setattr(type(spark), "stop", stopped.append)  # the tests after it use it too
+
+    def stop(session: SparkSession) -> None:
+        """Only note it: the tests after this one use the session too."""
+        stopped.append(session)
+
+    monkeypatch.setattr(type(spark), "stop", stop)
     run(page, tmp_path)
     assert stopped == [spark]
