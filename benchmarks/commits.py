@@ -25,15 +25,17 @@ from nexo.lake.settings import LakeSettings
 from nexo.storage.header import stamp
 
 POINTS = (10, 100, 300, 750, 1_500)
-AROUND = 20
-"""How many commits are timed at each point; their median counts."""
+AROUND = 40
+"""How many commits are timed at each point: enough to see merges of manifests, so their mean
+counts.
+"""
 NEW = 10
 """Commits that a new table has."""
 
 
 @dataclass(frozen=True)
 class CommitTime:
-    """The medians of some commits, of a table with history and of a new one."""
+    """The means of some commits, of a table with history and of a new one."""
 
     commits: int
     wall_s: float
@@ -84,7 +86,7 @@ def measure(points: Iterable[int] = POINTS) -> Iterator[CommitTime]:
             new.grow(NEW)
             old.grow(point)
             times = [(*old.commit(), new.commit()[0]) for _ in range(AROUND)]
-            yield CommitTime(point, *map(statistics.median, zip(*times, strict=True)))
+            yield CommitTime(point, *map(statistics.fmean, zip(*times, strict=True)))
 
 
 def growth(commits: int = 750) -> float:

@@ -8,6 +8,7 @@ keeps later commits cheap: it merges small manifests and expires the oldest snap
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -37,8 +38,10 @@ KEEP_SNAPSHOTS = 100
 EXPIRE_STEP = 20
 """Most snapshots that one commit expires."""
 _MERGE_AT = 24
-"""About how many small manifests there may be. Each table has a number of its own near it, so that
-tables that are committed together do not merge together."""
+"""About how many manifests of few files there may be. Each table has a number of its own near it,
+so that tables that are committed together do not merge together."""
+_MERGE_LARGER_AT = 8
+"""How many of a larger kind there may be."""
 _SMALL_BYTES = 256 * 1024
 """Manifests below this are small."""
 _KEPT = "history.expire.min-snapshots-to-keep"
@@ -167,6 +170,12 @@ def _merge_at(table: Table) -> int:
     return _MERGE_AT // 2 + table.metadata.table_uuid.int % _MERGE_AT
 
 
+def _kind(manifest: Record) -> int:
+    """0 for a manifest of less than 8 files, 1 for less than 64, and so on."""
+    files = (manifest["added_files_count"] or 0) + (manifest["existing_files_count"] or 0)
+    return max(files.bit_length() - 1, 0) // 3
+
+
 class _Builder:
     """Writes one snapshot's manifests and their list."""
 
@@ -234,15 +243,15 @@ class _Builder:
     def _merged(self, known: list[Record]) -> list[Record]:
         """Write the added files, together with what many small manifests name."""
         spec = self._table.spec()
-        small = [
-            each
-            for each in known
-            if each["content"] == DATA
-            and each["partition_spec_id"] == spec.spec_id
-            and each["manifest_length"] < _SMALL_BYTES
-        ]
-        merge_at = self._change.merge_at or _merge_at(self._table)
-        merged = small if len(small) >= merge_at else []
+        merged = self._to_merge(
+            [
+                each
+                for each in known
+                if each["content"] == DATA
+                and each["partition_spec_id"] == spec.spec_id
+                and each["manifest_length"] < _SMALL_BYTES
+            ]
+        )
         entries = [
             {**entry, "status": EXISTING}
             for manifest in merged
@@ -252,6 +261,21 @@ class _Builder:
         if entries:
             self._write(spec.spec_id, entries)
         return [each for each in known if each not in merged] if merged else known
+
+    def _to_merge(self, small: list[Record]) -> list[Record]:
+        """Manifests of about as many files, if they are many: then every file's entry is written
+        again two or three times in all, not with each merge.
+        """
+        if self._change.merge_at is not None:
+            return small if len(small) >= self._change.merge_at else []
+        most = _merge_at(self._table)
+        kinds = defaultdict[int, list[Record]](list)
+        for each in small:
+            kinds[_kind(each)].append(each)
+        for kind in sorted(kinds):
+            if len(kinds[kind]) >= (_MERGE_LARGER_AT if kind else most):
+                return kinds[kind]
+        return []
 
     def _entries(self, manifest: Record) -> list[Record]:
         return read_entries(self._table.io, manifest)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
+from pyiceberg.io import FileIO
 
 from nexo.errors import Corrupt, NexoError
+from nexo.lake import snapshot as snapshots
 from nexo.lake.catalog import as_ours
 from nexo.lake.maintenance.maintain import Care, maintain
+from nexo.lake.manifests import Record, write_manifest
 from nexo.lake.offsets import offsets_of
 from nexo.lake.paths import local_path
 from nexo.lake.read import LakeReader, spans
@@ -28,6 +34,25 @@ def test_many_commits_leave_few_manifests_and_snapshots(filler: Filler) -> None:
     assert snapshot.summary["total-data-files"] == str(KEEP_SNAPSHOTS + 10)
     rows = filler.table.scan().to_arrow().sort_by("offset")
     assert rows.column("offset").to_pylist() == list(range(KEEP_SNAPSHOTS + 10))
+
+
+def test_merges_of_manifests_write_each_file_a_few_times(
+    filler: Filler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC I8: with everything merged each time, commits would cost more and more."""
+    written: list[int] = []
+
+    def counted(files: FileIO, path: str, entries: Sequence[Record], *rest: Any) -> Record:
+        written.append(len(entries))
+        return write_manifest(files, path, entries, *rest)
+
+    monkeypatch.setattr(snapshots, "write_manifest", counted)
+    monkeypatch.setattr(snapshots, "_MERGE_AT", 4)
+    for n in range(100):
+        filler.append([b"%d" % n])
+    assert len(written) == 100
+    assert sum(written) <= 6 * 100
+    assert max(written) > 60  # also what was merged is merged
 
 
 def test_a_merge_replaces_files_and_keeps_totals(filler: Filler) -> None:
