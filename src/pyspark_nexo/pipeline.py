@@ -12,49 +12,29 @@ fails for one stream is noted and stops only that stream.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
-from nexo.errors import (
-    ConnectionLost,
-    NexoError,
-    NotFound,
-    StreamReplaced,
-    Unauthenticated,
-    Unavailable,
-)
+from nexo.errors import ConnectionLost, NexoError, NotFound, StreamReplaced, Unauthenticated
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import CREATED_MS, Lake, StreamId
 from nexo.lake.commit import LostRace, commit_all
-from nexo.lake.offsets import offsets_of
-from nexo.lake.plan import BatchLimits, advances, held
-from nexo.lake.progress import MicroBatch, Tracker, now_ms
-from nexo.lake.schema import raw_schema
+from nexo.lake.plan import BatchLimits
+from nexo.lake.progress import MicroBatch, Tracker
 from nexo.lake.typed import REJECTED, set_schema
 from nexo.protocol import stream as wire
 from pyspark_nexo.derived import collect_dead_letters, compact
 from pyspark_nexo.failures import SparkEnded
-from pyspark_nexo.steps import Files, StreamStep, behind, matches, new_fields, replaced, untold
+from pyspark_nexo.planning import SLICE, Planner, Wanted, chunks
+from pyspark_nexo.steps import Files, StreamStep, new_fields, replaced, untold
 from pyspark_nexo.tiering import Probe, no_probe, take
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
     from pyspark.sql import SparkSession
-
-log = logging.getLogger("nexo.pipeline")
-
-Wanted: TypeAlias = Callable[[str, int, float], bool]
-"""Whether a stream that is so many records and bytes behind is to be taken now."""
-SLICE = 100
-"""Streams that are written by one Spark job and committed together."""
-_FAILURES_IN_A_ROW = 3
-"""Streams whose table cannot be read, one after the other, before it is the catalog that fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +67,17 @@ class Pipeline:
     probe: Probe = no_probe
     tracker: Tracker = field(default_factory=Tracker)
     """What it did so far, for those who watch (`nexo.lake.progress`)."""
-    refused: dict[str, NexoError] = field(default_factory=dict)
-    """Streams that the last micro-batch could not take, and why; the others went on."""
-    _tables: dict[str, Table] = field(default_factory=dict)
-    """Tables as this pipeline last saw them: another may have committed since."""
-    _unchanged: set[str] = field(default_factory=set)
-    """Streams of which no other had committed to the table when the micro-batch began."""
-    _failures: int = 0
-    """Streams in a row whose table could not be read."""
+    _planner: Planner = field(init=False)
     _collected: set[str] = field(default_factory=set)
     """Streams whose dead letters are in their table, as far as this pipeline knows."""
+
+    def __post_init__(self) -> None:
+        self._planner = Planner(self.lake, self.tracker)
+
+    @property
+    def refused(self) -> Mapping[str, NexoError]:
+        """Streams that the last micro-batch could not take, and why; the others went on."""
+        return self._planner.refused
 
     def run_once(self, report: Callable[[MicroBatchResult], None] = lambda _: None) -> int:
         """Take everything that is there at the start; returns the rows taken.
@@ -144,113 +125,10 @@ class Pipeline:
         targets: Mapping[str, list[int] | None],
         wanted: Wanted = lambda *_: True,
     ) -> list[MicroBatchResult]:
-        self.refused = {}
-        self._unchanged = self.lake.unchanged(self._tables)
-        done = self._take(broker, self._steps(broker, targets, wanted))
+        self._planner.begin(self.limits)
+        done = self._take(broker, self._planner.steps(broker, targets, wanted))
         self._collect([name for name in targets if name not in self._collected])
         return done
-
-    def _refuse(self, name: str, error: Exception) -> None:
-        """Note what is wrong with one stream; what is wrong with all of them is raised."""
-        self._tables.pop(name, None)
-        if isinstance(error, ConnectionLost | Unauthenticated | SparkEnded):
-            raise error
-        if not isinstance(error, NexoError):
-            log.error("stream %r cannot be taken", name, exc_info=error)
-            error = NexoError(f"{type(error).__name__}: {error}")
-        self.refused[name] = error
-        self.tracker.refused(name, error.message)
-
-    def _steps(
-        self, broker: HotLog, targets: Mapping[str, list[int] | None], wanted: Wanted
-    ) -> Iterator[StreamStep]:
-        """The next step of each stream that has news, asked for as late as possible."""
-        self._failures = 0
-        for names in _chunks(targets, SLICE):
-            for info, table, asked_ms in self._read(broker, names, wanted):
-                try:
-                    step = self._step(broker, info, table, targets[info.name], asked_ms)
-                except Exception as error:  # of this stream alone
-                    self._refuse(info.name, error)
-                else:
-                    if step is not None:
-                        yield step
-
-    def _read(
-        self, broker: HotLog, names: Sequence[str], wanted: Wanted
-    ) -> Iterator[tuple[wire.StreamInfo, Table, int]]:
-        """Streams to be taken now: what the broker says of them, their tables, and when it did."""
-        unread = dict[str, int]()
-        asked_ms = now_ms()
-        for name, info in broker.describe_all(names).items():
-            try:
-                is_due, known = self._look(broker, info, asked_ms, wanted)
-            except Exception as error:  # of this stream alone
-                self._refuse(name, error)
-                continue
-            assert isinstance(info, wire.StreamInfo)
-            if is_due and known is not None:
-                yield info, known, asked_ms
-            elif is_due and self._load(info):
-                unread[name] = info.created_ms
-        # The table first, then the broker: it cannot have more than the broker has by then.
-        asked_ms = now_ms()
-        for name, info in broker.describe_all(unread).items():
-            if (reason := replaced(info, unread[name])) is not None:
-                self._refuse(name, reason)
-            elif isinstance(info, wire.StreamInfo):
-                yield info, self._tables[name], asked_ms
-
-    def _look(
-        self, broker: HotLog, info: wire.StreamInfo | NexoError, asked_ms: int, wanted: Wanted
-    ) -> tuple[bool, Table | None]:
-        """Whether to take a stream now, and its table if nobody else has changed it."""
-        if isinstance(info, NexoError):
-            raise info
-        table = self._tables.get(info.name)
-        if table is None or not matches(table, info):
-            return True, None
-        rows, size_bytes = behind(table, held(info))
-        if rows and wanted(info.name, rows, size_bytes):
-            return True, table if info.name in self._unchanged else None
-        self.tracker.looked(info.name, table, rows, asked_ms)
-        self._tell(broker, info, table)
-        return False, table
-
-    def _load(self, info: wire.StreamInfo) -> bool:
-        """Read a stream's table, made if need be; a catalog that fails for several is raised."""
-        try:
-            stream = StreamId(info.name, info.created_ms)
-            self._tables[info.name] = self.lake.ensure(stream, raw_schema)
-        except Exception as error:
-            self._failures += isinstance(error, Unavailable)
-            if self._failures >= _FAILURES_IN_A_ROW:
-                raise
-            self._refuse(info.name, error)
-            return False
-        self._failures = 0
-        return True
-
-    def _step(
-        self,
-        broker: HotLog,
-        info: wire.StreamInfo,
-        table: Table,
-        ends: list[int] | None,
-        asked_ms: int,
-    ) -> StreamStep | None:
-        offsets, parts = offsets_of(table.properties), held(info)
-        self.tracker.looked(info.name, table, behind(table, parts)[0], asked_ms)
-        if ends is not None and len(ends) == len(parts):  # else it was created again meanwhile
-            parts = [
-                replace(part, stable=min(part.stable, end))
-                for part, end in zip(parts, ends, strict=True)
-            ]
-        found = advances(info.name, offsets, parts, self.limits)
-        self._tell(broker, info, table)
-        if REJECTED not in table.schema().column_names:
-            self._collected.add(info.name)
-        return StreamStep(info, table, found) if found else None
 
     def _take(self, broker: HotLog, steps: Iterator[StreamStep]) -> list[MicroBatchResult]:
         """Take streams, a slice at a time: one is written while the one before is committed."""
@@ -268,7 +146,7 @@ class Pipeline:
     def _settled(self, outcomes: Iterable[Outcome]) -> Iterator[MicroBatchResult]:
         for name, outcome in outcomes:
             if isinstance(outcome, Exception):
-                self._refuse(name, outcome)
+                self._planner.refuse(name, outcome)
             else:
                 yield outcome
 
@@ -276,7 +154,7 @@ class Pipeline:
         self, steps: Iterator[StreamStep]
     ) -> Iterator[tuple[list[StreamStep], Files, float]]:
         """Steps whose files are written, and since when."""
-        for part in _chunks(steps, SLICE):
+        for part in chunks(steps, SLICE):
             started_s = time.monotonic()
             for ready, files in self._attempted(part):
                 yield ready, files, started_s
@@ -292,13 +170,13 @@ class Pipeline:
             raise
         except NexoError as error:
             if len(steps) == 1:
-                self._refuse(steps[0].name, error)
+                self._planner.refuse(steps[0].name, error)
                 return
             half = len(steps) // 2
             yield from self._attempted(steps[:half])
             yield from self._attempted(steps[half:])
             return
-        if ready := [step for step in steps if step.name not in self.refused]:
+        if ready := [step for step in steps if step.name not in self._planner.refused]:
             yield ready, files
 
     def _with_new_columns(self, steps: Sequence[StreamStep]) -> tuple[list[StreamStep], Files]:
@@ -310,16 +188,16 @@ class Pipeline:
         again = list[StreamStep]()
         for step in steps:
             found = new_fields(step, files)
-            if not found or step.name in self.refused:
+            if not found or step.name in self._planner.refused:
                 ready.append(step)
                 continue
             step.discard(files)
             try:
                 table = set_schema(step.table, found)
             except NexoError as error:
-                self._refuse(step.name, error)
+                self._planner.refuse(step.name, error)
                 continue
-            self._tables[step.name] = table
+            self._planner.tables[step.name] = table
             again.append(replace(step, table=table))
         return [*ready, *again], files | (self._write(again) if again else {})
 
@@ -332,9 +210,9 @@ class Pipeline:
             if isinstance(outcome, list):
                 files[part.stream, part.partition] += outcome
             else:
-                self._refuse(part.stream, outcome)
+                self._planner.refuse(part.stream, outcome)
         for step in steps:
-            if step.name in self.refused:
+            if step.name in self._planner.refused:
                 step.discard(files)
         return files
 
@@ -380,7 +258,7 @@ class Pipeline:
         """What another pipeline, or a new stream of the name, caused is no failure."""
         if not isinstance(error, LostRace | StreamReplaced | NotFound):
             return error
-        self._tables.pop(step.name, None)
+        self._planner.tables.pop(step.name, None)
         self.tracker.of(step.name).lost_races += isinstance(error, LostRace)
         return MicroBatchResult(step.name, 0, 0, error.message, time.monotonic() - started_s)
 
@@ -399,24 +277,21 @@ class Pipeline:
         answers = zip(asks, broker.tiered_all(asks), strict=True)
         return {ask.stream: error for ask, error in answers if error is not None}
 
-    def _tell(self, broker: HotLog, info: wire.StreamInfo, table: Table) -> None:
-        """Tell the broker what an earlier pipeline could not tell any more."""
-        for error in broker.tiered_all(list(untold(info, table))):
-            if error is not None:
-                self._refuse(info.name, error)
-
     # -- derived tables ----------------------------------------------------------------
 
     def _collect(self, names: Sequence[str]) -> None:
         """Bring streams' tables of dead letters up to their tables."""
         for name in names:
-            if (table := self._tables.get(name)) is None:
+            if (table := self._planner.tables.get(name)) is None:
+                continue
+            if REJECTED not in table.schema().column_names:
+                self._collected.add(name)
                 continue
             stream = StreamId(name, int(table.properties[CREATED_MS]))
             try:
                 count = collect_dead_letters(self.spark, self.lake, stream, self.probe)
             except NexoError as error:
-                self._refuse(name, error)
+                self._planner.refuse(name, error)
             else:
                 self._collected.add(name)
                 self.tracker.of(name).dead_letters = count
@@ -439,13 +314,3 @@ class Pipeline:
 
 def _ends(info: wire.StreamInfo) -> list[int]:
     return [part.stable_offset for part in info.partitions]
-
-
-T = TypeVar("T")
-
-
-def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Some at a time, taken from ``items`` as late as possible."""
-    left = iter(items)
-    while found := list(islice(left, size)):
-        yield found

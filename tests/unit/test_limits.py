@@ -146,7 +146,7 @@ class Recorded:
 
 def replicating(files: Recorded) -> Replicating:
     shipper = SimpleNamespace(shipped=0, epoch=1, waiting_bytes=0, discard=lambda: None)
-    clock, terms = SimpleNamespace(now_ms=lambda: 0), SimpleNamespace(wait_ms=3_600_000)
+    clock, terms = SimpleNamespace(now_ms=lambda: 0), SimpleNamespace(wait_ms=3_600_000, keep_ms=0)
     parts = (files, Path(), shipper, None, terms, clock, None, None)
     return Replicating(*cast("Any", parts))
 
@@ -163,12 +163,12 @@ async def test_what_waits_for_the_object_store_is_dropped_beyond_the_limit() -> 
 
 
 async def test_a_base_is_due_after_so_many_bytes_or_objects() -> None:
-    shipping = replicating(Recorded())
-    assert not shipping._base_due()
-    shipping._log_bytes = limits.LOG_BYTES_PER_BASE
-    assert shipping._base_due()
-    shipping._log_bytes, shipping._log_objects = 0, limits.LOG_OBJECTS_PER_BASE
-    assert shipping._base_due()
+    bases = replicating(Recorded())._bases
+    assert not bases.is_due()
+    bases.log_bytes = limits.LOG_BYTES_PER_BASE
+    assert bases.is_due()
+    bases.log_bytes, bases.log_objects = 0, limits.LOG_OBJECTS_PER_BASE
+    assert bases.is_due()
 
 
 async def test_a_stop_does_not_wait_long_for_the_object_store(
@@ -178,6 +178,6 @@ async def test_a_stop_does_not_wait_long_for_the_object_store(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(limits, "LAST_PUTS_MS", 10)
-    monkeypatch.setattr(Replicating, "_gather", lambda self: 1)
-    monkeypatch.setattr(Replicating, "_all_shipped", never)
+    monkeypatch.setattr(Replicating, "gather", lambda self: 1)
+    monkeypatch.setattr(Replicating, "all_shipped", never)
     assert not await replicating(Recorded()).drain()

@@ -2,9 +2,9 @@
 
 What ``replicated`` writers wait for leaves at once, or with the next put while one is under way.
 Everything else is in the store ``replicate_ms`` after it was written: it leaves earlier by the
-time that puts take. From time to time a base is made, so that the log stays bounded. A store that
-does not answer is asked again until it does; meanwhile waiting operations are kept up to a bound,
-then dropped, and the broker starts again from its files once the store is back.
+time that puts take. A store that does not answer is asked again until it does; meanwhile waiting
+operations are kept up to a bound, then dropped, and the broker starts again from its files once
+the store is back.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from nexo import limits
 from nexo.errors import NexoError, Unavailable
 from nexo.model import Clock
-from nexo.replication import bases, frozen
+from nexo.replication import frozen
 from nexo.replication.bases import Manifest
 from nexo.replication.cells import Cells, now_s
 from nexo.replication.objects import AlreadyThere, ObjectStore, StoreFailed
 from nexo.replication.replay import Mark
 from nexo.replication.shipping import LeadLost, Put, Shipper
-from nexo.storage.disk.files import OsFiles
+from nexo.services.base_making import BaseMaker
 from nexo.storage.disk.recording import RecordingFiles
 
 Callback: TypeAlias = Callable[[NexoError | None], None]
@@ -92,18 +92,17 @@ class Replicating:
         self._clock = clock
         self._lease = lease
         self._shown = shown
-        self._base = base
+        self._bases = BaseMaker(self, files, root, shipper, store, terms.keep_ms, clock)
+        self._bases.newest, self._bases.log_objects = base, log_objects
         self._executor: Executor = ThreadPoolExecutor(2, "replica")
         self._ticket = shipper.shipped
         self._waiting: deque[_WaitingShipment] = deque()
         self._putting: asyncio.Task[None] | None = None
-        self._basing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._departure: asyncio.TimerHandle | None = None
         """Ships what nobody waits for."""
         self._refused: Unavailable | None = None
-        self._overflowed = self._closed = False
-        self._log_bytes, self._log_objects = 0, log_objects
+        self._overflowed = False
         self._puts = self._failures = 0
         self._put_ms = 0.0
         self._last_put_ms = clock.now_ms()
@@ -135,7 +134,7 @@ class Replicating:
         if self._refused is not None or self._overflowed:
             callback(self._refused or self._late())
             return
-        ticket = self._gather()
+        ticket = self.gather()
         if self._shipper.shipped >= ticket:
             callback(None)
             return
@@ -167,7 +166,7 @@ class Replicating:
     def _depart(self) -> None:
         self._departure = None
         if self._refused is None and not self._overflowed:
-            self._gather()
+            self.gather()
             self._pump()
 
     def _tick(self) -> None:
@@ -178,11 +177,6 @@ class Replicating:
             self._waiting.popleft().callback(self._late())
         self._show(now_ms)
         self._timer = self._loop.call_later(_TICK_S, self._tick)
-
-    def _gather(self) -> int:
-        if self._files.recorded:
-            self._take()
-        return self._ticket
 
     def _take(self) -> None:
         if self._departure is not None:
@@ -217,7 +211,7 @@ class Replicating:
         tries = 0
         while True:
             try:
-                await self._in_thread(lambda: self._store.create(put.key, put.data))
+                await self.in_thread(lambda: self._store.create(put.key, put.data))
                 self._shipper.created()
                 return
             except AlreadyThere:
@@ -233,12 +227,9 @@ class Replicating:
 
     async def _get(self, key: str) -> bytes | None:
         try:
-            return await self._in_thread(lambda: self._store.get(key))
+            return await self.in_thread(lambda: self._store.get(key))
         except StoreFailed:
             return None
-
-    def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        return self._loop.run_in_executor(self._executor, work)
 
     def _shipped(self, size_bytes: int) -> None:
         now_ms = self._clock.now_ms()
@@ -252,11 +243,8 @@ class Replicating:
         if self._overflowed:
             log.warning("the object store is back: starting again from the files on disk")
             self._end(lost=False)
-        self._log_bytes += size_bytes
-        self._log_objects += 1
         self._show(now_ms)
-        if self._basing is None and self._base_due():
-            self._basing = self._loop.create_task(self._make_base())
+        self._bases.shipped(size_bytes)
 
     def _bound_memory(self) -> None:
         kept = self._shipper.waiting_bytes + self._files.recorded_bytes
@@ -281,53 +269,25 @@ class Replicating:
         on_end, self.on_end = self.on_end, lambda lost: None
         on_end(lost)
 
-    # -- bases --------------------------------------------------------------------
+    # -- what makes bases asks ------------------------------------------------------
 
-    def _base_due(self) -> bool:
-        return (
-            self._log_bytes >= limits.LOG_BYTES_PER_BASE
-            or self._log_objects >= limits.LOG_OBJECTS_PER_BASE
-        )
+    def gather(self) -> int:
+        """Take what is recorded; the ticket of everything so far."""
+        if self._files.recorded:
+            self._take()
+        return self._ticket
 
-    async def _make_base(self) -> None:
-        self._log_bytes = self._log_objects = 0
-        aside: Path | None = None
-        try:
-            number, aside, changed = await self._freeze()
-            stored, folders = await self._in_thread(
-                lambda: bases.upload(
-                    self._store, OsFiles(), aside, self._maker(), self._base, changed
-                )
-            )
-            await self._all_shipped(self._gather())
-            now_ms = self._clock.now_ms()
-            manifest = Manifest(number, self._shipper.epoch, stored, folders, now_ms)
-            since_ms = now_ms - self._terms.keep_ms
-            await self._in_thread(lambda: bases.publish(self._store, manifest))
-            self._base = manifest
-            await self._in_thread(lambda: bases.collect(self._store, since_ms))
-        except (StoreFailed, NexoError, OSError) as error:
-            self._base = None  # the files that changed are no longer known
-            log.warning("no base was made, the next try is later: %s", error)
-        finally:
-            if aside is not None and not self._closed:
-                await self._in_thread(lambda: frozen.forget(self._root))
-            self._basing = None
-
-    def _maker(self) -> str:
-        return f"{self._shipper.writer}-{self._shipper.number}".replace("/", "-")
-
-    async def _freeze(self) -> tuple[int, Path, set[str] | None]:
-        """Names at this moment, the number of the first log object after it, and what changed."""
+    def cut(self) -> int:
+        """Like `gather`; what is recorded later begins another log object."""
         self._take()
         self._shipper.cut(self._ticket)
-        known, changed = self._base is not None, self._files.changed
-        self._files.changed = set()
-        aside = frozen.freeze(self._root)
-        number = await self._all_shipped(self._ticket)
-        return number, aside, changed if known else None
+        return self._ticket
 
-    async def _all_shipped(self, ticket: int) -> int:
+    def in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Run what may wait for the store or the disk."""
+        return self._loop.run_in_executor(self._executor, work)
+
+    async def all_shipped(self, ticket: int) -> int:
         """Wait until the store has everything up to a ticket; returns the number after it."""
         if self._shipper.shipped >= ticket:
             return self._shipper.number
@@ -383,7 +343,7 @@ class Replicating:
         """
         while self._refused is None and not self._overflowed:
             with suppress(NexoError):  # no answer yet
-                await self._all_shipped(self._gather())
+                await self.all_shipped(self.gather())
                 return
 
     async def drain(self) -> bool:
@@ -392,7 +352,7 @@ class Replicating:
             return False
         try:
             async with asyncio.timeout(min(self._terms.wait_ms, limits.LAST_PUTS_MS) / 1000):
-                await self._all_shipped(self._gather())
+                await self.all_shipped(self.gather())
         except (TimeoutError, NexoError):
             log.error("the object store does not have the last writes; the disk has them")
             return False
@@ -403,10 +363,9 @@ class Replicating:
         shipped = await self.drain()
         if shipped and not self._files.recorded:
             self.mark = Mark(self._shipper.number, self._shipper.epoch, self._shipper.writer)
-        self._closed = True
-        for task in (self._basing, self._putting):
-            if task is not None:
-                task.cancel()
+        self._bases.close()
+        if self._putting is not None:
+            self._putting.cancel()
         self._files.on_first = lambda: None
         for timer in (self._timer, self._departure):
             if timer is not None:

@@ -1,0 +1,128 @@
+"""Makes a base of a broker's files from time to time, so that the log in the store stays bounded.
+
+The names of one moment are kept by hard links while their files are uploaded; the log goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from nexo import limits
+from nexo.errors import NexoError
+from nexo.model import Clock
+from nexo.replication import bases, frozen
+from nexo.replication.bases import Manifest
+from nexo.replication.objects import ObjectStore, StoreFailed
+from nexo.replication.shipping import Shipper
+from nexo.storage.disk.files import OsFiles
+from nexo.storage.disk.recording import RecordingFiles
+
+T = TypeVar("T")
+
+log = logging.getLogger("nexo.replica")
+
+
+class LogShipping(Protocol):
+    """What ships the log, as the maker of bases sees it."""
+
+    def gather(self) -> int:
+        """Take what is recorded; the ticket of everything so far."""
+
+    def cut(self) -> int:
+        """Like `gather`; what is recorded later begins another log object."""
+
+    async def all_shipped(self, ticket: int) -> int:
+        """Wait until the store has everything up to a ticket; returns the number after it."""
+
+    def in_thread(self, work: Callable[[], T]) -> Awaitable[T]:
+        """Run what may wait for the store or the disk."""
+
+
+class BaseMaker:
+    """Counts what the log has after the newest base, and makes the next one."""
+
+    def __init__(
+        self,
+        shipping: LogShipping,
+        files: RecordingFiles,
+        root: Path,
+        shipper: Shipper,
+        store: ObjectStore,
+        keep_ms: int,
+        clock: Clock,
+    ) -> None:
+        """``keep_ms``: how far back a restore may go."""
+        self._shipping = shipping
+        self._files = files
+        self._root = root
+        self._shipper = shipper
+        self._store = store
+        self._keep_ms = keep_ms
+        self._clock = clock
+        self.newest: Manifest | None = None
+        """The newest base, if the files that changed since then are known."""
+        self.log_bytes = self.log_objects = 0
+        """What the log has after the newest base."""
+        self._making: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def shipped(self, size_bytes: int) -> None:
+        """The log has one more object: make a base if it is due."""
+        self.log_bytes += size_bytes
+        self.log_objects += 1
+        if self._making is None and self.is_due():
+            self._making = asyncio.get_running_loop().create_task(self._make())
+
+    def is_due(self) -> bool:
+        """Whether the log has grown enough."""
+        return (
+            self.log_bytes >= limits.LOG_BYTES_PER_BASE
+            or self.log_objects >= limits.LOG_OBJECTS_PER_BASE
+        )
+
+    def close(self) -> None:
+        """Give up a base that is being made; its folder is left to the caller."""
+        self._closed = True
+        if self._making is not None:
+            self._making.cancel()
+
+    async def _make(self) -> None:
+        self.log_bytes = self.log_objects = 0
+        aside: Path | None = None
+        in_thread = self._shipping.in_thread
+        try:
+            number, aside, changed = await self._freeze()
+            stored, folders = await in_thread(
+                lambda: bases.upload(
+                    self._store, OsFiles(), aside, self._maker(), self.newest, changed
+                )
+            )
+            await self._shipping.all_shipped(self._shipping.gather())
+            now_ms = self._clock.now_ms()
+            manifest = Manifest(number, self._shipper.epoch, stored, folders, now_ms)
+            await in_thread(lambda: bases.publish(self._store, manifest))
+            self.newest = manifest
+            await in_thread(lambda: bases.collect(self._store, now_ms - self._keep_ms))
+        except (StoreFailed, NexoError, OSError) as error:
+            self.newest = None  # the files that changed are no longer known
+            log.warning("no base was made, the next try is later: %s", error)
+        finally:
+            if aside is not None and not self._closed:
+                await in_thread(lambda: frozen.forget(self._root))
+            self._making = None
+
+    def _maker(self) -> str:
+        return f"{self._shipper.writer}-{self._shipper.number}".replace("/", "-")
+
+    async def _freeze(self) -> tuple[int, Path, set[str] | None]:
+        """Names at this moment, the number of the first log object after it, and what changed."""
+        ticket = self._shipping.cut()
+        known, changed = self.newest is not None, self._files.changed
+        self._files.changed = set()
+        aside = frozen.freeze(self._root)
+        number = await self._shipping.all_shipped(ticket)
+        return number, aside, changed if known else None

@@ -1,0 +1,171 @@
+"""What a micro-batch takes: the streams that have news, and how far each partition goes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from nexo.errors import ConnectionLost, NexoError, Unauthenticated, Unavailable
+from nexo.hot_log import HotLog
+from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.offsets import offsets_of
+from nexo.lake.plan import BatchLimits, advances, held
+from nexo.lake.progress import Tracker, now_ms
+from nexo.lake.schema import raw_schema
+from nexo.protocol import stream as wire
+from pyspark_nexo.failures import SparkEnded
+from pyspark_nexo.steps import StreamStep, behind, matches, replaced, untold
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+log = logging.getLogger("nexo.pipeline")
+
+Wanted: TypeAlias = Callable[[str, int, float], bool]
+"""Whether a stream that is so many records and bytes behind is to be taken now."""
+SLICE = 100
+"""Streams that are written by one Spark job and committed together."""
+_FAILURES_IN_A_ROW = 3
+"""Streams whose table cannot be read, one after the other, before it is the catalog that fails."""
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Planner:
+    """Finds each stream's next step, and keeps what a pipeline knows of its streams."""
+
+    lake: Lake
+    tracker: Tracker
+    refused: dict[str, NexoError] = field(default_factory=dict)
+    """Streams that the last micro-batch could not take, and why."""
+    tables: dict[str, Table] = field(default_factory=dict)
+    """Tables as this pipeline last saw them: another may have committed since."""
+    _unchanged: set[str] = field(default_factory=set)
+    """Streams of which no other had committed to the table when the micro-batch began."""
+    _limits: BatchLimits = field(default_factory=BatchLimits)
+    _failures: int = 0
+    """Streams in a row whose table could not be read."""
+
+    def begin(self, limits: BatchLimits) -> None:
+        """A new micro-batch."""
+        self._limits = limits
+        self.refused = {}
+        self._unchanged = self.lake.unchanged(self.tables)
+
+    def refuse(self, name: str, error: Exception) -> None:
+        """Note what is wrong with one stream; what is wrong with all of them is raised."""
+        self.tables.pop(name, None)
+        if isinstance(error, ConnectionLost | Unauthenticated | SparkEnded):
+            raise error
+        if not isinstance(error, NexoError):
+            log.error("stream %r cannot be taken", name, exc_info=error)
+            error = NexoError(f"{type(error).__name__}: {error}")
+        self.refused[name] = error
+        self.tracker.refused(name, error.message)
+
+    def steps(
+        self, broker: HotLog, targets: Mapping[str, list[int] | None], wanted: Wanted
+    ) -> Iterator[StreamStep]:
+        """The next step of each stream that has news, asked for as late as possible."""
+        self._failures = 0
+        for names in chunks(targets, SLICE):
+            for info, table, asked_ms in self._read(broker, names, wanted):
+                try:
+                    step = self._step(broker, info, table, targets[info.name], asked_ms)
+                except Exception as error:  # of this stream alone
+                    self.refuse(info.name, error)
+                else:
+                    if step is not None:
+                        yield step
+
+    def _read(
+        self, broker: HotLog, names: Sequence[str], wanted: Wanted
+    ) -> Iterator[tuple[wire.StreamInfo, Table, int]]:
+        """Streams to be taken now: what the broker says of them, their tables, and when it did."""
+        unread = dict[str, int]()
+        asked_ms = now_ms()
+        for name, info in broker.describe_all(names).items():
+            try:
+                is_due, known = self._look(broker, info, asked_ms, wanted)
+            except Exception as error:  # of this stream alone
+                self.refuse(name, error)
+                continue
+            assert isinstance(info, wire.StreamInfo)
+            if is_due and known is not None:
+                yield info, known, asked_ms
+            elif is_due and self._load(info):
+                unread[name] = info.created_ms
+        # The table first, then the broker: it cannot have more than the broker has by then.
+        asked_ms = now_ms()
+        for name, info in broker.describe_all(unread).items():
+            if (reason := replaced(info, unread[name])) is not None:
+                self.refuse(name, reason)
+            elif isinstance(info, wire.StreamInfo):
+                yield info, self.tables[name], asked_ms
+
+    def _look(
+        self, broker: HotLog, info: wire.StreamInfo | NexoError, asked_ms: int, wanted: Wanted
+    ) -> tuple[bool, Table | None]:
+        """Whether to take a stream now, and its table if nobody else has changed it."""
+        if isinstance(info, NexoError):
+            raise info
+        table = self.tables.get(info.name)
+        if table is None or not matches(table, info):
+            return True, None
+        rows, size_bytes = behind(table, held(info))
+        if rows and wanted(info.name, rows, size_bytes):
+            return True, table if info.name in self._unchanged else None
+        self.tracker.looked(info.name, table, rows, asked_ms)
+        self._tell(broker, info, table)
+        return False, table
+
+    def _load(self, info: wire.StreamInfo) -> bool:
+        """Read a stream's table, made if need be; a catalog that fails for several is raised."""
+        try:
+            stream = StreamId(info.name, info.created_ms)
+            self.tables[info.name] = self.lake.ensure(stream, raw_schema)
+        except Exception as error:
+            self._failures += isinstance(error, Unavailable)
+            if self._failures >= _FAILURES_IN_A_ROW:
+                raise
+            self.refuse(info.name, error)
+            return False
+        self._failures = 0
+        return True
+
+    def _step(
+        self,
+        broker: HotLog,
+        info: wire.StreamInfo,
+        table: Table,
+        ends: list[int] | None,
+        asked_ms: int,
+    ) -> StreamStep | None:
+        """How far each partition goes, to ``ends`` at most; None if nowhere."""
+        offsets, parts = offsets_of(table.properties), held(info)
+        self.tracker.looked(info.name, table, behind(table, parts)[0], asked_ms)
+        if ends is not None and len(ends) == len(parts):  # else it was created again meanwhile
+            parts = [
+                replace(part, stable=min(part.stable, end))
+                for part, end in zip(parts, ends, strict=True)
+            ]
+        found = advances(info.name, offsets, parts, self._limits)
+        self._tell(broker, info, table)
+        return StreamStep(info, table, found) if found else None
+
+    def _tell(self, broker: HotLog, info: wire.StreamInfo, table: Table) -> None:
+        """Tell the broker what an earlier pipeline could not tell any more."""
+        for error in broker.tiered_all(list(untold(info, table))):
+            if error is not None:
+                self.refuse(info.name, error)
+
+
+def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Some at a time, taken from ``items`` as late as possible."""
+    left = iter(items)
+    while found := list(islice(left, size)):
+        yield found
