@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-Decode: TypeAlias = "Callable[[_Cursor], Any]"
+Decode: TypeAlias = "Callable[[_AvroCursor], Any]"
 
 SMALL_BYTES = 32 * 1024
 """Larger files are read with fastavro: importing it then takes the smaller part."""
@@ -43,7 +43,7 @@ def _with_fastavro(content: bytes) -> list[Any]:
 
 def _read(content: bytes) -> Iterator[Any]:
     """The records of a file, one by one."""
-    cursor = _Cursor(content)
+    cursor = _AvroCursor(content)
     if cursor.take(len(_MAGIC)) != _MAGIC:
         raise ValueError("this is no Avro file")
     head = _map(_bytes)(cursor)
@@ -55,7 +55,7 @@ def _read(content: bytes) -> Iterator[Any]:
     decode = _decoder(head)
     while cursor.at < len(content):
         count, size = cursor.long(), cursor.long()
-        block = _Cursor(unpack(cursor.take(size)))
+        block = _AvroCursor(unpack(cursor.take(size)))
         if not 0 <= count <= len(block.content):
             raise EOFError(_TOO_EARLY)
         for _ in range(count):
@@ -82,7 +82,7 @@ def _inflated(block: bytes) -> bytes:
 _CODECS: dict[bytes, Callable[[bytes], bytes]] = {b"null": bytes, b"deflate": _inflated}
 
 
-class _Cursor:
+class _AvroCursor:
     """Bytes, and how far they were read."""
 
     __slots__ = ("at", "content")
@@ -120,31 +120,31 @@ class _Cursor:
         return abs(found)
 
 
-def _null(cursor: _Cursor) -> None:
+def _null(cursor: _AvroCursor) -> None:
     return None
 
 
-def _boolean(cursor: _Cursor) -> bool:
+def _boolean(cursor: _AvroCursor) -> bool:
     return cursor.take(1) != b"\x00"
 
 
-def _long(cursor: _Cursor) -> int:
+def _long(cursor: _AvroCursor) -> int:
     return cursor.long()
 
 
-def _float(cursor: _Cursor) -> float:
+def _float(cursor: _AvroCursor) -> float:
     return float(_FLOAT.unpack(cursor.take(4))[0])
 
 
-def _double(cursor: _Cursor) -> float:
+def _double(cursor: _AvroCursor) -> float:
     return float(_DOUBLE.unpack(cursor.take(8))[0])
 
 
-def _bytes(cursor: _Cursor) -> bytes:
+def _bytes(cursor: _AvroCursor) -> bytes:
     return cursor.take(cursor.long())
 
 
-def _string(cursor: _Cursor) -> str:
+def _string(cursor: _AvroCursor) -> str:
     return cursor.take(cursor.long()).decode()
 
 
@@ -155,7 +155,7 @@ _PLAIN: dict[str, Decode] = {
 
 
 def _list(item: Decode) -> Decode:
-    def decode(cursor: _Cursor) -> list[Any]:
+    def decode(cursor: _AvroCursor) -> list[Any]:
         found = []
         while count := cursor.count():
             found += [item(cursor) for _ in range(count)]
@@ -165,7 +165,7 @@ def _list(item: Decode) -> Decode:
 
 
 def _map(value: Decode) -> Decode:
-    def decode(cursor: _Cursor) -> dict[str, Any]:
+    def decode(cursor: _AvroCursor) -> dict[str, Any]:
         found = {}
         while count := cursor.count():
             for _ in range(count):
@@ -183,7 +183,7 @@ def _fixed(size: int) -> Decode:
 def _choice(parts: list[Any]) -> Decode:
     """A value of one of several types, or one of several symbols: its number comes first."""
 
-    def decode(cursor: _Cursor) -> Any:
+    def decode(cursor: _AvroCursor) -> Any:
         number = cursor.long()
         if not 0 <= number < len(parts):
             raise ValueError(f"the Avro file has no choice {number}")
@@ -225,7 +225,7 @@ class _Decoders:
     def _record(self, schema: Any) -> Decode:
         fields: list[tuple[str, Decode]] = []
 
-        def decode(cursor: _Cursor) -> dict[str, Any]:
+        def decode(cursor: _AvroCursor) -> dict[str, Any]:
             return {name: part(cursor) for name, part in fields}
 
         self._keep(schema, decode)  # before its fields, which may hold such records
