@@ -4,6 +4,7 @@ SHELL := /bin/bash
 VENV ?= .venv
 BIN := $(VENV)/bin
 export VENV
+unexport PYTHONDONTWRITEBYTECODE  # each process of each server would compile the whole package again
 
 TEST_EXTRAS := dev,docs,server,compress,kafka,pydantic,redis,replication,spark
 TEST_PACKAGES := redis-server chromium postgresql curl kcat default-jdk-headless

@@ -135,8 +135,8 @@ def test_a_changed_source_is_loaded_and_a_broken_one_is_waited_for(
     assert "has no function" in worker.stderr.readline()
     write(tmp_path, "def work(job):\n    return 'old'\n")
     assert queue.result(queue.push(None), wait=WAIT_S) == "old"
-    write(tmp_path, "def work(job):\n    return 'new'\n")
-    wait_until(lambda: queue.result(queue.push(None), wait=WAIT_S) == "new", WAIT_S)
+    write(tmp_path, "def work(job):\n    return 'newer'\n")
+    wait_until(lambda: queue.result(queue.push(None), wait=WAIT_S) == "newer", WAIT_S)
 
 
 @pytest.mark.timeout(120)
