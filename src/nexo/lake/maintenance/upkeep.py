@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 EVERY_S = 300.0
 BUDGET_S = 5.0
 """How long files of one table are merged at a time."""
-SHARE = 0.25
+SHARE = 0.15
 """The part of the time that it works, beside which the pipeline has the machine to itself."""
-NICE = 10
+NICE = 19
 _RESTART_S = 30.0
 
 
