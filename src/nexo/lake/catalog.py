@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
 
 # ruff: noqa: PLC0415 - PyIceberg takes half a second to import, and hashlib loads OpenSSL
 
@@ -299,6 +300,14 @@ def _unpartitioned() -> PartitionSpec:
     from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
     return UNPARTITIONED_PARTITION_SPEC
+
+
+def newest_snapshot(table: Table) -> Snapshot | None:
+    """A table's current snapshot, None before the first: PyIceberg looks for it from the oldest."""
+    metadata = table.metadata
+    number = metadata.current_snapshot_id
+    found = (each for each in reversed(metadata.snapshots) if each.snapshot_id == number)
+    return next(found, None)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.errors import NexoError
+from nexo.lake.catalog import newest_snapshot
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -199,7 +200,7 @@ class Tracker:
 
 def describe(found: StreamProgress, table: Table) -> None:
     """Fill in what a table says about itself."""
-    snapshot = table.current_snapshot()
+    snapshot = newest_snapshot(table)
     found.table = ".".join(table.name())
     found.offsets = json.loads(table.properties.get("nexo.offsets", "{}"))
     if snapshot is not None:
@@ -211,7 +212,7 @@ def describe(found: StreamProgress, table: Table) -> None:
 
 def total(table: Table, name: str) -> int:
     """A number of the newest snapshot's summary, 0 before the first."""
-    return _total(table.current_snapshot(), name)
+    return _total(newest_snapshot(table), name)
 
 
 def _total(snapshot: Snapshot | None, name: str) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nexo.errors import Conflict
+from nexo.lake.catalog import newest_snapshot
 from nexo.lake.files import DataFileFacts
 from nexo.lake.manifests import (
     DATA,
@@ -29,6 +30,7 @@ from nexo.lake.manifests import (
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
 
 # ruff: noqa: PLC0415 - PyIceberg takes half a second to import
 
@@ -100,9 +102,9 @@ def draft(table: Table, change: TableChange) -> Draft:
         SetSnapshotRefUpdate,
     )
 
-    metadata, parent = table.metadata, table.current_snapshot()
+    metadata, parent = table.metadata, newest_snapshot(table)
     parent_id = None if parent is None else parent.snapshot_id
-    builder = _Builder(table, change)
+    builder = _Builder(table, parent, change)
     snapshot = Snapshot.model_validate(
         {
             "snapshot-id": builder.snapshot_id,
@@ -179,14 +181,14 @@ def _kind(manifest: Record) -> int:
 class _Builder:
     """Writes one snapshot's manifests and their list."""
 
-    def __init__(self, table: Table, change: TableChange) -> None:
+    def __init__(self, table: Table, parent: Snapshot | None, change: TableChange) -> None:
         if table.metadata.format_version != _FORMAT_VERSION:
             raise Conflict(
                 f"table {'.'.join(table.name())} is of Iceberg's format version "
                 f"{table.metadata.format_version}: only version {_FORMAT_VERSION} is written"
             )
         self._table = table
-        self._parent = table.current_snapshot()
+        self._parent = parent
         self._change = change
         self._id = uuid.uuid4()
         self._removed: list[Record] = []
