@@ -12,7 +12,6 @@ TEST_NPM := kafkajs@2.2.4 pyright@1.1.414
 BENCH_PACKAGES := redis-server mosquitto rabbitmq-server
 IMAGE_PACKAGES := buildah mmdebstrap
 WORKERS ?= 2
-TEST_WORKERS ?= 3
 CHECKS := check-types check-doc-types check-style check-layers check-generated
 
 .DEFAULT_GOAL := help
@@ -26,10 +25,9 @@ setup: $(VENV)/.test ## install everything development needs
 serve: $(VENV)/.serve ## run the server: TCP 7654, HTTP 8080, data in ./data
 	@$(BIN)/nexo serve
 
-# Many tests wait for a lease, a restart or another process, so one worker more than cores is busy.
 test: $(VENV)/.test ## all checks and all tests
 	@$(MAKE) --no-print-directory --jobs $(WORKERS) --output-sync $(VENV)/spark.jsa $(CHECKS)
-	$(BIN)/pytest --numprocesses $(TEST_WORKERS) --dist loadfile --durations 60
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --durations 60
 
 unit: $(VENV)/.test ## unit and property tests at a small budget, in a minute
 	$(BIN)/pytest --numprocesses $(WORKERS) --quiet --hypothesis-profile quick tests/unit tests/property

@@ -259,14 +259,15 @@ def test_a_value_of_5_mb_passes_and_one_over_the_limit_is_refused(shared: Proces
 
 
 def test_a_save_that_takes_longer_than_the_stop_is_let_finish(tmp_path: Path) -> None:  # F3
-    with process(tmp_path, dashboard=False, stop_ms=100, store_snapshot_ms=3_600_000) as server:
+    """The other brokers stop in that time, also on a busy machine."""
+    with process(tmp_path, dashboard=False, stop_ms=400, store_snapshot_ms=3_600_000) as server:
         with nexo.connect(server.url) as client:
-            for base in range(0, 150_000, 5_000):
-                client.store.mset({f"key:{n}": n for n in range(base, base + 5_000)})
+            for base in range(0, 400_000, 10_000):
+                client.store.mset({f"key:{n}": n for n in range(base, base + 10_000)})
         assert server.terminate() == 0
         server.start()
         with nexo.connect(server.url) as client:
-            assert sum(1 for _ in client.store.keys("key:")) == 150_000
+            assert client.info()["store"]["keys"] == 400_000
 
 
 def test_a_save_that_fails_is_no_clean_stop(tmp_path: Path) -> None:  # F3
