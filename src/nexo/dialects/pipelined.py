@@ -61,7 +61,6 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
         self._state = state
         self.dialect = state.dialect.name
         self.refusal = state.dialect.refusal
-        self._buffer = state.read_buffer.view
         self._arrived = bytearray()
         self._partial_since_ms = 0
         """When the part of a request that is here began to arrive; 0 if there is none."""
@@ -121,7 +120,7 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
             return
         self._heard_ms = self._host.clock.now_ms()
         self._bytes_in += nbytes
-        self._arrived += self._buffer[:nbytes]
+        self._arrived += self._state.read_buffer.view[:nbytes]
         self._run_arrived()
 
     def _run_arrived(self) -> None:

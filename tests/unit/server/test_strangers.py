@@ -25,6 +25,13 @@ def test_the_overdue_are_taken_out_oldest_first() -> None:
     assert strangers.oldest == 3
 
 
+def test_many_overdue_are_taken_out_a_few_at_a_time() -> None:
+    strangers: Strangers[int] = Strangers(per_address=10)
+    for number in range(5):
+        strangers.enter(number, "there", 0)
+    assert [strangers.overdue(1.0, 2) for _ in range(4)] == [[0, 1], [2, 3], [4], []]
+
+
 def test_those_known_by_now_are_forgotten() -> None:
     strangers: Strangers[int] = Strangers(per_address=10)
     for number in range(4):
