@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -139,6 +140,28 @@ async def test_a_cancelled_receive_loses_nothing(layer: NexoChannelLayer) -> Non
             async with asyncio.timeout(10):
                 found = await layer.receive("work")
         assert found == {"n": n}
+
+
+async def test_what_arrives_while_the_caller_goes_is_put_back(
+    layer: NexoChannelLayer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, loop, gone = layer._take, asyncio.get_running_loop(), threading.Event()
+
+    async def taken_too_late(client: nexo.AsyncClient, channel: str) -> bytes | None:
+        raw = await take(client, channel)
+        loop.call_soon_threadsafe(receiving.cancel)
+        assert gone.wait(10)
+        return raw
+
+    await layer.send("work", {"n": 1})
+    with monkeypatch.context() as patched:
+        patched.setattr(layer, "_take", taken_too_late)
+        receiving = asyncio.create_task(layer.receive("work"))
+        receiving.add_done_callback(lambda _: gone.set())
+        with pytest.raises(asyncio.CancelledError):
+            await receiving
+    async with asyncio.timeout(10):
+        assert await layer.receive("work") == {"n": 1}
 
 
 async def test_names_and_messages_are_checked(layer: NexoChannelLayer) -> None:

@@ -82,7 +82,7 @@ class NexoChannelLayer(BaseChannelLayer):
             await self._background.call(lambda client: self._receive(client, channel, handover))
         except asyncio.CancelledError:
             if (raw := handover.abandon()) is not None:
-                self._background.submit(lambda client: self._put_back(client, channel, raw))
+                self._give_back(channel, raw)
             raise
         return handover.message
 
@@ -117,7 +117,7 @@ class NexoChannelLayer(BaseChannelLayer):
                     await _quietly(arrived.wait(), _LOOK_S)
                 elif _is_fresh(raw):
                     if not to.give(raw):
-                        await self._put_back(client, channel, raw)
+                        self._give_back(channel, raw)
                     return
         finally:
             waker.leave(channel)
@@ -134,6 +134,10 @@ class NexoChannelLayer(BaseChannelLayer):
                 if (raw := await taking) is not None:
                     await self._put_back(client, channel, raw)
             raise
+
+    def _give_back(self, channel: str, raw: bytes) -> None:
+        """Put back what a caller left behind, which ends with no caller."""
+        self._background.submit(lambda client: self._put_back(client, channel, raw))
 
     async def _put_back(self, client: nexo.AsyncClient, channel: str, raw: bytes) -> None:
         """Nobody got this message after all: it is the channel's next again."""
