@@ -927,6 +927,7 @@ async def test_polling_takes_no_longer_than_told_while_the_server_is_down(
             await asyncio.to_thread(nexo_server.stop)
             async with asyncio.timeout(5):
                 assert await consumer.poll(0.3) is None
+                assert await consumer.poll(0.3) is None
             await asyncio.to_thread(nexo_server.start)
             assert (await values(consumer, 2))[-1] == 1
 

@@ -174,7 +174,7 @@ class AsyncConsumer(Generic[T]):
 
     async def _next(self, count: int, timeout: float) -> list[TopicMessage[T]]:
         timeout_s = millis(timeout) / 1000
-        reader = await self._subscription.joined()
+        reader = await self._subscription.reading()
         if self._doubts and not await self._doubts.settled(timeout_s):
             return []
         await self._processed(reader)

@@ -175,7 +175,7 @@ class Consumer(Generic[T]):
 
     def _next(self, count: int, timeout: float) -> list[TopicMessage[T]]:
         timeout_s = millis(timeout) / 1000
-        reader = self._subscription.joined()
+        reader = self._subscription.reading()
         if self._doubts and not self._doubts.settled(timeout_s):
             return []
         self._processed(reader)

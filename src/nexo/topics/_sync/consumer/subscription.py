@@ -73,6 +73,12 @@ class ConsumerSubscription:
             raise Conflict("the consumer is closed")
         return reader
 
+    def reading(self) -> GroupReader:
+        """The member; one that lost its place joins again while it reads."""
+        if self.reader is not None and self.reader.member:
+            return self.reader
+        return self.joined()
+
     def chosen(
         self, partitions: Sequence[Partition]
     ) -> tuple[GroupReader, Sequence[TopicPartition]]:
