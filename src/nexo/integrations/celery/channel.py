@@ -6,8 +6,6 @@ bound to a fanout exchange) is a `Mailbox` of its connection; every other one is
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable
 from itertools import count
 from typing import Any, NamedTuple
@@ -18,18 +16,15 @@ from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.uuid import uuid
 
-from nexo.client._sync.pubsub.subscription import Subscription
 from nexo.client._sync.queue.jobs import Job
 from nexo.client.pubsub_message import Message
 from nexo.errors import NotFound
 from nexo.integrations.celery import messages, routes
 from nexo.integrations.celery.intake import Intake, Window
+from nexo.integrations.celery.mailbox import Mailbox
 from nexo.integrations.celery.messages import OutgoingMessage
 from nexo.integrations.holding import HeldJob
 from nexo.protocol.queue import ACK, REJECT, RELEASE
-
-MAILBOX_MESSAGES = 10_000
-"""What waits for a consumer that lives with its queue; the oldest go."""
 
 
 class ChannelConsumer(NamedTuple):
@@ -48,49 +43,6 @@ class Arrived(NamedTuple):
     tag: str
     message: dict[str, Any]
     place: HeldJob | None
-
-
-class Mailbox:
-    """A queue that lives with its consumer, on this side of the connection."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[dict[str, Any]] = deque(maxlen=MAILBOX_MESSAGES)
-        self.consumer: Callable[[dict[str, Any]], None] | None = None
-        self.subscriptions: dict[tuple[str, str], Subscription[Any]] = {}
-        self._lock = threading.Lock()
-
-    def put(self, message: dict[str, Any]) -> None:
-        """Give a message to the consumer, or keep it for one."""
-        with self._lock:
-            if self.consumer is None:
-                self.waiting.append(message)
-            else:
-                self.consumer(message)
-
-    def attach(self, consumer: Callable[[dict[str, Any]], None] | None) -> None:
-        """Have ``consumer`` get what waits and what comes; None to have it wait."""
-        with self._lock:
-            self.consumer = consumer
-            while consumer is not None and self.waiting:
-                consumer(self.waiting.popleft())
-
-    def take(self) -> dict[str, Any] | None:
-        """One that waits."""
-        with self._lock:
-            return self.waiting.popleft() if self.waiting else None
-
-    def clear(self) -> int:
-        """Drop what waits; says how many there were."""
-        with self._lock:
-            count = len(self.waiting)
-            self.waiting.clear()
-            return count
-
-    def close(self) -> None:
-        """End its subscriptions."""
-        for subscription in self.subscriptions.values():
-            subscription.close()
-        self.subscriptions = {}
 
 
 class Channel(virtual.Channel):

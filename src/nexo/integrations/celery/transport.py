@@ -30,7 +30,8 @@ from nexo.errors import (
     RequestTimeout,
     Unavailable,
 )
-from nexo.integrations.celery.channel import Arrived, Channel, Mailbox
+from nexo.integrations.celery.channel import Arrived, Channel
+from nexo.integrations.celery.mailbox import Mailbox
 from nexo.integrations.celery.messages import OutgoingMessage
 from nexo.integrations.celery.publisher import BackgroundPublisher
 from nexo.integrations.celery.routes import CeleryRoutes
