@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
@@ -113,10 +114,13 @@ def _sizes(raw: Sequence[bytes], *columns: Keys) -> list[int]:
     return sizes
 
 
+_kind, _content = itemgetter(0), itemgetter(slice(1, None))
+
+
 def decode_values(raw: Sequence[bytes], type_: type[Any] | None) -> list[Any]:
     """`decode_value` of many, with a fast path for bytes."""
-    if type_ in (None, bytes) and {value[0] for value in raw} == {ValueType.RAW}:
-        return [value[1:] for value in raw]
+    if type_ in (None, bytes) and set(map(_kind, raw)) == {ValueType.RAW}:
+        return list(map(_content, raw))
     if type_ is None:
         return [decode_value(value) for value in raw]
     return [decode_value(value, type_) for value in raw]

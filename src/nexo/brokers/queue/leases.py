@@ -38,8 +38,11 @@ class Lease:
     granted: int = 0
     """How many jobs there were at first."""
 
-    def stretches(self) -> set[int]:
+    def stretches(self) -> Iterable[int]:
         """Which runs of `_STRIDE` job numbers the lease touches."""
+        if len(self.runs) == 1:
+            ((lo, hi),) = self.runs
+            return range(lo // _STRIDE, (hi - 1) // _STRIDE + 1)
         return {
             stretch
             for lo, hi in self.runs

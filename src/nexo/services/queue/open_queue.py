@@ -136,7 +136,7 @@ class OpenQueue:
         if not records:
             return
         raw = [encode_record(record) for record in records]
-        twice = any(isinstance(record, QueueCreated) for record in records)
+        twice = QueueCreated in map(type, records)
         try:
             offset = self._journal.append(raw, now_ms, twice=twice)
         except (NexoError, OSError):

@@ -44,14 +44,14 @@ class ExposureControl:
         mode, unique = stream.options.persistence, self._runtime.unique
         if mode is unique or mode is Persistence.REPLICATED:
             return mode
+        is_replicated = unique is Persistence.REPLICATED
         if self._pressure.slowing:
             mode = Persistence.FILE_SYNC
         for place in placed:
             partition, end = stream.partition(place.partition), place.offset + place.count
             grant = partition.grant
             # A partition that is lost before it was shipped would begin at 0 again.
-            is_new = not partition.opened_at and not grant.shipped
-            is_unsure = is_new and unique is Persistence.REPLICATED
+            is_unsure = is_replicated and not (partition.opened_at or grant.shipped)
             if is_unsure or end > grant.renew_at:
                 self._renew(partition)
                 if is_unsure or end > grant.limit:
