@@ -106,7 +106,7 @@ def test_delays_are_held_by_the_broker_and_priorities_kept(
 
 
 def test_leases_last_and_what_is_not_begun_goes_back(url: str, client: nexo.Client) -> None:
-    broker = DramatiqBroker(url, queue_options={"visibility_timeout": 0.3})
+    broker = DramatiqBroker(url, queue_options={"visibility_timeout": 0.8})
     began, go_on, ran = threading.Event(), threading.Event(), list[int]()
 
     @dramatiq.actor(broker=broker)
@@ -119,7 +119,7 @@ def test_leases_last_and_what_is_not_begun_goes_back(url: str, client: nexo.Clie
         slow.send(n)
     with working(broker, threads=1):
         began.wait(20)
-        time.sleep(1)  # three leases
+        time.sleep(1.8)  # two leases
         go_on.set()
         broker.join("default", timeout=20_000)
     assert sorted(ran) == [0, 1, 2]

@@ -330,14 +330,14 @@ def test_options_are_those_of_queues_created_here(url: str, client: nexo.Client)
 
 
 def test_leases_are_renewed_while_messages_are_held(url: str, client: nexo.Client) -> None:
-    queue, options = Queue("slow"), {"visibility_timeout": 0.3}
+    queue, options = Queue("slow"), {"visibility_timeout": 0.8}
     with (
         Connection(url, transport_options=options) as connection,
         consuming(connection, queue) as drain,
     ):
         publish(connection, 1, routing_key="slow")
         (message,) = drain(1)
-        assert drains_nothing(connection, 1.0)
+        assert drains_nothing(connection, 1.8)
         message.ack()
     assert client.queue("slow").info().finished_total == 1
 

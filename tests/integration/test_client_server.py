@@ -140,7 +140,7 @@ def test_the_sync_client_reconnects(nexo_server: testing.Server) -> None:
         began_s = time.monotonic()
         with pytest.raises(errors.ConnectionLost):
             client.ping()
-        assert time.monotonic() - began_s < 2 + 1.5, "it waited no longer than it may"
+        assert time.monotonic() - began_s < 10, "not as long as it waits by default"
         nexo_server.start()
         client.ping()
 

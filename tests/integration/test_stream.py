@@ -216,12 +216,12 @@ async def test_stopping_is_quick_and_gives_back_what_was_not_begun(events: Strea
     stopping = asyncio.ensure_future(slow.close())
     await asyncio.sleep(0)
     release.set()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(10):
         await stopping
     rest = await take(events, "g", 9)
     assert [(r.offset, r.attempt) for r in rest] == [(i, 1) for i in range(1, 10)]
     idle = await events.subscribe("g", handle)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(10):
         await idle.close()
 
 

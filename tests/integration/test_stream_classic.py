@@ -154,4 +154,4 @@ def test_a_leave_answers_the_fetch_that_waits(streams: Streams) -> None:
     began = time.monotonic()
     classic.call(LEAVE, names + struct.pack(">Q", me[1]))
     assert classic.reply(waiting) == (DATA, bytes(4))
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10, "long before the fetch's own 20 s"
