@@ -3,43 +3,48 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from operator import attrgetter
 from typing import TypeVar
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from nexo.admin.metrics.families import Counter, Gauge, Row, families
 from nexo.admin.watching.sampler import Sampler
 from nexo.admin.watching.survey import queue_rank
-from nexo.admin.watching.watch import GroupWatch, QueueWatch, StreamWatch
+from nexo.admin.watching.watch import GroupWatch, StreamWatch
 from nexo.model import Broker
 
 SHOWN = 1_000
 """Of each kind; the sums in `nexo.admin.metrics.prometheus` are over all."""
 
-_QUEUE_GAUGES = {
-    "waiting": ("nexo_queue_waiting_jobs", "Jobs ready to run."),
-    "scheduled": ("nexo_queue_scheduled_jobs", "Jobs delayed or waiting for a retry."),
-    "working": ("nexo_queue_working_jobs", "Jobs leased to consumers."),
-    "dead": ("nexo_queue_dead_jobs", "Dead letters."),
-}
-_QUEUE_COUNTERS = {
-    "pushed_total": ("nexo_queue_pushed", "Jobs pushed."),
-    "finished_total": ("nexo_queue_finished", "Jobs acknowledged."),
-    "failed_total": ("nexo_queue_failed", "Deliveries that failed and are tried again."),
-    "died_total": ("nexo_queue_died", "Jobs that became dead letters."),
-}
-_STREAM_GAUGES = {
-    "offsets": ("nexo_stream_offsets", "From the first to the next offset, over all partitions."),
-    "bytes": ("nexo_stream_bytes", "Size of the local log."),
-}
-_GROUP_GAUGES = {
-    "lag": ("nexo_group_lag_records", "Records not finished."),
-    "in_flight": ("nexo_group_pending_records", "Records in work."),
-    "parked": ("nexo_group_parked_records", "Records set aside."),
-    "consumers": ("nexo_group_consumers", "Consumers."),
-}
+_QUEUES: tuple[Row, ...] = (
+    (Gauge, "nexo_queue_waiting_jobs", "Jobs ready to run.", attrgetter("info.waiting")),
+    (Gauge, "nexo_queue_scheduled_jobs", "Jobs delayed or waiting for a retry.",
+     attrgetter("info.scheduled")),
+    (Gauge, "nexo_queue_working_jobs", "Jobs leased to consumers.", attrgetter("info.working")),
+    (Gauge, "nexo_queue_dead_jobs", "Dead letters.", attrgetter("info.dead")),
+    (Counter, "nexo_queue_pushed", "Jobs pushed.", attrgetter("info.pushed_total")),
+    (Counter, "nexo_queue_finished", "Jobs acknowledged.", attrgetter("info.finished_total")),
+    (Counter, "nexo_queue_failed", "Deliveries that failed and are tried again.",
+     attrgetter("info.failed_total")),
+    (Counter, "nexo_queue_died", "Jobs that became dead letters.", attrgetter("info.died_total")),
+)  # fmt: skip
+_STREAMS: tuple[Row, ...] = (
+    (Gauge, "nexo_stream_offsets", "From the first to the next offset, over all partitions.",
+     attrgetter("info.offsets")),
+    (Gauge, "nexo_stream_bytes", "Size of the local log.", attrgetter("info.bytes")),
+    (Counter, "nexo_stream_appended", "Records ever.", attrgetter("info.published")),
+)  # fmt: skip
+_GROUPS: tuple[Row, ...] = (
+    (Gauge, "nexo_group_lag_records", "Records not finished.", attrgetter("info.lag")),
+    (Gauge, "nexo_group_pending_records", "Records in work.", attrgetter("info.in_flight")),
+    (Gauge, "nexo_group_parked_records", "Records set aside.", attrgetter("info.parked")),
+    (Gauge, "nexo_group_consumers", "Consumers.", attrgetter("info.consumers")),
+)
+_NAME = attrgetter("info.name")
+_GROUP = {"stream": attrgetter("info.stream"), "group": _NAME, "kind": attrgetter("info.kind")}
 
 W = TypeVar("W")
 
@@ -50,23 +55,19 @@ class NamedReadings(Collector):
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
 
-    def describe(self) -> Iterable[Metric]:
-        """Nothing is promised beforehand."""
-        return []
-
     def collect(self) -> Iterator[Metric]:
         """Every metric."""
         survey = self._sampler.survey
         queues = busiest(survey.queues.watches.values(), queue_rank)
         streams = busiest(survey.streams.watches.values(), _stream_rank)
         groups = busiest(survey.groups.watches.values(), _group_rank)
-        yield from _queues(queues)
-        yield from _streams(streams)
-        yield from _groups(groups)
+        yield from families(_QUEUES, {"queue": _NAME}, queues)
+        yield from families(_STREAMS, {"stream": _NAME}, streams)
+        yield from families(_GROUPS, _GROUP, groups)
         yield self._left_out(queues=len(queues), streams=len(streams), groups=len(groups))
 
     def _left_out(self, **shown: int) -> Metric:
-        family = GaugeMetricFamily(
+        family = Gauge(
             "nexo_metrics_left_out",
             "Queues, streams and groups that have no metrics of their own.",
             labels=["kind"],
@@ -91,37 +92,3 @@ def _stream_rank(watch: StreamWatch) -> tuple[float, int]:
 
 def _group_rank(watch: GroupWatch) -> tuple[float, int]:
     return watch.finished.series.last or 0.0, watch.info.lag
-
-
-def _queues(queues: list[QueueWatch]) -> Iterator[Metric]:
-    for key, (name, text) in _QUEUE_GAUGES.items():
-        gauge = GaugeMetricFamily(name, text, labels=["queue"])
-        for queue in queues:
-            gauge.add_metric([queue.info.name], getattr(queue.info, key))
-        yield gauge
-    for key, (name, text) in _QUEUE_COUNTERS.items():
-        counter = CounterMetricFamily(name, text, labels=["queue"])
-        for queue in queues:
-            counter.add_metric([queue.info.name], getattr(queue.info, key))
-        yield counter
-
-
-def _streams(streams: list[StreamWatch]) -> Iterator[Metric]:
-    for key, (name, text) in _STREAM_GAUGES.items():
-        family = GaugeMetricFamily(name, text, labels=["stream"])
-        for watch in streams:
-            family.add_metric([watch.info.name], getattr(watch.info, key))
-        yield family
-    taken = CounterMetricFamily("nexo_stream_appended", "Records ever.", labels=["stream"])
-    for watch in streams:
-        taken.add_metric([watch.info.name], watch.info.published)
-    yield taken
-
-
-def _groups(groups: list[GroupWatch]) -> Iterator[Metric]:
-    for key, (name, text) in _GROUP_GAUGES.items():
-        family = GaugeMetricFamily(name, text, labels=["stream", "group", "kind"])
-        for group in groups:
-            info = group.info
-            family.add_metric([info.stream, info.name, info.kind], getattr(info, key))
-        yield family

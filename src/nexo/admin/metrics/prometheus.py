@@ -2,85 +2,134 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
+from operator import attrgetter
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-)
+from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from nexo.admin.metrics.families import Counter, Gauge, Read, Row, families
 from nexo.admin.metrics.named import NamedReadings
 from nexo.admin.metrics.pipelines import PipelineReadings
-from nexo.admin.watching.replicas import ReplicaState
 from nexo.admin.watching.sampler import Sampler
+from nexo.admin.watching.watch import BrokerWatch
 from nexo.histogram import BOUNDS_S
 from nexo.model import Broker
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-_COUNTERS: dict[Broker, dict[str, tuple[str, str]]] = {
-    Broker.STORE: {
-        "commands": ("nexo_store_commands", "Commands carried out."),
-        "hits": ("nexo_store_hits", "Reads that found their key."),
-        "misses": ("nexo_store_misses", "Reads that found nothing."),
-        "expired": ("nexo_store_expired_keys", "Keys whose time was over."),
-        "evicted": ("nexo_store_evicted_keys", "Keys given up for the memory budget."),
-    },
-    Broker.PUBSUB: {
-        "published": ("nexo_pubsub_published", "Messages published."),
-        "delivered": ("nexo_pubsub_delivered", "Copies delivered to subscribers."),
-        "dropped": ("nexo_pubsub_dropped", "Copies dropped for slow subscribers."),
-    },
-    Broker.QUEUE: {
-        "pushed_total": ("nexo_queues_pushed", "Jobs pushed, over all queues."),
-        "finished_total": ("nexo_queues_finished", "Jobs acknowledged, over all queues."),
-        "failed_total": (
-            "nexo_queues_failed",
-            "Deliveries that failed and are tried again, over all queues.",
-        ),
-        "died_total": ("nexo_queues_died", "Jobs that became dead letters, over all queues."),
-    },
-    Broker.STREAM: {
-        "published": ("nexo_stream_published", "Records taken in."),
-        "finished": ("nexo_groups_finished", "Records finished, over all groups."),
-    },
-}
-_GAUGES: dict[Broker, dict[str, tuple[str, str]]] = {
-    Broker.STORE: {
-        "keys": ("nexo_store_keys", "Keys held."),
-        "keys_with_ttl": ("nexo_store_keys_with_ttl", "Keys that will expire."),
-        "used_bytes": ("nexo_store_used_bytes", "Memory counted against the budget."),
-        "max_bytes": ("nexo_store_max_bytes", "The memory budget; 0 for none."),
-    },
-    Broker.PUBSUB: {
-        "subscribers": ("nexo_pubsub_subscribers", "Clients with subscriptions."),
-        "subscriptions": ("nexo_pubsub_subscriptions", "Subscriptions."),
-        "retained": ("nexo_pubsub_retained", "Topics with a retained message."),
-        "retained_bytes": ("nexo_pubsub_retained_bytes", "Size of all retained messages."),
-    },
-    Broker.QUEUE: {
-        "queues": ("nexo_queue_queues", "Queues."),
-        "waiting": ("nexo_queues_waiting_jobs", "Jobs ready to run, over all queues."),
-        "scheduled": ("nexo_queues_scheduled_jobs", "Jobs delayed, over all queues."),
-        "working": ("nexo_queues_working_jobs", "Jobs leased, over all queues."),
-        "dead": ("nexo_queues_dead_jobs", "Dead letters, over all queues."),
-    },
-    Broker.STREAM: {
-        "streams": ("nexo_stream_streams", "Streams."),
-        "groups": ("nexo_stream_groups", "Groups of all streams."),
-        "lag": ("nexo_groups_lag_records", "Records not finished, over all groups."),
-        "in_flight": ("nexo_groups_pending_records", "Records in work, over all groups."),
-        "parked": ("nexo_groups_parked_records", "Records set aside, over all groups."),
-        "transactions": ("nexo_stream_open_transactions", "Transactions not decided yet."),
-        "unsynced_bytes": ("nexo_stream_unsynced_bytes", "Published bytes not yet synced."),
-    },
-}
+_TOTALS: dict[Broker, tuple[tuple[type[Counter] | type[Gauge], str, str, str], ...]] = {
+    Broker.STORE: (
+        (Counter, "commands", "nexo_store_commands", "Commands carried out."),
+        (Counter, "hits", "nexo_store_hits", "Reads that found their key."),
+        (Counter, "misses", "nexo_store_misses", "Reads that found nothing."),
+        (Counter, "expired", "nexo_store_expired_keys", "Keys whose time was over."),
+        (Counter, "evicted", "nexo_store_evicted_keys", "Keys given up for the memory budget."),
+        (Gauge, "keys", "nexo_store_keys", "Keys held."),
+        (Gauge, "keys_with_ttl", "nexo_store_keys_with_ttl", "Keys that will expire."),
+        (Gauge, "used_bytes", "nexo_store_used_bytes", "Memory counted against the budget."),
+        (Gauge, "max_bytes", "nexo_store_max_bytes", "The memory budget; 0 for none."),
+    ),
+    Broker.PUBSUB: (
+        (Counter, "published", "nexo_pubsub_published", "Messages published."),
+        (Counter, "delivered", "nexo_pubsub_delivered", "Copies delivered to subscribers."),
+        (Counter, "dropped", "nexo_pubsub_dropped", "Copies dropped for slow subscribers."),
+        (Gauge, "subscribers", "nexo_pubsub_subscribers", "Clients with subscriptions."),
+        (Gauge, "subscriptions", "nexo_pubsub_subscriptions", "Subscriptions."),
+        (Gauge, "retained", "nexo_pubsub_retained", "Topics with a retained message."),
+        (Gauge, "retained_bytes", "nexo_pubsub_retained_bytes", "Size of all retained messages."),
+    ),
+    Broker.QUEUE: (
+        (Counter, "pushed_total", "nexo_queues_pushed", "Jobs pushed, over all queues."),
+        (Counter, "finished_total", "nexo_queues_finished", "Jobs acknowledged, over all queues."),
+        (Counter, "failed_total", "nexo_queues_failed",
+         "Deliveries that failed and are tried again, over all queues."),
+        (Counter, "died_total", "nexo_queues_died",
+         "Jobs that became dead letters, over all queues."),
+        (Gauge, "queues", "nexo_queue_queues", "Queues."),
+        (Gauge, "waiting", "nexo_queues_waiting_jobs", "Jobs ready to run, over all queues."),
+        (Gauge, "scheduled", "nexo_queues_scheduled_jobs", "Jobs delayed, over all queues."),
+        (Gauge, "working", "nexo_queues_working_jobs", "Jobs leased, over all queues."),
+        (Gauge, "dead", "nexo_queues_dead_jobs", "Dead letters, over all queues."),
+    ),
+    Broker.STREAM: (
+        (Counter, "published", "nexo_stream_published", "Records taken in."),
+        (Counter, "finished", "nexo_groups_finished", "Records finished, over all groups."),
+        (Gauge, "streams", "nexo_stream_streams", "Streams."),
+        (Gauge, "groups", "nexo_stream_groups", "Groups of all streams."),
+        (Gauge, "lag", "nexo_groups_lag_records", "Records not finished, over all groups."),
+        (Gauge, "in_flight", "nexo_groups_pending_records", "Records in work, over all groups."),
+        (Gauge, "parked", "nexo_groups_parked_records", "Records set aside, over all groups."),
+        (Gauge, "transactions", "nexo_stream_open_transactions", "Transactions not decided yet."),
+        (Gauge, "unsynced_bytes", "nexo_stream_unsynced_bytes", "Published bytes not yet synced."),
+    ),
+}  # fmt: skip
+"""Numbers in a broker's status."""
+
+
+def _now(*path: str) -> Read:
+    """A number in the status of a broker that answers."""
+    return lambda watch: _at(watch.status if watch.up else {}, path)
+
+
+def _seconds(*path: str) -> Read:
+    """Milliseconds in the last status of a broker."""
+
+    def read(watch: BrokerWatch) -> float | None:
+        found = _at(watch.status, path)
+        return None if found is None else found / 1000
+
+    return read
+
+
+def _at(status: dict[str, Any], path: tuple[str, ...]) -> float | None:
+    for key in path[:-1]:
+        status = status.get(key) or {}
+    return status.get(path[-1])
+
+
+_UP: Row = (Gauge, "nexo_up", "Whether the broker answers.", lambda watch: float(watch.up))
+_PROCESSES: tuple[Row, ...] = (
+    (Gauge, "nexo_connections", "Open connections.", _now("connections")),
+    (Gauge, "nexo_resident_memory_bytes", "Memory of the process.", _now("process", "rss_bytes")),
+    (Gauge, "nexo_disk_free_bytes", "Free disk.", _now("disk", "free_bytes")),
+    (Gauge, "nexo_disk_full", "Whether writes are refused for want of space.",
+     _now("disk", "full")),
+    (Gauge, "nexo_disk_failed", "Whether a sync has failed, so that nothing is written any more.",
+     lambda watch: float(bool(_at(watch.status, ("disk", "failed")))) if watch.up else None),
+    (Gauge, "nexo_slow_readers", "Connections that do not read their replies.",
+     _now("limits", "slow_readers")),
+    (Counter, "nexo_connections_turned_away", "Connections refused, as there were too many.",
+     _now("limits", "turned_away")),
+    (Gauge, "nexo_disk_sync_max_seconds", "Longest sync since the start.",
+     _seconds("disk", "sync_max_ms")),
+    (Counter, "nexo_disk_syncs", "Syncs to disk.", _now("disk", "syncs")),
+    (Counter, "nexo_process_cpu_seconds", "Processor time.", _now("process", "cpu_s")),
+)  # fmt: skip
+_REPLICATED: tuple[Row, ...] = (
+    (Gauge, "nexo_replica_lag_seconds", "For how long a write has waited for the object store.",
+     _seconds("replica", "lag_ms")),
+    (Gauge, "nexo_replica_lag_bytes", "What waits for the object store.",
+     _now("replica", "lag_bytes")),
+    (Counter, "nexo_replica_puts", "Log objects put into the store.", _now("replica", "puts")),
+    (Counter, "nexo_replica_put_failures", "Puts that failed and were tried again.",
+     _now("replica", "put_failures")),
+)  # fmt: skip
+_REPLICA: tuple[Row, ...] = (
+    (Gauge, "nexo_replica_leader", "Whether this server leads.",
+     lambda state: float(state.role == "leader")),
+    (Gauge, "nexo_replica_standbys", "Standbys that this leader knows of.",
+     lambda state: len(state.standbys)),
+    (Gauge, "nexo_replica_behind_seconds",
+     "How far a standby is behind, or how long a leader's oldest write waits for a put.",
+     lambda state: state.lag_ms / 1000),
+    (Gauge, "nexo_replica_takeover_seconds", "How long this server's last takeover took.",
+     lambda state: state.takeover_ms / 1000),
+)  # fmt: skip
 
 
 class Readings(Collector):
@@ -89,33 +138,30 @@ class Readings(Collector):
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
 
-    def describe(self) -> Iterable[Metric]:
-        """Nothing is promised beforehand."""
-        return []
-
     def collect(self) -> Iterator[Metric]:
         """Every metric."""
         replica = self._sampler.replica
         if replica is None or replica.role == "leader":  # a standby's brokers wait
-            yield self._gauge("nexo_up", "Whether the broker answers.", lambda w: float(w.up))
+            yield from self._brokers([_UP])
         yield from self._totals()
-        yield from self._processes()
+        yield from self._brokers(_PROCESSES)
+        yield self._dialects()
+        if replica is not None:
+            yield from families(_REPLICA, {}, [replica])
+        if any(watch.status.get("replica") for watch in self._sampler.brokers.values()):
+            yield from self._brokers(_REPLICATED)
         yield from self._times()
         yield self._roundtrips()
         yield self._alerts()
 
     # -- brokers ------------------------------------------------------------------------
 
-    def _gauge(self, name: str, text: str, read: Callable[[Any], float | None]) -> Metric:
-        family = GaugeMetricFamily(name, text, labels=["broker"])
-        for watch in self._sampler.brokers.values():
-            value = read(watch)
-            if value is not None:
-                family.add_metric([watch.broker.label], value)
-        return family
+    def _brokers(self, table: Iterable[Row]) -> Iterator[Metric]:
+        watches = self._sampler.brokers.values()
+        return families(table, {"broker": attrgetter("broker.label")}, watches)
 
     def _dialects(self) -> Metric:
-        family = GaugeMetricFamily(
+        family = Gauge(
             "nexo_dialect_connections", "Open connections by protocol.",
             labels=["broker", "dialect"],
         )  # fmt: skip
@@ -127,95 +173,9 @@ class Readings(Collector):
 
     def _totals(self) -> Iterator[Metric]:
         for watch in self._sampler.brokers.values():
-            for key, (name, text) in _COUNTERS[watch.broker].items():
+            for kind, key, name, text in _TOTALS[watch.broker]:
                 if key in watch.status:
-                    yield CounterMetricFamily(name, text, watch.status[key])
-            for key, (name, text) in _GAUGES[watch.broker].items():
-                if key in watch.status:
-                    yield GaugeMetricFamily(name, text, watch.status[key])
-
-    def _processes(self) -> Iterator[Metric]:
-        def status(*path: str) -> Callable[[Any], float | None]:
-            return lambda watch: _at(watch.status if watch.up else {}, path)
-
-        yield self._gauge("nexo_connections", "Open connections.", status("connections"))
-        yield self._dialects()
-        yield self._gauge(
-            "nexo_resident_memory_bytes", "Memory of the process.", status("process", "rss_bytes")
-        )
-        yield self._gauge("nexo_disk_free_bytes", "Free disk.", status("disk", "free_bytes"))
-        yield self._gauge(
-            "nexo_disk_full", "Whether writes are refused for want of space.",
-            status("disk", "full"),
-        )  # fmt: skip
-        yield self._gauge(
-            "nexo_disk_failed", "Whether a sync has failed, so that nothing is written any more.",
-            lambda watch: float(bool(_at(watch.status, ("disk", "failed")))) if watch.up else None,
-        )  # fmt: skip
-        yield self._gauge(
-            "nexo_slow_readers", "Connections that do not read their replies.",
-            status("limits", "slow_readers"),
-        )  # fmt: skip
-        yield self._counter(
-            "nexo_connections_turned_away", "Connections refused, as there were too many.",
-            status("limits", "turned_away"),
-        )  # fmt: skip
-        yield self._gauge(
-            "nexo_disk_sync_max_seconds", "Longest sync since the start.",
-            lambda watch: _thousandth(_at(watch.status, ("disk", "sync_max_ms"))),
-        )  # fmt: skip
-        yield self._counter("nexo_disk_syncs", "Syncs to disk.", status("disk", "syncs"))
-        yield self._counter(
-            "nexo_process_cpu_seconds", "Processor time.", status("process", "cpu_s")
-        )
-
-        if self._sampler.replica is not None:
-            yield from self._replica_state(self._sampler.replica)
-        if any(watch.status.get("replica") for watch in self._sampler.brokers.values()):
-            yield from self._replicas(status)
-
-    def _replica_state(self, state: ReplicaState) -> Iterator[Metric]:
-        yield GaugeMetricFamily(
-            "nexo_replica_leader", "Whether this server leads.", float(state.role == "leader")
-        )
-        yield GaugeMetricFamily(
-            "nexo_replica_standbys", "Standbys that this leader knows of.", len(state.standbys)
-        )
-        yield GaugeMetricFamily(
-            "nexo_replica_behind_seconds",
-            "How far a standby is behind, or how long a leader's oldest write waits for a put.",
-            state.lag_ms / 1000,
-        )
-        yield GaugeMetricFamily(
-            "nexo_replica_takeover_seconds", "How long this server's last takeover took.",
-            state.takeover_ms / 1000,
-        )  # fmt: skip
-
-    def _replicas(self, status: Callable[..., Callable[[Any], float | None]]) -> Iterator[Metric]:
-        """Of servers that replicate."""
-        yield self._gauge(
-            "nexo_replica_lag_seconds", "For how long a write has waited for the object store.",
-            lambda watch: _thousandth(_at(watch.status, ("replica", "lag_ms"))),
-        )  # fmt: skip
-        yield self._gauge(
-            "nexo_replica_lag_bytes", "What waits for the object store.",
-            status("replica", "lag_bytes"),
-        )  # fmt: skip
-        yield self._counter(
-            "nexo_replica_puts", "Log objects put into the store.", status("replica", "puts")
-        )
-        yield self._counter(
-            "nexo_replica_put_failures", "Puts that failed and were tried again.",
-            status("replica", "put_failures"),
-        )  # fmt: skip
-
-    def _counter(self, name: str, text: str, read: Callable[[Any], float | None]) -> Metric:
-        family = CounterMetricFamily(name, text, labels=["broker"])
-        for watch in self._sampler.brokers.values():
-            value = read(watch)
-            if value is not None:
-                family.add_metric([watch.broker.label], value)
-        return family
+                    yield kind(name, text, watch.status[key])
 
     def _roundtrips(self) -> Metric:
         family = HistogramMetricFamily(
@@ -245,7 +205,7 @@ class Readings(Collector):
         yield from (requests, syncs)
 
     def _alerts(self) -> Metric:
-        family = GaugeMetricFamily("nexo_alerts", "Alerts that stand.", labels=["level"])
+        family = Gauge("nexo_alerts", "Alerts that stand.", labels=["level"])
         for level, count in self._sampler.alert_counts.items():
             family.add_metric([level], count)
         return family
@@ -275,13 +235,3 @@ def cumulative(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str
     """Buckets as Prometheus wants them: each with all that is below its bound."""
     names = (*map(str, bounds), "+Inf")
     return [(name, float(total)) for name, total in zip(names, accumulate(counts), strict=True)]
-
-
-def _at(status: dict[str, Any], path: tuple[str, ...]) -> float | None:
-    for key in path[:-1]:
-        status = status.get(key) or {}
-    return status.get(path[-1])
-
-
-def _thousandth(value: float | None) -> float | None:
-    return None if value is None else value / 1000
