@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key, Record
 from nexo.errors import InvalidInput
+from nexo.protocol.stream_ordered import CommittedAt
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -130,10 +131,15 @@ class Committed:
     committed_at: datetime | None = None
     """When; None where the cluster does not tell."""
 
-    @classmethod
-    def at(cls, offset: int, metadata: str, committed_ms: int) -> Committed:
-        """With the time in milliseconds."""
-        return cls(offset, metadata, datetime.fromtimestamp(committed_ms / 1000, UTC))
+
+def committed_of(rows: Iterable[CommittedAt]) -> dict[TopicPartition, Committed]:
+    """What a group has stored, by partition."""
+    return {
+        TopicPartition(row.topic, row.partition): Committed(
+            row.offset, row.metadata, datetime.fromtimestamp(row.committed_ms / 1000, UTC)
+        )
+        for row in rows
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,11 @@ from typing import Any
 
 from nexo.client._sync.client import Client
 from nexo.client._sync.link.link import Link
-from nexo.client.stream_records import batches_in, key_text
+from nexo.client._sync.requests import request
+from nexo.client._sync.stream.stream import Stream
+from nexo.client.stream_records import Record, key_text
 from nexo.errors import InvalidOption, NotFound
-from nexo.model import Broker, Buffer
+from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.frames import pack_str
@@ -19,18 +21,15 @@ from nexo.topics._sync.consumer.reader import NexoReader
 from nexo.topics._sync.ports import GroupReader, Rebalanced, Sender
 from nexo.topics._sync.producer.sender import NexoSender
 from nexo.topics.model import (
-    Committed,
     GroupDescription,
     PartitionDescription,
     ReaderOptions,
     SenderOptions,
     TopicDescription,
-    TopicMessage,
     TopicPartition,
+    committed_of,
 )
 from nexo.topics.settings import stream_options, topic_config
-
-_PAGE = 1_000
 
 
 class NexoTopicsBackend:
@@ -40,9 +39,6 @@ class NexoTopicsBackend:
         self._client = client
         self._owned = owned
         self._link: Link = client.link(Broker.STREAM)
-
-    def _ask(self, op: Op, message: object) -> Buffer:
-        return self._link.call(op, wire.pack(message)) or b""
 
     # -- topics
 
@@ -55,22 +51,17 @@ class NexoTopicsBackend:
                 f"replication_factor = {replication_factor}: a Nexo server keeps one copy"
             )
         options = stream_options(config) | {"partitions": partitions}
-        self._ask(Op.S_MAKE, wire.Make(stream=name, options=options, fresh=True))
+        make = wire.Make(stream=name, options=options, fresh=True)
+        self._link.call(Op.S_MAKE, wire.pack(make))
 
     def list_topics(self) -> list[str]:
         """Every stream except the broker's own."""
-        found: list[str] = []
-        while True:
-            ask = wire.ListAsk(after=found[-1] if found else "", limit=_PAGE)
-            page = wire.unpack(list[str], self._ask(Op.S_LIST, ask))
-            found += page
-            if len(page) < _PAGE:
-                return [name for name in found if not name.startswith("$")]
+        return [name for name in self._client.streams() if not name.startswith("$")]
 
     def describe_topic(self, name: str) -> TopicDescription:
         """The stream."""
-        reply = self._ask(Op.S_DESCRIBE, wire.StreamName(stream=name))
-        info = wire.unpack(wire.StreamInfo, reply)
+        ask = wire.StreamName(stream=name)
+        info = request(self._link.call, Op.S_DESCRIBE, ask, wire.StreamInfo)
         partitions = tuple(
             PartitionDescription(number, part.start_offset, part.next_offset, part.size_bytes)
             for number, part in enumerate(info.partitions)
@@ -86,59 +77,32 @@ class NexoTopicsBackend:
 
     def compact_topic(self, name: str) -> int:
         """Compact the stream, removing deletions at once."""
-        return wire.unpack(int, self._ask(Op.S_COMPACT, wire.StreamName(stream=name)))
+        return request(self._link.call, Op.S_COMPACT, wire.StreamName(stream=name), int)
 
     def newest(
         self, topic: str, key: bytes | None, type_: type[Any] | None
-    ) -> dict[str | bytes, TopicMessage[Any]]:
+    ) -> Mapping[str | bytes, Record[Any]]:
         """The newest messages, by the broker's index of keys."""
+        stream: Stream[Any] = Stream(self._link, topic, type_)
         if key is None:
-            return self._all_newest(topic, type_)
-        return self._newest_of(topic, key, type_)
-
-    def _newest_of(
-        self, topic: str, key: bytes, type_: type[Any] | None
-    ) -> dict[str | bytes, TopicMessage[Any]]:
-        reply = self._link.call(Op.S_GET, wire.pack(wire.Get(stream=topic, key=key)))
-        if reply is None:
-            return {}
-        partition, rest = wire.unpack_headed(int, reply)
-        row = next(next(batches_in(rest)).records())
-        return {key_text(key): TopicMessage(topic, partition, row, type_)}
-
-    def _all_newest(
-        self, topic: str, type_: type[Any] | None
-    ) -> dict[str | bytes, TopicMessage[Any]]:
-        found: dict[str | bytes, TopicMessage[Any]] = {}
-        at: tuple[int, int] | None = (0, 0)
-        while at is not None:
-            ask = wire.StateAsk(stream=topic, partition=at[0], offset=at[1])
-            head, rest = wire.unpack_headed(wire.StateReply, self._ask(Op.S_STATE, ask))
-            for partition, batch in zip(head.partitions, batches_in(rest), strict=True):
-                for row in batch.records():
-                    message: TopicMessage[Any] = TopicMessage(topic, partition, row, type_)
-                    found[message.key or ""] = message
-            at = head.following
-        return found
+            return stream.state()
+        found = stream.get(key)
+        return {} if found is None else {key_text(key): found}
 
     # -- groups
 
     def describe_group(self, group_id: str) -> GroupDescription:
         """The ordered group."""
-        reply = self._ask(Op.S_ORDERED_GROUPS, ordered.OrderedAsk(group=group_id))
-        (info,) = wire.unpack(list[ordered.OrderedInfo], reply)
+        ask = ordered.OrderedAsk(group=group_id)
+        infos = list[ordered.OrderedInfo]
+        (info,) = request(self._link.call, Op.S_ORDERED_GROUPS, ask, infos)
         return GroupDescription(
             group_id=group_id,
             generation=info.generation,
             leader=info.leader,
             members=tuple(info.members),
             assignment={TopicPartition(t, p): member for t, p, member in info.owners},
-            committed={
-                TopicPartition(at.topic, at.partition): Committed.at(
-                    at.offset, at.metadata, at.committed_ms
-                )
-                for at in info.offsets
-            },
+            committed=committed_of(info.offsets),
             lag=info.lag,
         )
 

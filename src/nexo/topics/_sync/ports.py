@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from nexo.client.stream_records import Record
 from nexo.topics._sync.producer.delivery import Delivery
 from nexo.topics.model import (
     Commits,
@@ -121,7 +122,7 @@ class TopicsBackend(Protocol):
 
     def newest(
         self, topic: str, key: bytes | None, type_: type[Any] | None
-    ) -> dict[str | bytes, TopicMessage[Any]]:
+    ) -> Mapping[str | bytes, Record[Any]]:
         """The newest message of a key, or of every key, except deleted ones."""
 
     def sender(self, options: SenderOptions, partitioner: Any) -> Sender:

@@ -5,21 +5,29 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from nexo.client._async.link.link import Link
+from nexo.client._async.requests import request
 from nexo.client.queue_views import DeadJob, JobView, Schedule, job_view
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import CronRequest, Jobs, Named, PeekJobs, decode, encode
+from nexo.protocol.queue import CronRequest, Jobs, Named, PeekJobs, encode
 from nexo.protocol.values import encode_value
 
 T = TypeVar("T")
 
 
-class DeadLetters(Generic[T]):
-    """Jobs that failed permanently (SPEC D6): ``queue.dlq``."""
+class QueuePart(Generic[T]):
+    """What the parts of a queue have in common."""
 
-    def __init__(self, link: Link, queue: str, type_: type[T] | None) -> None:
+    def __init__(self, link: Link, queue: str, type_: type[T] | None = None) -> None:
         self._link = link
         self._queue = queue
         self._type = type_
+
+    async def _act(self, op: Op, ids: list[str] | None) -> int:
+        return await request(self._link.ask, op, Jobs(self._queue, ids), int)
+
+
+class DeadLetters(QueuePart[T]):
+    """Jobs that failed permanently (SPEC D6): ``queue.dlq``."""
 
     async def peek(self, limit: int = 100, offset: int = 0) -> list[DeadJob[T]]:
         """Dead letters, newest first, without changing anything."""
@@ -31,9 +39,8 @@ class DeadLetters(Generic[T]):
         return total
 
     async def _page(self, limit: int, offset: int) -> dict[str, Any]:
-        request = PeekJobs(self._queue, limit, offset)
-        reply = await self._link.repeat(Op.Q_DLQ_LIST, encode(request))
-        return decode(reply or b"", dict[str, Any])
+        ask = PeekJobs(self._queue, limit, offset)
+        return await request(self._link.repeat, Op.Q_DLQ_LIST, ask, dict[str, Any])
 
     async def replay(self, job_id: str | None = None) -> int:
         """Let one dead letter, or all, run again from the first attempt; returns how many.
@@ -51,37 +58,23 @@ class DeadLetters(Generic[T]):
         """Delete all dead letters; returns how many."""
         return await self._act(Op.Q_DLQ_DELETE, None)
 
-    async def _act(self, op: Op, ids: list[str] | None) -> int:
-        reply = await self._link.ask(op, encode(Jobs(self._queue, ids)))
-        return decode(reply or b"", int)
 
-
-class Scheduled(Generic[T]):
+class Scheduled(QueuePart[T]):
     """Jobs that are not due yet, delayed or waiting for a retry: ``queue.scheduled``."""
-
-    def __init__(self, link: Link, queue: str, type_: type[T] | None) -> None:
-        self._link = link
-        self._queue = queue
-        self._type = type_
 
     async def list(self, limit: int = 100, offset: int = 0) -> list[JobView[T]]:
         """The next jobs to become due, soonest first."""
-        request = PeekJobs(self._queue, limit, offset, "scheduled")
-        reply = await self._link.repeat(Op.Q_PEEK, encode(request))
-        return [job_view(row, self._type) for row in decode(reply or b"", list[dict[str, Any]])]
+        ask = PeekJobs(self._queue, limit, offset, "scheduled")
+        rows = await request(self._link.repeat, Op.Q_PEEK, ask, list[dict[str, Any]])
+        return [job_view(row, self._type) for row in rows]
 
     async def cancel(self, job_id: str) -> bool:
         """Remove a job that has not started; returns whether it existed."""
-        reply = await self._link.ask(Op.Q_CANCEL_JOB, encode(Jobs(self._queue, [job_id])))
-        return decode(reply or b"", int) > 0
+        return await self._act(Op.Q_CANCEL_JOB, [job_id]) > 0
 
 
-class Crons:
+class Crons(QueuePart[Any]):
     """Schedules that push jobs automatically: ``queue.cron``."""
-
-    def __init__(self, link: Link, queue: str) -> None:
-        self._link = link
-        self._queue = queue
 
     async def set(
         self, name: str, cron: str, value: object, *, priority: int = 0, key: str | None = None,
@@ -93,8 +86,8 @@ class Crons:
         Times are UTC, or local in ``timezone``, such as ``"Europe/Rome"``. Returns when it runs
         next, in milliseconds since the epoch.
         """
-        request = CronRequest(self._queue, name, cron, encode_value(value), priority, key, timezone)
-        return decode(await self._link.ask(Op.Q_CRON_SET, encode(request)) or b"", int)
+        ask = CronRequest(self._queue, name, cron, encode_value(value), priority, key, timezone)
+        return await request(self._link.ask, Op.Q_CRON_SET, ask, int)
 
     async def delete(self, name: str) -> None:
         """Remove a schedule; `NotFound` if there is none."""
@@ -102,5 +95,6 @@ class Crons:
 
     async def list(self) -> list[Schedule]:
         """The queue's schedules."""
-        reply = await self._link.repeat(Op.Q_CRON_LIST, encode(Named(self._queue)))
-        return [Schedule(**row) for row in decode(reply or b"", list[dict[str, Any]])]
+        ask = Named(self._queue)
+        rows = await request(self._link.repeat, Op.Q_CRON_LIST, ask, list[dict[str, Any]])
+        return [Schedule(**row) for row in rows]

@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from nexo.client._async.link.link import Link
+from nexo.client._async.requests import is_found, request
 from nexo.client._async.stream.consumer import MAX_BATCH
 from nexo.client.checks import text, whole
 from nexo.client.stream_options import MAX_OFFSET, position
 from nexo.client.stream_records import Record, batches_in
-from nexo.errors import NotFound
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.stream import GroupInfo
@@ -51,8 +51,7 @@ class Group(Generic[T]):
     async def info(self) -> GroupInfo:
         """Consumers, lag, what is in flight and parked; `NotFound` if there is no such group."""
         ask = wire.GroupsAsk(stream=self.stream, group=self.name)
-        reply = await self._link.repeat(Op.S_GROUPS, wire.pack(ask))
-        return wire.unpack(list[GroupInfo], reply or b"")[0]
+        return (await request(self._link.repeat, Op.S_GROUPS, ask, list[GroupInfo]))[0]
 
     async def lag(self) -> int:
         """How many records the group has not finished."""
@@ -60,20 +59,13 @@ class Group(Generic[T]):
 
     async def exists(self) -> bool:
         """Whether the stream has such a group."""
-        try:
-            await self.info()
-        except NotFound:
-            return False
-        return True
+        ask = wire.GroupsAsk(stream=self.stream, group=self.name)
+        return await is_found(self._link.repeat, Op.S_GROUPS, wire.pack(ask))
 
     async def delete(self) -> bool:
         """Delete the group and its position; returns whether it existed."""
         ask = wire.GroupName(stream=self.stream, group=self.name)
-        try:
-            await self._link.ask(Op.S_GROUP_DELETE, wire.pack(ask))
-        except NotFound:
-            return False
-        return True
+        return await is_found(self._link.ask, Op.S_GROUP_DELETE, wire.pack(ask))
 
     async def seek(self, to: wire.Position | datetime) -> int:
         """Reset it to ``'beginning'``, ``'end'``, an offset, offsets by partition, or a time.
@@ -83,7 +75,7 @@ class Group(Generic[T]):
         """
         place, time_ms = position(to, "the position")
         ask = wire.GroupSeek(stream=self.stream, group=self.name, to=place, to_ms=time_ms)
-        return wire.unpack(int, await self._link.ask(Op.S_GROUP_SEEK, wire.pack(ask)) or b"")
+        return await request(self._link.ask, Op.S_GROUP_SEEK, ask, int)
 
 
 class Parked(Generic[T]):
@@ -142,13 +134,7 @@ class Parked(Generic[T]):
         if record is not None:
             spans = [(record.partition, record.offset, record.offset + 1)]
         ask = wire.ParkedSettle(stream=self._stream, group=self._group, verb=verb, spans=spans)
-        return wire.unpack(int, await self._link.ask(Op.S_PARKED_SETTLE, wire.pack(ask)) or b"")
-
-
-async def list_groups(link: Link, stream: str) -> list[GroupInfo]:
-    """Every shared group of a stream."""
-    reply = await link.repeat(Op.S_GROUPS, wire.pack(wire.GroupsAsk(stream=stream)))
-    return wire.unpack(list[GroupInfo], reply or b"")
+        return await request(self._link.ask, Op.S_PARKED_SETTLE, ask, int)
 
 
 async def stream_names(link: Link, prefix: str = "") -> list[str]:
@@ -156,7 +142,7 @@ async def stream_names(link: Link, prefix: str = "") -> list[str]:
     names: list[str] = []
     while True:
         ask = wire.ListAsk(prefix=prefix, after=names[-1] if names else "")
-        page = wire.unpack(list[str], await link.repeat(Op.S_LIST, wire.pack(ask)) or b"")
+        page = await request(link.repeat, Op.S_LIST, ask, list[str])
         names += page
         if len(page) < ask.limit:
             return names

@@ -11,8 +11,9 @@ from typing import Any, Generic, TypeVar, Unpack
 from nexo.batch import encode_plain
 from nexo.batch.murmur import partition_of
 from nexo.client._async.link.link import Link
+from nexo.client._async.requests import is_found, request
 from nexo.client._async.stream.consumer import MAX_BYTES, StreamConsumer
-from nexo.client._async.stream.groups import Group, list_groups
+from nexo.client._async.stream.groups import Group
 from nexo.client._async.stream.publisher import RecordPublisher
 from nexo.client._async.stream.records import StreamRecord
 from nexo.client._async.stream.subscription import StreamSubscription
@@ -41,8 +42,7 @@ from nexo.client.stream_records import (
     slices,
     typed_content,
 )
-from nexo.errors import InvalidInput, NexoError, NotFound, PartitionsChanged
-from nexo.model import Buffer
+from nexo.errors import InvalidInput, NexoError, PartitionsChanged
 from nexo.protocol import stream as wire
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
@@ -113,40 +113,31 @@ class Stream(Generic[T]):
 
     async def _describe(self, op: Op, ask: object) -> wire.StreamInfo:
         send = self._link.repeat if op is Op.S_DESCRIBE else self._link.ask
-        info = wire.unpack(wire.StreamInfo, await send(op, wire.pack(ask)) or b"")
+        info = await request(send, op, ask, wire.StreamInfo)
         self._publisher.learned(info)
         return info
 
     async def exists(self) -> bool:
         """Whether it was created."""
-        try:
-            await self._link.repeat(Op.S_EXISTS, pack_str(self.name))
-        except NotFound:
-            return False
-        return True
+        return await is_found(self._link.repeat, Op.S_EXISTS, pack_str(self.name))
 
     async def delete(self) -> bool:
         """Delete its records and groups; returns whether it existed."""
-        try:
-            await self._link.ask(Op.S_DELETE, pack_str(self.name))
-        except NotFound:
-            return False
-        self._publisher.count = None
-        return True
+        existed = await is_found(self._link.ask, Op.S_DELETE, pack_str(self.name))
+        if existed:
+            self._publisher.count = None
+        return existed
 
     async def compact(self) -> int:
         """Keep only the newest record per key, now; returns the bytes freed.
 
         `InvalidOption` unless its ``cleanup`` includes ``compact``.
         """
-        return wire.unpack(int, await self._ask(Op.S_COMPACT, wire.StreamName(stream=self.name)))
+        return await request(self._link.ask, Op.S_COMPACT, wire.StreamName(stream=self.name), int)
 
     async def apply_retention(self) -> int:
         """Apply the age and size limits now; returns the bytes freed."""
-        return wire.unpack(int, await self._ask(Op.S_RETAIN, wire.StreamName(stream=self.name)))
-
-    async def _ask(self, op: Op, message: object) -> Buffer:
-        return await self._link.ask(op, wire.pack(message)) or b""
+        return await request(self._link.ask, Op.S_RETAIN, wire.StreamName(stream=self.name), int)
 
     # -- groups
 
@@ -156,7 +147,8 @@ class Stream(Generic[T]):
 
     async def groups(self) -> list[GroupInfo]:
         """Every shared group: consumers, lag, what is in flight and parked."""
-        return await list_groups(self._link, self.name)
+        ask = wire.GroupsAsk(stream=self.name)
+        return await request(self._link.repeat, Op.S_GROUPS, ask, list[GroupInfo])
 
     async def seek(self, group: str, to: wire.Position | datetime) -> int:
         """See `Group.seek`."""

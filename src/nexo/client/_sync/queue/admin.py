@@ -6,21 +6,29 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from nexo.client._sync.link.link import Link
+from nexo.client._sync.requests import request
 from nexo.client.queue_views import DeadJob, JobView, Schedule, job_view
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import CronRequest, Jobs, Named, PeekJobs, decode, encode
+from nexo.protocol.queue import CronRequest, Jobs, Named, PeekJobs, encode
 from nexo.protocol.values import encode_value
 
 T = TypeVar("T")
 
 
-class DeadLetters(Generic[T]):
-    """Jobs that failed permanently (SPEC D6): ``queue.dlq``."""
+class QueuePart(Generic[T]):
+    """What the parts of a queue have in common."""
 
-    def __init__(self, link: Link, queue: str, type_: type[T] | None) -> None:
+    def __init__(self, link: Link, queue: str, type_: type[T] | None = None) -> None:
         self._link = link
         self._queue = queue
         self._type = type_
+
+    def _act(self, op: Op, ids: list[str] | None) -> int:
+        return request(self._link.ask, op, Jobs(self._queue, ids), int)
+
+
+class DeadLetters(QueuePart[T]):
+    """Jobs that failed permanently (SPEC D6): ``queue.dlq``."""
 
     def peek(self, limit: int = 100, offset: int = 0) -> list[DeadJob[T]]:
         """Dead letters, newest first, without changing anything."""
@@ -32,9 +40,8 @@ class DeadLetters(Generic[T]):
         return total
 
     def _page(self, limit: int, offset: int) -> dict[str, Any]:
-        request = PeekJobs(self._queue, limit, offset)
-        reply = self._link.repeat(Op.Q_DLQ_LIST, encode(request))
-        return decode(reply or b"", dict[str, Any])
+        ask = PeekJobs(self._queue, limit, offset)
+        return request(self._link.repeat, Op.Q_DLQ_LIST, ask, dict[str, Any])
 
     def replay(self, job_id: str | None = None) -> int:
         """Let one dead letter, or all, run again from the first attempt; returns how many.
@@ -52,37 +59,23 @@ class DeadLetters(Generic[T]):
         """Delete all dead letters; returns how many."""
         return self._act(Op.Q_DLQ_DELETE, None)
 
-    def _act(self, op: Op, ids: list[str] | None) -> int:
-        reply = self._link.ask(op, encode(Jobs(self._queue, ids)))
-        return decode(reply or b"", int)
 
-
-class Scheduled(Generic[T]):
+class Scheduled(QueuePart[T]):
     """Jobs that are not due yet, delayed or waiting for a retry: ``queue.scheduled``."""
-
-    def __init__(self, link: Link, queue: str, type_: type[T] | None) -> None:
-        self._link = link
-        self._queue = queue
-        self._type = type_
 
     def list(self, limit: int = 100, offset: int = 0) -> list[JobView[T]]:
         """The next jobs to become due, soonest first."""
-        request = PeekJobs(self._queue, limit, offset, "scheduled")
-        reply = self._link.repeat(Op.Q_PEEK, encode(request))
-        return [job_view(row, self._type) for row in decode(reply or b"", list[dict[str, Any]])]
+        ask = PeekJobs(self._queue, limit, offset, "scheduled")
+        rows = request(self._link.repeat, Op.Q_PEEK, ask, list[dict[str, Any]])
+        return [job_view(row, self._type) for row in rows]
 
     def cancel(self, job_id: str) -> bool:
         """Remove a job that has not started; returns whether it existed."""
-        reply = self._link.ask(Op.Q_CANCEL_JOB, encode(Jobs(self._queue, [job_id])))
-        return decode(reply or b"", int) > 0
+        return self._act(Op.Q_CANCEL_JOB, [job_id]) > 0
 
 
-class Crons:
+class Crons(QueuePart[Any]):
     """Schedules that push jobs automatically: ``queue.cron``."""
-
-    def __init__(self, link: Link, queue: str) -> None:
-        self._link = link
-        self._queue = queue
 
     def set(
         self, name: str, cron: str, value: object, *, priority: int = 0, key: str | None = None,
@@ -94,8 +87,8 @@ class Crons:
         Times are UTC, or local in ``timezone``, such as ``"Europe/Rome"``. Returns when it runs
         next, in milliseconds since the epoch.
         """
-        request = CronRequest(self._queue, name, cron, encode_value(value), priority, key, timezone)
-        return decode(self._link.ask(Op.Q_CRON_SET, encode(request)) or b"", int)
+        ask = CronRequest(self._queue, name, cron, encode_value(value), priority, key, timezone)
+        return request(self._link.ask, Op.Q_CRON_SET, ask, int)
 
     def delete(self, name: str) -> None:
         """Remove a schedule; `NotFound` if there is none."""
@@ -103,5 +96,6 @@ class Crons:
 
     def list(self) -> list[Schedule]:
         """The queue's schedules."""
-        reply = self._link.repeat(Op.Q_CRON_LIST, encode(Named(self._queue)))
-        return [Schedule(**row) for row in decode(reply or b"", list[dict[str, Any]])]
+        ask = Named(self._queue)
+        rows = request(self._link.repeat, Op.Q_CRON_LIST, ask, list[dict[str, Any]])
+        return [Schedule(**row) for row in rows]

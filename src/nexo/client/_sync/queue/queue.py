@@ -15,6 +15,7 @@ from nexo.client._sync.queue.gather import Pusher, Settler
 from nexo.client._sync.queue.jobs import Job, JobBatch
 from nexo.client._sync.queue.subscription import QueueSubscription
 from nexo.client._sync.queue.worker import Worker
+from nexo.client._sync.requests import is_found, request
 from nexo.client.checks import Duration, each, millis, text, until_ms, whole
 from nexo.client.queue_views import (
     JobState,
@@ -83,38 +84,31 @@ class Queue(Generic[T]):
 
         An existing queue must agree with every option given; ``update`` changes it instead.
         """
-        request = Declare(self.name, wire_options({**options}), update)
-        self._link.ask(Op.Q_DECLARE, encode(request))
+        ask = Declare(self.name, wire_options({**options}), update)
+        self._link.ask(Op.Q_DECLARE, encode(ask))
         return self
 
     def update(self, **options: Unpack[QueueSettings]) -> QueueInfo:
         """Change options while the queue runs; those not given stay."""
-        request = Update(self.name, wire_options({**options}))
-        return _info(self._link.ask(Op.Q_UPDATE, encode(request)) or b"")
+        change = Update(self.name, wire_options({**options}))
+        return QueueInfo(**request(self._link.ask, Op.Q_UPDATE, change, dict[str, Any]))
 
     def info(self) -> QueueInfo:
         """Options and counts."""
-        return _info(self._link.repeat(Op.Q_INFO, encode(Named(self.name))) or b"")
+        named = Named(self.name)
+        return QueueInfo(**request(self._link.repeat, Op.Q_INFO, named, dict[str, Any]))
 
     def exists(self) -> bool:
         """Whether the queue was created."""
-        try:
-            self._link.repeat(Op.Q_EXISTS, pack_str(self.name))
-        except NotFound:
-            return False
-        return True
+        return is_found(self._link.repeat, Op.Q_EXISTS, pack_str(self.name))
 
     def delete(self) -> bool:
         """Delete the queue with all its jobs; returns whether it existed."""
-        try:
-            self._link.ask(Op.Q_DELETE, pack_str(self.name))
-        except NotFound:
-            return False
-        return True
+        return is_found(self._link.ask, Op.Q_DELETE, pack_str(self.name))
 
     def purge(self) -> int:
         """Remove every waiting or scheduled job; returns how many."""
-        return decode(self._link.ask(Op.Q_PURGE, encode(Named(self.name))) or b"", int)
+        return request(self._link.ask, Op.Q_PURGE, Named(self.name), int)
 
     def pause(self) -> None:
         """Deliver nothing until `resume`; running jobs continue, pushes are accepted."""
@@ -208,12 +202,11 @@ class Queue(Generic[T]):
         They are leased to this client for ``lease`` (default: the queue's visibility timeout): ack,
         nack or extend them before it ends.
         """
-        request = pop_request(self.name, batch, wait, lease)
-        wait_ms = request.wait_ms
-        timeout_s = wait_ms / 1_000 + self._link.address.timeout_s
+        ask = pop_request(self.name, batch, wait, lease)
+        timeout_s = ask.wait_ms / 1_000 + self._link.address.timeout_s
         # Jobs are released when the connection that took them ends, so it must be a lasting one.
         poll = self._link.duplex().poll(
-            Op.Q_POP, encode(request), timeout_s=timeout_s, on_late=self._give_back
+            Op.Q_POP, encode(ask), timeout_s=timeout_s, on_late=self._give_back
         )
         reply = poll.reply()
         return JobBatch(self._link, self._settler, self.name, self._type, reply or NO_JOBS)
@@ -240,9 +233,9 @@ class Queue(Generic[T]):
         With ``concurrency=1`` jobs run strictly one after another. A handler that runs longer than
         ``time_limit`` is cancelled, and its job is nacked.
         """
-        request = pop_request(self.name, batch, wait, lease, reports=True)
+        ask = pop_request(self.name, batch, wait, lease, reports=True)
         subscription = QueueSubscription(
-            self._link, self._type, handler, request, concurrency, time_limit
+            self._link, self._type, handler, ask, concurrency, time_limit
         )
         self._link.repeat(Op.Q_INFO, encode(Look(self.name, to_use=True)))
         subscription.start()
@@ -261,13 +254,13 @@ class Queue(Generic[T]):
 
         A worker may start before its queue is created. Options as in `subscribe`.
         """
-        request = pop_request(self.name, batch, wait, lease, reports=True)
+        ask = pop_request(self.name, batch, wait, lease, reports=True)
 
         def decorate(handler: Callable[[Job[T]], Any]) -> Worker[T]:
             return Worker(
                 handler,
                 lambda: QueueSubscription(
-                    self._link, self._type, handler, request, concurrency, time_limit,
+                    self._link, self._type, handler, ask, concurrency, time_limit,
                     waits_for_queue=True,
                 ),
             )  # fmt: skip
@@ -278,15 +271,16 @@ class Queue(Generic[T]):
 
     def peek(self, limit: int = 100, offset: int = 0) -> list[JobView[T]]:
         """The next waiting jobs, without leasing them."""
-        reply = self._link.repeat(Op.Q_PEEK, encode(PeekJobs(self.name, limit, offset)))
-        return [job_view(row, self._type) for row in decode(reply or b"", list[dict[str, Any]])]
+        ask = PeekJobs(self.name, limit, offset)
+        rows = request(self._link.repeat, Op.Q_PEEK, ask, list[dict[str, Any]])
+        return [job_view(row, self._type) for row in rows]
 
     def job(self, job_id: str, *, wait: Duration = 0) -> JobState:
         """The state of a job; with ``wait``, once it has ended or the time is up."""
         wait_ms = millis(wait, "wait", QUEUE_WAIT_MS)
-        request = JobRequest(self.name, job_id, wait_ms)
+        ask = JobRequest(self.name, job_id, wait_ms)
         timeout_s = wait_ms / 1_000 + self._link.address.timeout_s
-        poll = self._link.poll(Op.Q_JOB, encode(request), timeout_s=timeout_s)
+        poll = self._link.poll(Op.Q_JOB, encode(ask), timeout_s=timeout_s)
         return job_state(decode(poll.reply() or b"", dict[str, Any]))
 
     def result(self, job_id: str, *, wait: Duration = 30) -> Any:
@@ -327,10 +321,6 @@ def list_queues(link: Link) -> list[QueueInfo]:
     """Every queue of the server."""
     rows = decode(link.repeat(Op.Q_LIST) or b"", list[dict[str, Any]])
     return [QueueInfo(**row) for row in rows]
-
-
-def _info(reply: bytes | memoryview) -> QueueInfo:
-    return QueueInfo(**decode(reply, dict[str, Any]))
 
 
 def _part(column: Sequence[V] | None, start: int, stop: int) -> list[V] | None:

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from nexo.client._sync import runtime
 from nexo.client._sync.closing import Closing
 from nexo.client._sync.link.link import Link
+from nexo.client._sync.requests import request
 from nexo.client._sync.stream.records import Records, StreamRecord, add_span, spans_of
 from nexo.client.checks import Duration, millis, whole
 from nexo.client.failures import readable
@@ -97,8 +98,7 @@ class StreamConsumer(Closing, Generic[T]):
 
     def join(self) -> str:
         """Join the group; returns the assigned name. Called automatically when needed."""
-        reply = self._link.call(Op.S_GROUP_JOIN, wire.pack(self._ask))
-        joined = wire.unpack(wire.GroupJoined, reply or b"")
+        joined = request(self._link.call, Op.S_GROUP_JOIN, self._ask, wire.GroupJoined)
         self._name, self.ack_wait_s = joined.consumer, joined.ack_wait_ms / 1000
         self._awaits_stream = False
         if self._closed:

@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from nexo.client._sync.link.link import Link
+from nexo.client._sync.requests import is_found, request
 from nexo.client._sync.stream.consumer import MAX_BATCH
 from nexo.client.checks import text, whole
 from nexo.client.stream_options import MAX_OFFSET, position
 from nexo.client.stream_records import Record, batches_in
-from nexo.errors import NotFound
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.stream import GroupInfo
@@ -52,8 +52,7 @@ class Group(Generic[T]):
     def info(self) -> GroupInfo:
         """Consumers, lag, what is in flight and parked; `NotFound` if there is no such group."""
         ask = wire.GroupsAsk(stream=self.stream, group=self.name)
-        reply = self._link.repeat(Op.S_GROUPS, wire.pack(ask))
-        return wire.unpack(list[GroupInfo], reply or b"")[0]
+        return (request(self._link.repeat, Op.S_GROUPS, ask, list[GroupInfo]))[0]
 
     def lag(self) -> int:
         """How many records the group has not finished."""
@@ -61,20 +60,13 @@ class Group(Generic[T]):
 
     def exists(self) -> bool:
         """Whether the stream has such a group."""
-        try:
-            self.info()
-        except NotFound:
-            return False
-        return True
+        ask = wire.GroupsAsk(stream=self.stream, group=self.name)
+        return is_found(self._link.repeat, Op.S_GROUPS, wire.pack(ask))
 
     def delete(self) -> bool:
         """Delete the group and its position; returns whether it existed."""
         ask = wire.GroupName(stream=self.stream, group=self.name)
-        try:
-            self._link.ask(Op.S_GROUP_DELETE, wire.pack(ask))
-        except NotFound:
-            return False
-        return True
+        return is_found(self._link.ask, Op.S_GROUP_DELETE, wire.pack(ask))
 
     def seek(self, to: wire.Position | datetime) -> int:
         """Reset it to ``'beginning'``, ``'end'``, an offset, offsets by partition, or a time.
@@ -84,7 +76,7 @@ class Group(Generic[T]):
         """
         place, time_ms = position(to, "the position")
         ask = wire.GroupSeek(stream=self.stream, group=self.name, to=place, to_ms=time_ms)
-        return wire.unpack(int, self._link.ask(Op.S_GROUP_SEEK, wire.pack(ask)) or b"")
+        return request(self._link.ask, Op.S_GROUP_SEEK, ask, int)
 
 
 class Parked(Generic[T]):
@@ -143,13 +135,7 @@ class Parked(Generic[T]):
         if record is not None:
             spans = [(record.partition, record.offset, record.offset + 1)]
         ask = wire.ParkedSettle(stream=self._stream, group=self._group, verb=verb, spans=spans)
-        return wire.unpack(int, self._link.ask(Op.S_PARKED_SETTLE, wire.pack(ask)) or b"")
-
-
-def list_groups(link: Link, stream: str) -> list[GroupInfo]:
-    """Every shared group of a stream."""
-    reply = link.repeat(Op.S_GROUPS, wire.pack(wire.GroupsAsk(stream=stream)))
-    return wire.unpack(list[GroupInfo], reply or b"")
+        return request(self._link.ask, Op.S_PARKED_SETTLE, ask, int)
 
 
 def stream_names(link: Link, prefix: str = "") -> list[str]:
@@ -157,7 +143,7 @@ def stream_names(link: Link, prefix: str = "") -> list[str]:
     names: list[str] = []
     while True:
         ask = wire.ListAsk(prefix=prefix, after=names[-1] if names else "")
-        page = wire.unpack(list[str], link.repeat(Op.S_LIST, wire.pack(ask)) or b"")
+        page = request(link.repeat, Op.S_LIST, ask, list[str])
         names += page
         if len(page) < ask.limit:
             return names

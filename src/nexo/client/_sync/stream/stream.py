@@ -12,8 +12,9 @@ from typing import Any, Generic, TypeVar, Unpack
 from nexo.batch import encode_plain
 from nexo.batch.murmur import partition_of
 from nexo.client._sync.link.link import Link
+from nexo.client._sync.requests import is_found, request
 from nexo.client._sync.stream.consumer import MAX_BYTES, StreamConsumer
-from nexo.client._sync.stream.groups import Group, list_groups
+from nexo.client._sync.stream.groups import Group
 from nexo.client._sync.stream.publisher import RecordPublisher
 from nexo.client._sync.stream.records import StreamRecord
 from nexo.client._sync.stream.subscription import StreamSubscription
@@ -42,8 +43,7 @@ from nexo.client.stream_records import (
     slices,
     typed_content,
 )
-from nexo.errors import InvalidInput, NexoError, NotFound, PartitionsChanged
-from nexo.model import Buffer
+from nexo.errors import InvalidInput, NexoError, PartitionsChanged
 from nexo.protocol import stream as wire
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
@@ -114,40 +114,31 @@ class Stream(Generic[T]):
 
     def _describe(self, op: Op, ask: object) -> wire.StreamInfo:
         send = self._link.repeat if op is Op.S_DESCRIBE else self._link.ask
-        info = wire.unpack(wire.StreamInfo, send(op, wire.pack(ask)) or b"")
+        info = request(send, op, ask, wire.StreamInfo)
         self._publisher.learned(info)
         return info
 
     def exists(self) -> bool:
         """Whether it was created."""
-        try:
-            self._link.repeat(Op.S_EXISTS, pack_str(self.name))
-        except NotFound:
-            return False
-        return True
+        return is_found(self._link.repeat, Op.S_EXISTS, pack_str(self.name))
 
     def delete(self) -> bool:
         """Delete its records and groups; returns whether it existed."""
-        try:
-            self._link.ask(Op.S_DELETE, pack_str(self.name))
-        except NotFound:
-            return False
-        self._publisher.count = None
-        return True
+        existed = is_found(self._link.ask, Op.S_DELETE, pack_str(self.name))
+        if existed:
+            self._publisher.count = None
+        return existed
 
     def compact(self) -> int:
         """Keep only the newest record per key, now; returns the bytes freed.
 
         `InvalidOption` unless its ``cleanup`` includes ``compact``.
         """
-        return wire.unpack(int, self._ask(Op.S_COMPACT, wire.StreamName(stream=self.name)))
+        return request(self._link.ask, Op.S_COMPACT, wire.StreamName(stream=self.name), int)
 
     def apply_retention(self) -> int:
         """Apply the age and size limits now; returns the bytes freed."""
-        return wire.unpack(int, self._ask(Op.S_RETAIN, wire.StreamName(stream=self.name)))
-
-    def _ask(self, op: Op, message: object) -> Buffer:
-        return self._link.ask(op, wire.pack(message)) or b""
+        return request(self._link.ask, Op.S_RETAIN, wire.StreamName(stream=self.name), int)
 
     # -- groups
 
@@ -157,7 +148,8 @@ class Stream(Generic[T]):
 
     def groups(self) -> list[GroupInfo]:
         """Every shared group: consumers, lag, what is in flight and parked."""
-        return list_groups(self._link, self.name)
+        ask = wire.GroupsAsk(stream=self.name)
+        return request(self._link.repeat, Op.S_GROUPS, ask, list[GroupInfo])
 
     def seek(self, group: str, to: wire.Position | datetime) -> int:
         """See `Group.seek`."""

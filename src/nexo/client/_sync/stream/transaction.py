@@ -11,6 +11,7 @@ from nexo.batch import Flags
 from nexo.batch.murmur import partition_of
 from nexo.client._sync import runtime
 from nexo.client._sync.link.link import Link
+from nexo.client._sync.requests import request
 from nexo.client._sync.stream.records import StreamRecord, add_span
 from nexo.client.checks import Duration, millis
 from nexo.client.stream_records import (
@@ -86,7 +87,7 @@ class Transaction:
     def begin(self) -> Transaction:
         """Open it; ``with`` does."""
         ask = transactions.TxBegin(timeout_ms=self._timeout_ms)
-        self._id = wire.unpack(int, self._link.call(Op.S_TX_BEGIN, wire.pack(ask)) or b"")
+        self._id = request(self._link.call, Op.S_TX_BEGIN, ask, int)
         return self
 
     def _number(self) -> int:
@@ -137,8 +138,8 @@ class Transaction:
 
     def _count(self, stream: str) -> int:
         if stream not in self._partitions:
-            ask = wire.pack(wire.StreamName(stream=stream))
-            info = wire.unpack(wire.StreamInfo, self._link.call(Op.S_DESCRIBE, ask) or b"")
+            ask = wire.StreamName(stream=stream)
+            info = request(self._link.call, Op.S_DESCRIBE, ask, wire.StreamInfo)
             self._partitions[stream] = len(info.partitions)
         return self._partitions[stream]
 

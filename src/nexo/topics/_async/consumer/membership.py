@@ -13,6 +13,7 @@ from typing import Any
 
 from nexo.client._async import runtime
 from nexo.client._async.link.link import Duplex
+from nexo.client._async.requests import request
 from nexo.errors import ConnectionLost, NexoError, NotFound, NotMember
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
@@ -99,13 +100,9 @@ class Membership:
             topics=list(self._options.topics),
             options=self._options.group_options(),
         )
-        reply = await self._ask(Op.S_ORDERED_JOIN, ask)
+        reply = await request(self._link.call, Op.S_ORDERED_JOIN, ask, ordered.Assigned)
         self.member, self.generation, self._out = reply.member, reply.generation, False
         await self._take_over(reply)
-
-    async def _ask(self, op: Op, message: object) -> ordered.Assigned:
-        reply = await self._link.call(op, wire.pack(message)) or b""
-        return wire.unpack(ordered.Assigned, reply)
 
     async def leave(self) -> None:
         """Give everything up."""
@@ -183,7 +180,8 @@ class Membership:
         return news.generation == self.generation and not set(self.owned).issuperset(_lanes(news))
 
     async def _heartbeat(self, generation: int) -> ordered.Assigned:
-        return await self._ask(Op.S_HEARTBEAT, self._beat_of(generation, 0.0))
+        ask = self._beat_of(generation, 0.0)
+        return await request(self._link.call, Op.S_HEARTBEAT, ask, ordered.Assigned)
 
     def _beat_of(self, generation: int, wait_s: float) -> ordered.Heartbeat:
         return ordered.Heartbeat(

@@ -9,17 +9,24 @@ from typing import Any, TypeVar
 
 from nexo.client._async import runtime
 from nexo.client._async.link.link import Link
+from nexo.client._async.requests import request
 from nexo.client._async.stream.transaction import Transaction
 from nexo.client.replies import Reply
 from nexo.client.stream_records import batches_in
 from nexo.errors import ConnectionLost, Fenced, InvalidInput, NexoError, NotMember, NotOwner
-from nexo.model import Buffer
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.ops import Op
 from nexo.topics._async.consumer.membership import Membership
 from nexo.topics._async.ports import Rebalanced
-from nexo.topics.model import Commits, Committed, ReaderOptions, TopicMessage, TopicPartition
+from nexo.topics.model import (
+    Commits,
+    Committed,
+    ReaderOptions,
+    TopicMessage,
+    TopicPartition,
+    committed_of,
+)
 
 log = logging.getLogger("nexo.topics")
 
@@ -221,9 +228,6 @@ class NexoReader:
 
     # -- offsets
 
-    async def _ask(self, op: Op, message: object) -> Buffer:
-        return await self._link.call(op, wire.pack(message)) or b""
-
     async def commit(self, commits: Commits) -> None:
         """Commit with the group's newest generation."""
         for rewind, rows in self._rows(commits):
@@ -256,7 +260,7 @@ class NexoReader:
                 rewind=rewind,
             )
             try:
-                await self._ask(Op.S_COMMIT, ask)
+                await self._link.call(Op.S_COMMIT, wire.pack(ask))
                 return
             except Fenced as error:
                 if isinstance(error, NotMember | NotOwner):
@@ -274,13 +278,8 @@ class NexoReader:
 
     async def _stored(self, topic: str | None) -> dict[TopicPartition, Committed]:
         ask = ordered.CommittedAsk(group=self._options.group_id, topic=topic)
-        rows = wire.unpack(list[ordered.CommittedAt], await self._ask(Op.S_COMMITTED, ask))
-        return {
-            TopicPartition(row.topic, row.partition): Committed.at(
-                row.offset, row.metadata, row.committed_ms
-            )
-            for row in rows
-        }
+        rows = list[ordered.CommittedAt]
+        return committed_of(await request(self._link.call, Op.S_COMMITTED, ask, rows))
 
     async def bounds(self, at: TopicPartition) -> tuple[int, int]:
         """The offsets of a partition that readers may see."""
@@ -288,13 +287,12 @@ class NexoReader:
         return part.start_offset, part.stable_offset
 
     async def _partitions(self, topic: str) -> list[wire.PartitionInfo]:
-        reply = await self._ask(Op.S_DESCRIBE, wire.StreamName(stream=topic))
-        return wire.unpack(wire.StreamInfo, reply).partitions
+        ask = wire.StreamName(stream=topic)
+        return (await request(self._link.call, Op.S_DESCRIBE, ask, wire.StreamInfo)).partitions
 
     async def offset_at(self, at: TopicPartition, time_ms: int) -> int:
         ask = wire.OffsetsAt(stream=at.topic, time_ms=time_ms)
-        found = wire.unpack(list[int], await self._ask(Op.S_OFFSETS_AT, ask))
-        return _nth(found, at)
+        return _nth(await request(self._link.call, Op.S_OFFSETS_AT, ask, list[int]), at)
 
     async def seek(self, positions: Mapping[TopicPartition, int]) -> None:
         """Continue reading there; the committed offset changes with the next commit."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from nexo.client.forks import from_before, tell_when_forked
 from nexo.errors import Conflict, NexoError
 from nexo.topics._async.ports import GroupReader, Rebalanced, TopicsBackend
-from nexo.topics.model import Position, ReaderOptions, TopicPartition
+from nexo.topics.model import ReaderOptions, TopicPartition
 from nexo.topics.places import Partition, lanes_of
-from nexo.topics.progress import MessageProgress
 
 
 class ConsumerSubscription:
@@ -91,35 +90,3 @@ class ConsumerSubscription:
         if (reader := self.reader) is not None:
             await reader.close()
             self.reader = None
-
-
-class Seeking:
-    """Seeking; without ``partitions``, in all that the consumer owns."""
-
-    def __init__(self, subscription: ConsumerSubscription, progress: MessageProgress[Any]) -> None:
-        self._subscription = subscription
-        self._progress = progress
-
-    async def to(self, place: Position) -> None:
-        """Continue at ``place``."""
-        await self._seek({place.lane: place.offset})
-
-    async def to_beginning(self, partitions: Sequence[Partition]) -> None:
-        """Continue at the first message that is kept."""
-        reader, chosen = await self._subscription.chosen(partitions)
-        await self._seek({at: (await reader.bounds(at))[0] for at in chosen})
-
-    async def to_end(self, partitions: Sequence[Partition]) -> None:
-        """Continue at the first message that arrives from now on."""
-        reader, chosen = await self._subscription.chosen(partitions)
-        await self._seek({at: (await reader.bounds(at))[1] for at in chosen})
-
-    async def to_time(self, since_ms: int, partitions: Sequence[Partition]) -> None:
-        """Continue at the first message at or after ``since_ms``."""
-        reader, chosen = await self._subscription.chosen(partitions)
-        await self._seek({at: await reader.offset_at(at, since_ms) for at in chosen})
-
-    async def _seek(self, positions: Mapping[TopicPartition, int]) -> None:
-        reader = await self._subscription.joined()
-        await reader.seek(positions)
-        self._progress.leave(positions)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from nexo.batch import ANONYMOUS, BatchProducer, Compression
 from nexo.client._async import runtime
 from nexo.client._async.link.link import Link
+from nexo.client._async.requests import request
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout, Unavailable
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
@@ -92,8 +93,9 @@ class BatchWriter:
 
     async def count(self, topic: str) -> int:
         """How many partitions a topic has."""
-        reply = await self._link.call(Op.S_DESCRIBE, wire.pack(wire.StreamName(stream=topic)))
-        return len(wire.unpack(wire.StreamInfo, reply or b"").partitions)
+        ask = wire.StreamName(stream=topic)
+        info = await request(self._link.call, Op.S_DESCRIBE, ask, wire.StreamInfo)
+        return len(info.partitions)
 
     async def insist(
         self, ask: Callable[[], Awaitable[_T]], passing: tuple[type[NexoError], ...] = _PASSING

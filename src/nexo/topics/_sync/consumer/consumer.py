@@ -25,7 +25,7 @@ from nexo.errors import (
 from nexo.topics._sync.connecting import backend_for
 from nexo.topics._sync.consumer.message_source import Doubts, MessageSource
 from nexo.topics._sync.consumer.rebalancing import RebalanceHandlers
-from nexo.topics._sync.consumer.subscription import ConsumerSubscription, Seeking
+from nexo.topics._sync.consumer.subscription import ConsumerSubscription
 from nexo.topics._sync.ports import GroupReader
 from nexo.topics.model import (
     Committed,
@@ -91,7 +91,6 @@ class Consumer(Generic[T]):
         self._subscription = ConsumerSubscription(self._backend, options, self, type_)
         self._progress: MessageProgress[T] = MessageProgress()
         self._doubts = Doubts()
-        self._seeking = Seeking(self._subscription, self._progress)
         self._source = MessageSource(
             self.group_id, self._subscription, self._progress, self._doubts
         )
@@ -264,19 +263,29 @@ class Consumer(Generic[T]):
         """
         if not isinstance(partition, Mapping):
             partition = {"topic": topic, "partition": partition, "offset": offset}
-        self._seeking.to(position_in(partition, self._subscription.topics))
+        place = position_in(partition, self._subscription.topics)
+        self._seek({place.lane: place.offset})
 
     def seek_to_beginning(self, *partitions: Partition) -> None:
         """Replay these partitions from the start, or all that it owns."""
-        self._seeking.to_beginning(partitions)
+        reader, chosen = self._subscription.chosen(partitions)
+        self._seek({at: (reader.bounds(at))[0] for at in chosen})
 
     def seek_to_end(self, *partitions: Partition) -> None:
         """Skip to the latest of these partitions, or of all that it owns."""
-        self._seeking.to_end(partitions)
+        reader, chosen = self._subscription.chosen(partitions)
+        self._seek({at: (reader.bounds(at))[1] for at in chosen})
 
     def seek_to_timestamp(self, time: datetime | int, *partitions: Partition) -> None:
         """Continue at the first message at or after that time (or Unix milliseconds)."""
-        self._seeking.to_time(time_ms(time), partitions)
+        since_ms = time_ms(time)
+        reader, chosen = self._subscription.chosen(partitions)
+        self._seek({at: reader.offset_at(at, since_ms) for at in chosen})
+
+    def _seek(self, positions: Mapping[TopicPartition, int]) -> None:
+        reader = self._subscription.joined()
+        reader.seek(positions)
+        self._progress.leave(positions)
 
     def pause(self, *partitions: Partition) -> None:
         """Deliver nothing from these partitions, or from all that it owns, until `resume`."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from nexo.client._sync import runtime
 from nexo.client._sync.link.link import Duplex
+from nexo.client._sync.requests import request
 from nexo.errors import ConnectionLost, NexoError, NotFound, NotMember
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
@@ -100,13 +101,9 @@ class Membership:
             topics=list(self._options.topics),
             options=self._options.group_options(),
         )
-        reply = self._ask(Op.S_ORDERED_JOIN, ask)
+        reply = request(self._link.call, Op.S_ORDERED_JOIN, ask, ordered.Assigned)
         self.member, self.generation, self._out = reply.member, reply.generation, False
         self._take_over(reply)
-
-    def _ask(self, op: Op, message: object) -> ordered.Assigned:
-        reply = self._link.call(op, wire.pack(message)) or b""
-        return wire.unpack(ordered.Assigned, reply)
 
     def leave(self) -> None:
         """Give everything up."""
@@ -184,7 +181,8 @@ class Membership:
         return news.generation == self.generation and not set(self.owned).issuperset(_lanes(news))
 
     def _heartbeat(self, generation: int) -> ordered.Assigned:
-        return self._ask(Op.S_HEARTBEAT, self._beat_of(generation, 0.0))
+        ask = self._beat_of(generation, 0.0)
+        return request(self._link.call, Op.S_HEARTBEAT, ask, ordered.Assigned)
 
     def _beat_of(self, generation: int, wait_s: float) -> ordered.Heartbeat:
         return ordered.Heartbeat(

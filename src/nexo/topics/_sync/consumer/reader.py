@@ -10,17 +10,24 @@ from typing import Any, TypeVar
 
 from nexo.client._sync import runtime
 from nexo.client._sync.link.link import Link
+from nexo.client._sync.requests import request
 from nexo.client._sync.stream.transaction import Transaction
 from nexo.client.replies import Reply
 from nexo.client.stream_records import batches_in
 from nexo.errors import ConnectionLost, Fenced, InvalidInput, NexoError, NotMember, NotOwner
-from nexo.model import Buffer
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.ops import Op
 from nexo.topics._sync.consumer.membership import Membership
 from nexo.topics._sync.ports import Rebalanced
-from nexo.topics.model import Commits, Committed, ReaderOptions, TopicMessage, TopicPartition
+from nexo.topics.model import (
+    Commits,
+    Committed,
+    ReaderOptions,
+    TopicMessage,
+    TopicPartition,
+    committed_of,
+)
 
 log = logging.getLogger("nexo.topics")
 
@@ -222,9 +229,6 @@ class NexoReader:
 
     # -- offsets
 
-    def _ask(self, op: Op, message: object) -> Buffer:
-        return self._link.call(op, wire.pack(message)) or b""
-
     def commit(self, commits: Commits) -> None:
         """Commit with the group's newest generation."""
         for rewind, rows in self._rows(commits):
@@ -257,7 +261,7 @@ class NexoReader:
                 rewind=rewind,
             )
             try:
-                self._ask(Op.S_COMMIT, ask)
+                self._link.call(Op.S_COMMIT, wire.pack(ask))
                 return
             except Fenced as error:
                 if isinstance(error, NotMember | NotOwner):
@@ -275,13 +279,8 @@ class NexoReader:
 
     def _stored(self, topic: str | None) -> dict[TopicPartition, Committed]:
         ask = ordered.CommittedAsk(group=self._options.group_id, topic=topic)
-        rows = wire.unpack(list[ordered.CommittedAt], self._ask(Op.S_COMMITTED, ask))
-        return {
-            TopicPartition(row.topic, row.partition): Committed.at(
-                row.offset, row.metadata, row.committed_ms
-            )
-            for row in rows
-        }
+        rows = list[ordered.CommittedAt]
+        return committed_of(request(self._link.call, Op.S_COMMITTED, ask, rows))
 
     def bounds(self, at: TopicPartition) -> tuple[int, int]:
         """The offsets of a partition that readers may see."""
@@ -289,13 +288,12 @@ class NexoReader:
         return part.start_offset, part.stable_offset
 
     def _partitions(self, topic: str) -> list[wire.PartitionInfo]:
-        reply = self._ask(Op.S_DESCRIBE, wire.StreamName(stream=topic))
-        return wire.unpack(wire.StreamInfo, reply).partitions
+        ask = wire.StreamName(stream=topic)
+        return (request(self._link.call, Op.S_DESCRIBE, ask, wire.StreamInfo)).partitions
 
     def offset_at(self, at: TopicPartition, time_ms: int) -> int:
         ask = wire.OffsetsAt(stream=at.topic, time_ms=time_ms)
-        found = wire.unpack(list[int], self._ask(Op.S_OFFSETS_AT, ask))
-        return _nth(found, at)
+        return _nth(request(self._link.call, Op.S_OFFSETS_AT, ask, list[int]), at)
 
     def seek(self, positions: Mapping[TopicPartition, int]) -> None:
         """Continue reading there; the committed offset changes with the next commit."""

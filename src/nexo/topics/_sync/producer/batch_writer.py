@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from nexo.batch import ANONYMOUS, BatchProducer, Compression
 from nexo.client._sync import runtime
 from nexo.client._sync.link.link import Link
+from nexo.client._sync.requests import request
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout, Unavailable
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
@@ -91,8 +92,9 @@ class BatchWriter:
 
     def count(self, topic: str) -> int:
         """How many partitions a topic has."""
-        reply = self._link.call(Op.S_DESCRIBE, wire.pack(wire.StreamName(stream=topic)))
-        return len(wire.unpack(wire.StreamInfo, reply or b"").partitions)
+        ask = wire.StreamName(stream=topic)
+        info = request(self._link.call, Op.S_DESCRIBE, ask, wire.StreamInfo)
+        return len(info.partitions)
 
     def insist(self, ask: Callable[[], _T], passing: tuple[type[NexoError], ...] = _PASSING) -> _T:
         """Repeat a request after ``passing`` errors, for as long as a message may take."""
