@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -17,10 +17,15 @@ from nexo.client._async.client import AsyncClient
 from nexo.config import Settings
 from nexo.errors import Forbidden, Overloaded
 from nexo.model import Broker
+from nexo.protocol.messages import pack, unpack
+from nexo.protocol.ops import BROKER_OF, Op
 
 if TYPE_CHECKING:
+    from nexo.admin.http.sessions import Sessions
     from nexo.admin.watching.sampler import Sampler
     from nexo.client._async.link.link import Link
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,31 +74,7 @@ class LoginSeen(msgspec.Struct):
     used_ms: int
 
 
-class DashboardLogins(Protocol):
-    """Who is logged in to this dashboard."""
-
-    def seen(self) -> list[LoginSeen]:
-        """Every login, the newest first."""
-
-    async def end(self, user: str, login: str) -> int:
-        """End one login of a user, or all without its id; says how many."""
-
-
-class NoLogins:
-    """Nobody has to log in."""
-
-    def seen(self) -> list[LoginSeen]:
-        """None."""
-        return []
-
-    async def end(self, user: str, login: str) -> int:
-        """None."""
-        return 0
-
-
 Watchable: TypeAlias = Callable[[], Awaitable[frozenset[Broker]]]
-
-
 Names: TypeAlias = Callable[[Broker], Awaitable[frozenset[str]]]
 
 
@@ -121,10 +102,10 @@ class ApiContext:
     who: Credentials = NOBODY
     user: str | None = None
     """The caller's name; None while authentication is off."""
-    logins: DashboardLogins = field(default_factory=NoLogins)
+    logins: Sessions | None = None
+    """Who is logged in to this dashboard; None while nobody has to."""
     watchable: Watchable = _everything
     """Which brokers the caller may read as a whole; asked again for every use."""
-
     names: Names = _unasked
     """The queues or streams that the caller may see, of a broker they may not read as a whole."""
 
@@ -135,6 +116,12 @@ class ApiContext:
     def link(self, broker: Broker) -> Link:
         """The connection to a broker, for what the client does not offer."""
         return self.client.link(broker)
+
+    async def ask(self, op: Op, request: object, reply: type[T]) -> T:
+        """The reply to a request that the client does not offer."""
+        broker = BROKER_OF[op]
+        assert broker is not None
+        return unpack(reply, await self.link(broker).call(op, pack(request)) or b"")
 
     def finish(self, work: Coroutine[Any, Any, None]) -> None:
         """Run what must come to its end though its caller is cancelled."""

@@ -9,7 +9,7 @@ import msgspec
 
 from nexo.admin.api.paging import Name, Skip
 from nexo.admin.api.pubsub import Topic
-from nexo.admin.api.records import Partition
+from nexo.admin.api.records import Partition, headers_of, read_partition
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, LiveEvent
 from nexo.admin.plain import Plain, plain, plain_content
@@ -169,16 +169,9 @@ def record_event(stream: str, record: Record[Any]) -> RecordEvent:
     key = record.key
     return RecordEvent(
         stream, record.partition, record.offset, record.timestamp_ms,
-        key.decode(errors="replace") if isinstance(key, bytes) else key, _headers(record),
+        key.decode(errors="replace") if isinstance(key, bytes) else key, headers_of(record, {}),
         plain_content(record.value_type, record.payload),
     )  # fmt: skip
-
-
-def _headers(record: Record[Any]) -> Any:
-    try:
-        return record.headers
-    except (UnicodeDecodeError, msgspec.DecodeError):
-        return {}  # of another client, and not text
 
 
 @routes.get("/stream/read", waits=True)
@@ -188,12 +181,8 @@ async def read(context: ApiContext, ask: ReadAsk) -> ReadPage:
     if ask.partition >= len(info.partitions):
         raise NotFound(f"stream {ask.stream!r} has no partition {ask.partition}")
     request = wire.Read(ask.stream, ask.partition, ask.offset, _READ_BYTES, int(ask.wait_s * 1_000))
-    reply = await context.link(Broker.STREAM).call(
-        Op.S_READ, wire.pack(request), timeout_s=ask.wait_s + 10
-    )
-    head, rest = wire.unpack_headed(wire.ReadReply, reply or b"")
-    rows = [row for batch in batches_in(rest) for row in batch.records()]
-    found = [Record[Any](ask.partition, row, None) for row in rows if row.offset >= ask.offset]
+    head, rows = await read_partition(context, request)
+    found = [row for row in rows if row.offset >= ask.offset]
     cut = found[: ask.limit]
     following = cut[-1].offset + 1 if len(found) > len(cut) else head.next_offset
     page = [record_event(ask.stream, record) for record in cut]

@@ -127,12 +127,9 @@ class ParkedChoice(msgspec.Struct, forbid_unknown_fields=True):
     records: Annotated[list[At], msgspec.Meta(max_length=10_000)] | None
 
 
-class SeekAsk(msgspec.Struct, forbid_unknown_fields=True):
+class SeekAsk(GroupAsk):
     """Where a group is to go on: one of the three."""
 
-    stream: Name
-    group: Name
-    mode: Mode = "shared"
     to: Literal["beginning", "end"] | None = None
     offset: Skip | None = None
     """The same offset in every partition."""
@@ -167,9 +164,8 @@ def _shared(context: ApiContext, stream: str, info: wire.GroupInfo) -> GroupView
 
 async def ordered_groups(context: ApiContext, stream: str) -> list[GroupView]:
     """The ordered groups that read the stream; they may read others too."""
-    link = context.link(Broker.STREAM)
-    reply = await link.call(Op.S_ORDERED_GROUPS, wire.pack(ordered.OrderedAsk(stream=stream)))
-    infos = wire.unpack(list[ordered.OrderedInfo], reply or b"")
+    request = ordered.OrderedAsk(stream=stream)
+    infos = await context.ask(Op.S_ORDERED_GROUPS, request, list[ordered.OrderedInfo])
     parts = (await context.client.stream(stream).info()).partitions
     views = (_ordered_view(context, info, stream, parts) for info in infos)
     return [view for view in views if view is not None]
@@ -241,8 +237,7 @@ async def _settle(
     chosen = ask.records
     spans = None if chosen is None else [(r.partition, r.offset, r.offset + 1) for r in chosen]
     request = wire.ParkedSettle(stream=ask.stream, group=ask.group, verb=verb, spans=spans)
-    reply = await context.link(Broker.STREAM).call(Op.S_PARKED_SETTLE, wire.pack(request))
-    return Done(wire.unpack(int, reply or b""))
+    return Done(await context.ask(Op.S_PARKED_SETTLE, request, int))
 
 
 @routes.post("/seek")
@@ -260,21 +255,19 @@ async def seek(context: ApiContext, ask: SeekAsk) -> Done:
 
 
 async def _seek_ordered(context: ApiContext, ask: SeekAsk) -> Done:
-    link = context.link(Broker.STREAM)
-    known = ordered.OrderedAsk(group=ask.group, stream=ask.stream)
-    await link.call(Op.S_ORDERED_GROUPS, wire.pack(known))  # `NotFound` if there is none
+    known = wire.pack(ordered.OrderedAsk(group=ask.group, stream=ask.stream))
+    await context.link(Broker.STREAM).call(Op.S_ORDERED_GROUPS, known)  # `NotFound` if none
     firsts = await _positions(context, ask)
     rows = [(ask.stream, partition, first - 1, "") for partition, first in enumerate(firsts)]
     request = ordered.OrderedSeek(group=ask.group, offsets=rows)
-    return Done(wire.unpack(int, await link.call(Op.S_ORDERED_SEEK, wire.pack(request)) or b""))
+    return Done(await context.ask(Op.S_ORDERED_SEEK, request, int))
 
 
 async def _positions(context: ApiContext, ask: SeekAsk) -> list[int]:
     """Where each partition is read from next."""
     if ask.time_ms is not None:
-        request = wire.pack(wire.OffsetsAt(stream=ask.stream, time_ms=ask.time_ms))
-        reply = await context.link(Broker.STREAM).call(Op.S_OFFSETS_AT, request)
-        return wire.unpack(list[int], reply or b"")
+        request = wire.OffsetsAt(stream=ask.stream, time_ms=ask.time_ms)
+        return await context.ask(Op.S_OFFSETS_AT, request, list[int])
     parts = (await context.client.stream(ask.stream).info()).partitions
     if ask.offset is not None:
         for number, part in enumerate(parts):

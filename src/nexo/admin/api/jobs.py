@@ -15,7 +15,7 @@ from nexo.client.queue_views import read_headers
 from nexo.errors import Forbidden
 from nexo.model import Broker
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import Jobs, PeekJobs, decode, encode
+from nexo.protocol.queue import Jobs, PeekJobs
 
 routes = ApiRoutes("Queue", "/queue")
 
@@ -126,13 +126,12 @@ class SomeIds(msgspec.Struct, forbid_unknown_fields=True):
 async def jobs(context: ApiContext, ask: JobsAsk) -> JobPage:
     """A page of waiting, working, scheduled or dead jobs with the beginning of their values."""
     counts = await context.client.queue(ask.queue).info()
-    link = context.link(Broker.QUEUE)
     if ask.state == "dead":
-        request = encode(PeekJobs(ask.queue, ask.limit, ask.offset))
-        page = decode(await link.call(Op.Q_DLQ_LIST, request) or b"", dict[str, Any])
+        request = PeekJobs(ask.queue, ask.limit, ask.offset)
+        page = await context.ask(Op.Q_DLQ_LIST, request, dict[str, Any])
         return JobPage([_job(row) for row in page["jobs"]], page["total"])
-    request = encode(PeekJobs(ask.queue, ask.limit, ask.offset, ask.state))
-    rows = decode(await link.call(Op.Q_PEEK, request) or b"", list[dict[str, Any]])
+    request = PeekJobs(ask.queue, ask.limit, ask.offset, ask.state)
+    rows = await context.ask(Op.Q_PEEK, request, list[dict[str, Any]])
     found = [_job(row) for row in rows]
     if ask.state == "working" and found:
         await _name_holders(context, found)
@@ -213,5 +212,4 @@ async def discard(context: ApiContext, ask: IdsAsk) -> Done:
 
 
 async def _act(context: ApiContext, op: Op, ask: IdsAsk | SomeIds) -> Done:
-    reply = await context.link(Broker.QUEUE).call(op, encode(Jobs(ask.queue, ask.ids)))
-    return Done(decode(reply or b"", int))
+    return Done(await context.ask(op, Jobs(ask.queue, ask.ids), int))

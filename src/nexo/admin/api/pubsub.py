@@ -17,7 +17,6 @@ from nexo.client.pubsub_message import Message
 from nexo.errors import InvalidInput, NotFound
 from nexo.model import Broker
 from nexo.patterns import check_topic
-from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import Listing
 
@@ -194,10 +193,8 @@ def _add(level: LevelRow, row: TopicRow) -> None:
 
 async def _counts(context: ApiContext) -> dict[str, int]:
     """Messages by topic, of the topics used last."""
-    asked = pack(Listing(limit=_MOST_ACTIVE))
-    rows = unpack(
-        list[dict[str, Any]], await context.link(Broker.PUBSUB).call(Op.PS_TOPICS, asked) or b""
-    )
+    request = Listing(limit=_MOST_ACTIVE)
+    rows = await context.ask(Op.PS_TOPICS, request, list[dict[str, Any]])
     return {row["topic"]: row["messages"] for row in rows}
 
 

@@ -15,7 +15,7 @@ from nexo.errors import NotFound
 from nexo.model import Broker, check_name
 from nexo.options.queue import QueueOptions, defaults
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import Declare, Update, decode, encode
+from nexo.protocol.queue import Declare, Update, encode
 from nexo.protocol.survey import QueueSurvey, SurveyAsk
 
 routes = ApiRoutes("Queue", "/queue")
@@ -79,8 +79,7 @@ async def queues(context: ApiContext, ask: QueuesAsk) -> QueuePage:
 
 async def _by_name(context: ApiContext, ask: QueuesAsk) -> tuple[list[QueueInfo], int]:
     request = SurveyAsk(position=ask.offset, limit=ask.limit, by_name=True, search=ask.search)
-    reply = await context.link(Broker.QUEUE).call(Op.Q_SURVEY, encode(request))
-    page = decode(reply or b"", QueueSurvey)
+    page = await context.ask(Op.Q_SURVEY, request, QueueSurvey)
     return [QueueInfo(**row) for row in page.queues], page.total
 
 

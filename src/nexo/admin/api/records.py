@@ -141,8 +141,7 @@ async def _places(
         return places
     if ask.time_ms is not None:
         request = wire.OffsetsAt(stream=ask.stream, time_ms=ask.time_ms)
-        reply = await context.link(Broker.STREAM).call(Op.S_OFFSETS_AT, wire.pack(request))
-        every = wire.unpack(list[int], reply or b"")
+        every = await context.ask(Op.S_OFFSETS_AT, request, list[int])
         return [every[one] for one in chosen]
     if ask.offset is not None:
         return [ask.offset] * len(chosen)
@@ -160,11 +159,20 @@ def _cursor(lanes: list[PartitionWindow]) -> str:
 async def _read(
     context: ApiContext, stream: str, partition: int, offset: int, max_bytes: int
 ) -> tuple[list[Record[Any]], int]:
-    request = wire.Read(stream, partition, offset, max_bytes)
-    reply = await context.link(Broker.STREAM).call(Op.S_READ, wire.pack(request))
+    head, rows = await read_partition(context, wire.Read(stream, partition, offset, max_bytes))
+    return rows, head.next_offset
+
+
+async def read_partition(
+    context: ApiContext, request: wire.Read
+) -> tuple[wire.ReadReply, list[Record[Any]]]:
+    """Whole batches from an offset on, which may begin before it."""
+    timeout_s = request.wait_ms / 1_000 + 10
+    link = context.link(Broker.STREAM)
+    reply = await link.call(Op.S_READ, wire.pack(request), timeout_s=timeout_s)
     head, rest = wire.unpack_headed(wire.ReadReply, reply or b"")
-    rows = [row for batch in batches_in(rest) for row in batch.records()]
-    return [Record(partition, row, None) for row in rows], head.next_offset
+    rows = (row for batch in batches_in(rest) for row in batch.records())
+    return head, [Record(request.partition, row, None) for row in rows]
 
 
 def record_row(record: Record[Any], limit: int = 2_048) -> RecordRow:
@@ -174,17 +182,17 @@ def record_row(record: Record[Any], limit: int = 2_048) -> RecordRow:
         record.offset,
         record.timestamp_ms,
         "(not text)" if isinstance(record.key, bytes) else record.key,
-        _headers(record),
+        headers_of(record, "(not text)"),
         shown_content(record.value_type, record.payload, limit),
     )
 
 
-def _headers(record: Record[Any]) -> Any:
-    """Headers that are not text were written by other clients."""
+def headers_of(record: Record[Any], otherwise: Any) -> Any:
+    """A record's headers, or ``otherwise`` if another client wrote some that are not text."""
     try:
         return record.headers
     except (UnicodeDecodeError, msgspec.DecodeError):
-        return "(not text)"
+        return otherwise
 
 
 @routes.get("/record")

@@ -16,11 +16,15 @@ from nexo.client.queue_views import Schedule
 routes = ApiRoutes("Queue", "/queue")
 
 
-class ScheduleAsk(msgspec.Struct, forbid_unknown_fields=True):
+class ScheduleName(OneQueue):
+    """A schedule of a queue."""
+
+    name: Name
+
+
+class ScheduleAsk(ScheduleName):
     """A schedule, which replaces one of the same name."""
 
-    queue: Name
-    name: Name
     cron: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
     """Five fields."""
     value: NewValue
@@ -28,13 +32,6 @@ class ScheduleAsk(msgspec.Struct, forbid_unknown_fields=True):
     key: Annotated[str, msgspec.Meta(max_length=1_024)] | None = None
     timezone: Annotated[str, msgspec.Meta(max_length=64)] = ""
     """Whose local time it is in, such as ``Europe/Rome``; empty for UTC."""
-
-
-class ScheduleName(msgspec.Struct, forbid_unknown_fields=True):
-    """A schedule of a queue."""
-
-    queue: Name
-    name: Name
 
 
 class NextFiring(msgspec.Struct):

@@ -77,14 +77,9 @@ class Item(msgspec.Struct):
     value: Value
 
 
-class KeyView(msgspec.Struct):
+class KeyView(KeyRow):
     """A key and what it holds."""
 
-    key: str
-    kind: str
-    items: int
-    size_bytes: int
-    ttl_ms: int | None
     value: Value | None
     content: list[Item]
     """Of collections: the items asked for."""

@@ -143,8 +143,7 @@ async def _names(context: ApiContext) -> list[str]:
     while True:
         after = names[-1] if names else ""
         request = wire.ListAsk(after=after, limit=_NAMES_PER_CALL)
-        reply = await context.link(Broker.STREAM).call(Op.S_LIST, wire.pack(request))
-        page = wire.unpack(list[str], reply or b"")
+        page = await context.ask(Op.S_LIST, request, list[str])
         names += page
         if len(page) < _NAMES_PER_CALL:
             return names

@@ -11,7 +11,6 @@ from nexo.admin.api.pubsub import MOST_ROWS, OneTopic, SubscriptionRow
 from nexo.admin.api.records import RecordAsk
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes
-from nexo.model import Broker
 from nexo.patterns import SHARE, check_topic, matches
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
@@ -52,8 +51,7 @@ class TopicTrace(msgspec.Struct):
 async def record_trace(context: ApiContext, ask: RecordAsk) -> RecordTrace:
     """What each group of a stream has done with one record."""
     request = wire.GroupsAsk(stream=ask.stream, record=(ask.partition, ask.offset))
-    reply = await context.link(Broker.STREAM).call(Op.S_GROUPS, wire.pack(request))
-    infos = wire.unpack(list[wire.GroupInfo], reply or b"")
+    infos = await context.ask(Op.S_GROUPS, request, list[wire.GroupInfo])
     shared = [_shared(info.name, info.record) for info in infos if info.record is not None]
     ordered = [
         GroupTrace(

@@ -58,7 +58,7 @@ async def may(context: ApiContext, ask: MayAsk) -> May:
 @routes.get("/users")
 async def users(context: ApiContext, ask: Nothing) -> UserPage:
     """Users with their permissions, tokens and logins to the dashboard."""
-    logins = context.logins.seen()
+    logins = context.logins.seen() if context.logins else []
     rows = [
         UserRow(account, [login for login in logins if login.user == account.name])
         for account in context.place.accounts.every()
@@ -72,7 +72,7 @@ async def end_logins(context: ApiContext, ask: EndAsk) -> Done:
     """End one's own logins to the dashboard, or with all permissions anybody's."""
     if ask.user != context.user and not governs(context):
         raise Forbidden("ending another user's logins takes the permission *:admin:*")
-    ended = await context.logins.end(ask.user, ask.login)
+    ended = await context.logins.end(ask.user, ask.login) if context.logins else 0
     if not ended:
         raise NotFound(f"user {ask.user!r} has no such login")
     return Done(ended)

@@ -69,35 +69,29 @@ class Fetched(msgspec.Struct):
     """How long the lease lasts, from now."""
 
 
-class AckAsk(msgspec.Struct, forbid_unknown_fields=True):
-    """A job that is done."""
-
-    queue: Name
-    id: Id
-    lease: Lease
-    result: NewValue | None = None
-    """Kept for ``/queue/job`` if the queue keeps results."""
-
-
-class NackAsk(msgspec.Struct, forbid_unknown_fields=True):
-    """A job that failed."""
-
-    queue: Name
-    id: Id
-    lease: Lease
-    reason: Annotated[str, msgspec.Meta(max_length=65_536)] = ""
-    delay_s: Seconds | None = None
-    """Before the retry; the queue's back-off by default."""
-    retry: bool = True
-    """False: it can never succeed, and is a dead letter at once."""
-
-
 class HeldAsk(msgspec.Struct, forbid_unknown_fields=True):
     """A job that goes back unworked."""
 
     queue: Name
     id: Id
     lease: Lease
+
+
+class AckAsk(HeldAsk):
+    """A job that is done."""
+
+    result: NewValue | None = None
+    """Kept for ``/queue/job`` if the queue keeps results."""
+
+
+class NackAsk(HeldAsk):
+    """A job that failed."""
+
+    reason: Annotated[str, msgspec.Meta(max_length=65_536)] = ""
+    delay_s: Seconds | None = None
+    """Before the retry; the queue's back-off by default."""
+    retry: bool = True
+    """False: it can never succeed, and is a dead letter at once."""
 
 
 class ExtendAsk(msgspec.Struct, forbid_unknown_fields=True):
@@ -155,7 +149,7 @@ async def extend(context: ApiContext, ask: ExtendAsk) -> Done:
 
 
 async def _settle(
-    context: ApiContext, ask: AckAsk | NackAsk | HeldAsk, how: int, reason: str = "",
+    context: ApiContext, ask: HeldAsk, how: int, reason: str = "",
     delay_ms: int = -1, result: bytes | None = None,
 ) -> Done:  # fmt: skip
     _, number = unpack_id(parse_id(ask.id))

@@ -25,6 +25,8 @@ class Other:
     gives: type
     refusals: dict[str, type] = field(default_factory=dict)
     takes: type = Nothing
+    tag: str = "Server"
+    live: bool = False
 
 
 _ACTION = {
@@ -34,6 +36,7 @@ _ACTION = {
     "schema": {"const": "1"},
     "description": "Not needed with a bearer token.",
 }
+_JSON = "application/json"
 _REFS = "#/components/schemas/{name}"
 _REFUSALS = {
     "400": "The request makes no sense.",
@@ -64,17 +67,14 @@ _SCHEMES = {
 
 def document(table: Iterable[Endpoint]) -> dict[str, Any]:
     """OpenAPI 3.1."""
-    table = list(table)
     rows: list[Endpoint | Other] = [*table, *_OTHERS]
     types = {_key(kind): kind for row in rows for kind in (row.takes, row.gives)}
     types[_key(Problem)] = Problem
     schemas, components = msgspec.json.schema_components(types.values(), ref_template=_REFS)
     by_key = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for row in table:
+    for row in rows:
         paths.setdefault(row.path, {})[row.method.lower()] = _operation(row, by_key, components)
-    for other in _OTHERS:
-        paths[other.path] = {other.method.lower(): _probe(other, by_key, components)}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -92,79 +92,60 @@ def document(table: Iterable[Endpoint]) -> dict[str, Any]:
     }
 
 
-def _probe(row: Other, schemas: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
-    """An operation beside the table, which needs no login but for the metrics."""
-    media = "text/plain" if row.gives is str else "application/json"
+def _operation(
+    row: Endpoint | Other, schemas: dict[str, Any], components: dict[str, Any]
+) -> dict[str, Any]:
+    gives, takes = schemas[_key(row.gives)], schemas[_key(row.takes)]
+    media = "text/event-stream" if row.live else "text/plain" if row.gives is str else _JSON
+    success = _reply(row.summary, media, gives)
+    if media == _JSON:
+        success["content"][media]["example"] = examples.reply(gives, components)
     operation: dict[str, Any] = {
-        "tags": ["Server"],
+        "tags": [row.tag],
         "summary": row.summary,
-        "operationId": f"server_{row.path.rpartition('/')[2]}",
-        "parameters": [],
-        "responses": {"200": _reply(row.summary, media, schemas[_key(row.gives)])}
+        "operationId": f"{row.tag.lower().replace('/', '')}_{_name(row)}",
+        "parameters": [_ACTION] if row.method == "POST" else _parameters(takes, components),
+        "responses": {"200": success}
         | {
-            status: _reply(_REFUSALS[status], "application/json", schemas[_key(kind)])
-            for status, kind in row.refusals.items()
+            status: _reply(_REFUSALS[status], _JSON, schemas[_key(kind)])
+            for status, kind in _refusals(row).items()
         },
     }
-    if media == "application/json":
-        example = examples.reply(schemas[_key(row.gives)], components)
-        operation["responses"]["200"]["content"][media]["example"] = example
     if row.method == "POST":
-        operation["parameters"].append(_ACTION)
-        operation["requestBody"] = _body(schemas[_key(row.takes)], components)
-    if "401" not in row.refusals or row.takes is Login:
+        operation["requestBody"] = _body(takes, components)
+    if isinstance(row, Other) and ("401" not in row.refusals or row.takes is Login):
         operation["security"] = []
     return operation
 
 
-def _operation(row: Endpoint, schemas: dict[str, Any], components: dict[str, Any]) -> Any:
-    operation: dict[str, Any] = {
-        "tags": [row.tag],
-        "summary": row.summary,
-        "operationId": f"{row.tag.lower().replace('/', '')}_{row.run.__name__}",
-        "responses": {
-            "200": _success(row, schemas[_key(row.gives)], components),
-        } | {
-            status: _reply(text, "application/json", schemas[_key(Problem)])
-            for status, text in _REFUSALS.items()
-            if status not in ("413", "429") or (status == "413" and row.method == "POST")
-        },
-    }  # fmt: skip
-    takes = schemas[_key(row.takes)]
-    if row.method == "POST":
-        operation["parameters"] = [_ACTION]
-        operation["requestBody"] = _body(takes, components)
-    else:
-        operation["parameters"] = _parameters(
-            components[takes["$ref"].rpartition("/")[2]], examples.request(takes, components)
-        )
-    return operation
+def _name(row: Endpoint | Other) -> str:
+    return row.path.rpartition("/")[2] if isinstance(row, Other) else row.run.__name__
+
+
+def _refusals(row: Endpoint | Other) -> dict[str, type]:
+    """The kind of reply by status."""
+    if isinstance(row, Other):
+        return row.refusals
+    rare = {"429"} if row.method == "POST" else {"413", "429"}
+    return {status: Problem for status in _REFUSALS if status not in rare}
 
 
 def _body(takes: Any, components: dict[str, Any]) -> dict[str, Any]:
     example = examples.request(takes, components)
-    content = {"application/json": {"schema": takes, "example": example}}
+    content = {_JSON: {"schema": takes, "example": example}}
     return {"required": bool(example), "content": content}
 
 
-def _success(row: Endpoint, schema: Any, components: dict[str, Any]) -> dict[str, Any]:
-    reply = _reply(row.summary, "text/event-stream" if row.live else "application/json", schema)
-    if not row.live:
-        reply["content"]["application/json"]["example"] = examples.reply(schema, components)
-    return reply
-
-
-def _parameters(schema: dict[str, Any], example: dict[str, Any]) -> list[dict[str, Any]]:
+def _parameters(takes: Any, components: dict[str, Any]) -> list[dict[str, Any]]:
+    schema, example = (
+        components[takes["$ref"].rpartition("/")[2]],
+        examples.request(takes, components),
+    )
     required = schema.get("required", [])
     return [
-        {
-            "name": name,
-            "in": "query",
-            "required": name in required,
-            "schema": schema_,
-        }
+        {"name": name, "in": "query", "required": name in required, "schema": found}
         | ({"example": example[name]} if name in example else {})
-        for name, schema_ in schema["properties"].items()
+        for name, found in schema["properties"].items()
     ]
 
 
