@@ -37,7 +37,7 @@ _INDEX_EVERY = 8 * 1024 * 1024
 
 
 class SegmentedLog:
-    """A `nexo.storage.ports.Log` in files."""
+    """An append-only sequence of entries (`nexo.storage.header`), addressed by offset."""
 
     __slots__ = ("_active", "_failed", "_folder", "_hints", "_index_due", "_room_ahead",
                  "_segment_bytes", "_sync_on_roll", "next_offset", "size_bytes",
@@ -75,6 +75,10 @@ class SegmentedLog:
     # -- writing --------------------------------------------------------------
 
     def append(self, head: bytearray, body: Sequence[Buffer]) -> int:
+        """Stamp the base offset into the sealed header and write the entry. Not durable.
+
+        Returns the base offset. The bytes are handed to the operating system on return.
+        """
         length, count, span, first_ms, last_ms = EXTENT.unpack_from(head, EXTENT_AT)
         if not 0 < span >= count or length % ALIGN:
             raise InvalidInput(f"entry of {length} bytes, {count} records, span {span}: {_RULE}")
@@ -151,7 +155,11 @@ class SegmentedLog:
     # -- reading --------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int) -> bytes:
-        """Whole verified entries from the one that holds ``offset``, at least one if any."""
+        """Whole verified entries from the one that holds ``offset``, at least one if any.
+
+        A damaged one raises `Corrupt` naming its offset unless whole entries before it can be
+        returned. Empty at the end of the log.
+        """
         if offset == self.next_offset:
             return b""
         segment, position, base = self._find(offset)
@@ -202,6 +210,7 @@ class SegmentedLog:
                 position, at = position + head.length, head.next
 
     def offset_at(self, timestamp_ms: int) -> int:
+        """The first offset of an entry whose last timestamp is at or after ``timestamp_ms``."""
         for segment in self._folder.segments:
             if segment.times()[1] < timestamp_ms:
                 continue
@@ -241,7 +250,10 @@ class SegmentedLog:
     # -- forgetting -----------------------------------------------------------
 
     def drop_before(self, offset: int) -> int:
-        """Drop offsets below ``offset``, durably; returns the bytes freed."""
+        """Drop offsets below ``offset``, durably; returns the bytes freed.
+
+        ``start_offset`` moves to ``offset`` exactly, even within a segment.
+        """
         if offset <= self.start_offset:
             return 0
         self._check_range(offset)
@@ -362,6 +374,7 @@ class SegmentedLog:
         return [d for d in found if d.next_offset > self.start_offset or d.next_offset == d.offset]
 
     def close(self) -> None:
+        """Close the files. Does not sync."""
         if self._active is not None:
             self._active.give_back_room()
             with suppress(DiskFull):  # an index can be rebuilt

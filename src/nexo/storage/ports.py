@@ -1,8 +1,8 @@
-"""What storage needs from the file system, and what it offers to the layers above."""
+"""What storage needs from the file system."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -84,40 +84,3 @@ class Files(Protocol):
 
     def free_bytes(self, folder: Path) -> int:
         """Space left for writing."""
-
-
-class Log(Protocol):
-    """An append-only sequence of entries (`nexo.storage.header`) addressed by offset."""
-
-    start_offset: int
-    next_offset: int
-    size_bytes: int
-
-    def append(self, head: bytearray, body: Sequence[Buffer]) -> int:
-        """Stamp the base offset into the sealed header and write the entry. Not durable.
-
-        Returns the base offset. The bytes are handed to the operating system on return.
-        """
-
-    def read(self, offset: int, max_bytes: int) -> bytes:
-        """Whole entries from the one that holds ``offset``, at least one if there is any.
-
-        Every entry is verified; a damaged one raises `Corrupt` naming its offset unless
-        whole entries before it can be returned. Empty at the end of the log.
-        """
-
-    def entries(self, offset: int = 0) -> Iterator[bytes]:
-        """Every entry from the one that holds ``offset`` on."""
-
-    def offset_at(self, timestamp_ms: int) -> int:
-        """The first offset of an entry whose last timestamp is at or after ``timestamp_ms``."""
-
-    def drop_before(self, offset: int) -> int:
-        """Drop offsets below ``offset``, freeing whole segments; returns the bytes freed.
-
-        ``start_offset`` moves to ``offset`` exactly, even within a segment, and stays there after a
-        restart.
-        """
-
-    def close(self) -> None:
-        """Close the files. Does not sync."""

@@ -29,7 +29,6 @@ from nexo.storage.disk.dry_files import DryFiles
 from nexo.storage.header import Flags, parse
 from nexo.storage.journal import Journal
 from nexo.storage.log import SegmentedLog
-from nexo.storage.ports import Log
 
 _READ_BYTES = 8 * 1024**2
 _TRIES = 5
@@ -173,5 +172,5 @@ class _Reading:
         return LogFiles(folder, log.start_offset, end, log.size_bytes, tuple(hidden))
 
 
-def _no_log(folder: str, partition: int, _persistence: Persistence) -> Log:
+def _no_log(folder: str, partition: int, _persistence: Persistence) -> SegmentedLog:
     raise AssertionError(f"{folder}/{partition}: logs are not opened through the state")

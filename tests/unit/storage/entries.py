@@ -8,7 +8,7 @@ from pathlib import Path
 from nexo.errors import Corrupt
 from nexo.storage.header import seal, verify
 from nexo.storage.log import SegmentedLog
-from nexo.storage.ports import Files, Log
+from nexo.storage.ports import Files
 
 FOLDER = Path("/data/log")
 
@@ -27,7 +27,7 @@ def entry(
     return seal(body, count=count, first_ms=ms, last_ms=ms, base_offset=base), body
 
 
-def fill(log: Log, numbers: range, *, size: int = 40) -> None:
+def fill(log: SegmentedLog, numbers: range, *, size: int = 40) -> None:
     for number in numbers:
         log.append(*entry(number, size=size))
 

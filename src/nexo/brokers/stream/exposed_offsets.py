@@ -10,7 +10,7 @@ none. The gap holds no records: readers skip it.
 from __future__ import annotations
 
 from nexo.storage.header import Flags, seal
-from nexo.storage.ports import Log
+from nexo.storage.log import SegmentedLog
 
 _MIN_AHEAD, _MAX_AHEAD = 1 << 14, 1 << 20
 _MAX_SPAN = (1 << 32) - 1
@@ -26,7 +26,7 @@ def ahead(end: int) -> int:
     return min(max(end, _MIN_AHEAD), _MAX_AHEAD)
 
 
-def jump(log: Log, offset: int) -> None:
+def jump(log: SegmentedLog, offset: int) -> None:
     """Continue the log at ``offset``: what lies between is lost, and holds no records."""
     while log.next_offset < offset:
         span = min(offset - log.next_offset, _MAX_SPAN)

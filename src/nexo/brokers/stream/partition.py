@@ -20,7 +20,8 @@ from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.producers import MAX_PRODUCERS, Producers, ProducerState
 from nexo.errors import Corrupt, InvalidInput, OffsetOutOfRange, PayloadTooLarge
 from nexo.storage.header import SIZE, Flags, Header, parse
-from nexo.storage.ports import Buffer, Log
+from nexo.storage.log import SegmentedLog
+from nexo.storage.ports import Buffer
 
 FUTURE_MS = 60_000
 """How far ahead of the broker's clock a producer's timestamp may be."""
@@ -68,7 +69,7 @@ class Partition:
 
     def __init__(
         self,
-        log: Log,
+        log: SegmentedLog,
         found: PartitionCheckpoint,
         caches: Caches,
         synced: int,

@@ -19,14 +19,14 @@ from nexo.brokers.stream.producers import MAX_PRODUCERS
 from nexo.brokers.stream.records import StreamCreated, StreamState
 from nexo.errors import Forbidden, InvalidInput, NotFound, PartitionsChanged, StreamReplaced
 from nexo.model import Persistence, path_segment
-from nexo.storage.ports import Log
+from nexo.storage.log import SegmentedLog
 
 MAX_SOURCES = 1 << 30
 """Producers of a system stream stand for other partitions: none may be dropped."""
 READABLE = 180
 """How much of a long name its folder shows; the number keeps folders distinct."""
 
-OpenLog: TypeAlias = Callable[[str, int, Persistence], Log]
+OpenLog: TypeAlias = Callable[[str, int, Persistence], SegmentedLog]
 """``open_log(folder, partition, persistence)``."""
 Told: TypeAlias = Callable[["OpenStream", int], int]
 """One past the highest offset of a partition ever exposed; see `OpenStream.partition`."""

@@ -32,7 +32,6 @@ from nexo.services.turn import Safe, Turn
 from nexo.services.waiting import Wait, WaitingRoom
 from nexo.storage.journal import Journal, Loss
 from nexo.storage.log import SegmentedLog
-from nexo.storage.ports import Log
 
 log = logging.getLogger("nexo.stream")
 
@@ -111,7 +110,7 @@ class Core:
         """Where a stream's logs are."""
         return self.runtime.folder / "streams" / stream.folder
 
-    def _open_log(self, folder: str, partition: int, persistence: Persistence) -> Log:
+    def _open_log(self, folder: str, partition: int, persistence: Persistence) -> SegmentedLog:
         return SegmentedLog(
             self.runtime.files,
             self.runtime.folder / "streams" / folder / str(partition),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -31,7 +31,8 @@ from nexo.protocol import xstreams
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head
-from nexo.storage.ports import Buffer, Log
+from nexo.storage.log import SegmentedLog
+from nexo.storage.ports import Buffer
 from tests.unit.brokers.stream.desk import Desk, Peer
 
 
@@ -452,7 +453,7 @@ def test_ten_thousand_streams_open_no_log_at_start(desk: Desk) -> None:  # SPEC 
 class FullPartition:
     """A log that has no room."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: SegmentedLog) -> None:
         self._log = log
 
     def append(self, head: bytearray, body: Sequence[Buffer]) -> int:
@@ -469,7 +470,7 @@ def test_a_routed_batch_that_the_disk_takes_in_part_is_never_seen(desk: Desk) ->
     keys: list[bytes | None] = [b"order_123", *(b"k%d" % i for i in range(20))]
     parts = desk.service.core.engine.streams.get("s").partitions()
     whole = parts[0].log
-    parts[0].log = FullPartition(whole)
+    parts[0].log = cast(SegmentedLog, FullPartition(whole))
     with pytest.raises(DiskFull):
         peer.publish("s", *[b"x"] * 21, keys=keys, partition=-1)
     parts[0].log = whole

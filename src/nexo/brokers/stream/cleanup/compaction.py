@@ -11,9 +11,9 @@ It runs in small steps. Each yields a `CompactionStep`, which says what must hap
 from __future__ import annotations
 
 import enum
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from nexo.batch import Batch, decode, select
 from nexo.brokers.stream.keys import KeyIndex
@@ -21,35 +21,13 @@ from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Corrupt, OffsetOutOfRange
 from nexo.storage.header import parse
-from nexo.storage.rewriting import Rewriting
+from nexo.storage.log import SegmentedLog
+from nexo.storage.segment import SegmentInfo
 
 MERGED_BYTES = 32 * 1024**2
 """Maximum size of a merged segment, which is held in memory while it is built."""
 PORTION_BYTES = 4 * 1024**2
 """How much of a new segment is written between syncs."""
-
-
-class CompactableSegment(Protocol):
-    """One file of the log."""
-
-    base_offset: int
-    next_offset: int
-
-
-class CompactableLog(Protocol):
-    """What compaction needs from a log beyond `nexo.storage.ports.Log`."""
-
-    def segments(self) -> Sequence[CompactableSegment]:
-        """All segments; the last is open."""
-
-    def roll(self) -> None:
-        """Close the open segment."""
-
-    def begin_rewrite(self, first: int, end: int) -> Rewriting:
-        """Start to replace closed segments."""
-
-    def finish_rewrite(self, rewriting: Rewriting) -> int:
-        """Put the new segment in place; returns the bytes freed."""
 
 
 class CompactionStep(enum.Enum):
@@ -88,7 +66,7 @@ def compact(
     records may be written and the front of the log dropped.
     """
     partition = stream.partition(number)
-    log: CompactableLog = partition.log  # type: ignore[assignment]
+    log = partition.log
     for _ in index.steps():
         yield CompactionStep.NOTHING
     end = compactable(stream, number, partition)
@@ -113,7 +91,7 @@ def compact(
 class _Run:
     """What is left of one segment, or of several in a row, which become one."""
 
-    segments: list[CompactableSegment] = field(default_factory=list)
+    segments: list[SegmentInfo] = field(default_factory=list)
     kept: list[bytes] = field(default_factory=list)
     size: int = 0
     changed: bool = False
@@ -126,7 +104,7 @@ class _Run:
 
 
 def _thin(
-    partition: Partition, segment: CompactableSegment, index: KeyIndex, horizon_ms: int | None
+    partition: Partition, segment: SegmentInfo, index: KeyIndex, horizon_ms: int | None
 ) -> Generator[CompactionStep, None, _Run | None]:
     """A segment without outdated records; None if it is damaged or was dropped meanwhile."""
     run = _Run([segment])
@@ -143,7 +121,7 @@ def _thin(
     return run
 
 
-def _replace(partition: Partition, log: CompactableLog, run: _Run) -> Steps:
+def _replace(partition: Partition, log: SegmentedLog, run: _Run) -> Steps:
     """Write what is left in place of the original segments."""
     if not run.changed:
         return 0
@@ -175,7 +153,7 @@ def _portions(entries: list[bytes]) -> Iterator[list[bytes]]:
         yield portion
 
 
-def _is_there(log: CompactableLog, first: int, end: int) -> bool:
+def _is_there(log: SegmentedLog, first: int, end: int) -> bool:
     """Whether retention has left all the segments in place."""
     closed = log.segments()[:-1]
     return first in {s.base_offset for s in closed} and end in {s.next_offset for s in closed}

@@ -8,20 +8,11 @@ the newest records, whatever the limits say: the hot tier (SPEC I2).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
 from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Corrupt
 from nexo.storage.header import parse
-
-
-class LocatingLog(Protocol):
-    """What retention needs from a log beyond `nexo.storage.ports.Log`."""
-
-    def locate(self, offset: int, max_bytes: int) -> tuple[Path, int, int]:
-        """File, position and size of the entries from ``offset`` on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +77,7 @@ def _by_size(stream: OpenStream, partition: Partition) -> int:
 
 def live_bytes(partition: Partition) -> int:
     """The size of what is kept, without dropped records that a segment still holds."""
-    log: LocatingLog = partition.log  # type: ignore[assignment]
     if partition.start_offset >= partition.next_offset:
         return 0
-    _, position, _ = log.locate(partition.start_offset, 1)
+    _, position, _ = partition.log.locate(partition.start_offset, 1)
     return partition.log.size_bytes - position
