@@ -18,20 +18,22 @@ C = TypeVar("C", MapValue, ListValue, SetValue)
 R = TypeVar("R")
 
 
-class _Collections(Generic[C]):
-    """What the three kinds share: finding, creating, and keeping the size up to date."""
+class Collections(Generic[C]):
+    """What the kinds share: finding, creating, and keeping the size up to date."""
 
-    __slots__ = ("_keyspace", "_make")
+    __slots__ = ("_keyspace",)
+    _make: type[C]
+    _called = "a collection"
+    """What users call it."""
 
-    def __init__(self, keyspace: Keyspace, make: type[C]) -> None:
+    def __init__(self, keyspace: Keyspace) -> None:
         self._keyspace = keyspace
-        self._make: type[C] = make
 
     def _find(self, key: str, now_ms: int) -> C | None:
         value = self._keyspace.find(key, now_ms)
         if value is None or isinstance(value, self._make):
             return value
-        raise WrongType(f"key {key[:64]!r} holds a {kind_of(value)}, not a {self._make.kind}")
+        raise WrongType(f"key {key[:64]!r} holds a {kind_of(value)}, not {self._called}")
 
     def _ready(self, key: str, found: C | None, adding_bytes: int) -> C:
         """The collection found under ``key`` or a new one, with room for ``adding_bytes`` more."""
@@ -59,13 +61,11 @@ class _Collections(Generic[C]):
         return len(self._find(key, now_ms) or ())
 
 
-class MapCommands(_Collections[MapValue]):
+class MapCommands(Collections[MapValue]):
     """Commands on maps."""
 
     __slots__ = ()
-
-    def __init__(self, keyspace: Keyspace) -> None:
-        super().__init__(keyspace, MapValue)
+    _make, _called = MapValue, "a map"
 
     def set(
         self, key: str, fields: Mapping[str, bytes], now_ms: int, *, if_absent: bool = False
@@ -107,13 +107,11 @@ class MapCommands(_Collections[MapValue]):
         return total
 
 
-class ListCommands(_Collections[ListValue]):
+class ListCommands(Collections[ListValue]):
     """Commands on lists. Ranges are Python slices: stop is exclusive, negatives from the end."""
 
     __slots__ = ()
-
-    def __init__(self, keyspace: Keyspace) -> None:
-        super().__init__(keyspace, ListValue)
+    _make, _called = ListValue, "a list"
 
     def push(self, key: str, values: Sequence[bytes], now_ms: int, *, left: bool = False) -> int:
         """Append values at one end; returns the new length."""
@@ -157,13 +155,11 @@ class ListCommands(_Collections[ListValue]):
         return self._remove(key, now_ms, lambda held: held.remove(value, count), 0)
 
 
-class SetCommands(_Collections[SetValue]):
+class SetCommands(Collections[SetValue]):
     """Commands on sets."""
 
     __slots__ = ()
-
-    def __init__(self, keyspace: Keyspace) -> None:
-        super().__init__(keyspace, SetValue)
+    _make, _called = SetValue, "a set"
 
     def add(self, key: str, members: Sequence[bytes], now_ms: int) -> int:
         """Add members; returns how many are new."""

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from nexo.brokers.store.collections import Collections
 from nexo.brokers.store.keyspace import Keyspace
 from nexo.brokers.store.values import MapValue, kind_of
 from nexo.errors import InvalidInput, WrongType
@@ -64,13 +65,14 @@ class FencingNumbers:
         return self._last
 
 
-class KeyLeases:
+class KeyLeases(Collections[MapValue]):
     """Up to ``limit`` holders share a key, each until its own expiry; a lock has a limit of 1."""
 
-    __slots__ = ("_keyspace", "_numbers")
+    __slots__ = ("_numbers",)
+    _make, _called = MapValue, "leases"
 
     def __init__(self, keyspace: Keyspace, numbers: FencingNumbers) -> None:
-        self._keyspace = keyspace
+        super().__init__(keyspace)
         self._numbers = numbers
 
     def take(self, key: str, holder: str, ttl_ms: int, limit: int, now_ms: int) -> LeaseAnswer:
@@ -86,7 +88,8 @@ class KeyLeases:
             if len(live) >= limit:
                 return LeaseAnswer(None, sorted(live)[len(live) - limit] - now_ms)
             if len(live) < len(dues):
-                self._drop_over(key, held, now_ms)
+                over = [name for name in held.items if _holder(key, held, name)[0] <= now_ms]
+                self._end(key, held, over)
             number = self._numbers.next(now_ms)
         self._put(key, holder, now_ms + ttl_ms, number, now_ms)
         return LeaseAnswer(number, 0)
@@ -107,38 +110,18 @@ class KeyLeases:
         if held is None or holder not in held.items:
             return False
         alive = _holder(key, held, holder)[0] > now_ms
-        self._remove(key, held, [holder])
+        self._end(key, held, [holder])
         return alive
 
-    def _find(self, key: str, now_ms: int) -> MapValue | None:
-        value = self._keyspace.find(key, now_ms)
-        if value is None or isinstance(value, MapValue):
-            return value
-        raise WrongType(f"key {key[:64]!r} holds a {kind_of(value)}, not leases")
-
     def _put(self, key: str, holder: str, due_ms: int, number: int, now_ms: int) -> None:
-        held = self._find(key, now_ms)
+        found = self._find(key, now_ms)
         state = JSON_PREFIX + _encode((due_ms, number))
-        growth = (held or MapValue()).growth_bytes({holder: state})
-        self._keyspace.check_room(key, growth + (held.size_bytes if held else 0))
-        if held is None:
-            held = MapValue()
-            self._keyspace.put(key, held)
-        held.put(holder, state)
-        self._keyspace.grown(key, growth)
+        held = self._ready(key, found, (found or MapValue()).growth_bytes({holder: state}))
+        self._change(key, held, lambda held: held.put(holder, state))
         self._keyspace.set_due(key, max(due_ms, self._keyspace.expiry.due.get(key, 0)))
 
-    def _drop_over(self, key: str, held: MapValue, now_ms: int) -> None:
-        over = [name for name in held.items if _holder(key, held, name)[0] <= now_ms]
-        self._remove(key, held, over)
-
-    def _remove(self, key: str, held: MapValue, holders: list[str]) -> None:
-        before = held.size_bytes
-        for holder in holders:
-            held.remove(holder)
-        self._keyspace.grown(key, held.size_bytes - before)
-        if not len(held):
-            self._keyspace.drop(key)
+    def _end(self, key: str, held: MapValue, holders: list[str]) -> None:
+        self._change(key, held, lambda held: sum(map(held.remove, holders)))
 
 
 class RateLimits:
