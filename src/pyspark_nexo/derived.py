@@ -11,7 +11,7 @@ from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import LostRace
 from nexo.lake.derived import dead_letters, latest
 from nexo.lake.progress import total
-from pyspark_nexo.tiering import Derivation, Probe, run_tasks
+from pyspark_nexo.tiering import Probe, TaskGroup, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,10 +21,10 @@ def collect_dead_letters(spark: SparkSession, lake: Lake, stream: StreamId, prob
     """Bring a stream's table of dead letters up to its table; returns how many there are."""
     while planned := dead_letters.plan(lake, stream):
         table, steps = planned
-        work = Derivation(steps, dead_letters.run)
+        work = TaskGroup(dead_letters.run, steps)
         probe("before the dead letters")
         with suppress(LostRace):
-            dead_letters.finish(table, steps, run_tasks(spark, work, len(steps)))
+            dead_letters.finish(table, steps, run_tasks(spark, work))
     return sum(dead_letters.count(lake, stream).values())
 
 
@@ -44,7 +44,7 @@ def compact(spark: SparkSession, lake: Lake, stream: StreamId) -> Compacted | No
     table, steps = latest.plan(lake, stream)
     if not steps:
         return None
-    written = run_tasks(spark, Derivation(steps, latest.run), len(steps))
+    written = run_tasks(spark, TaskGroup(latest.run, steps))
     with suppress(LostRace):
         latest.finish(table, steps, written)
     return Compacted(

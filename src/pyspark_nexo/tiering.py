@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nexo.errors import ConnectionLost, NexoError, Unavailable
 from nexo.hot_log import TOGETHER, Fetched, HotLog
-from nexo.lake.derived.derive import DeriveStep
 from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io
 from nexo.lake.paths import delete_files, sync_local
 from nexo.lake.plan import packed
@@ -144,33 +143,21 @@ def take(
     tasks = packed([each.cost_s for each in ranges], slots(spark), task_s)
     work = TaskGroup(Fetcher(url, probe), [[ranges[n] for n in numbers] for numbers in tasks])
     found: dict[int, Outcome] = {}
-    for numbers, outcomes in zip(tasks, run_tasks(spark, work, len(tasks)), strict=True):
+    for numbers, outcomes in zip(tasks, run_tasks(spark, work), strict=True):
         found |= zip(numbers, outcomes, strict=True)
     return [found[number] for number in range(len(ranges))]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TaskGroup:
-    """Work whose items are packed into tasks."""
+    """Work of several Spark tasks: ``run`` does the item of each."""
 
-    run: Callable[[Sequence[Any]], Any]
-    tasks: Sequence[Sequence[Any]]
-
-    def __call__(self, number: int) -> bytes:
-        """Do the items of one task."""
-        return pickle.dumps(self.run(self.tasks[number]))
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Derivation:
-    """Steps of derived tables, one partition per Spark task."""
-
-    steps: Sequence[DeriveStep]
-    run: Callable[[DeriveStep], list[DataFileFacts]]
+    run: Callable[[Any], Any]
+    items: Sequence[Any]
 
     def __call__(self, number: int) -> bytes:
-        """Write the files of one partition."""
-        return pickle.dumps(self.run(self.steps[number]))
+        """Do one task."""
+        return pickle.dumps(self.run(self.items[number]))
 
 
 def slots(spark: SparkSession) -> int:
@@ -190,8 +177,9 @@ def _context(spark: SparkSession) -> SparkContext | None:
         return None
 
 
-def run_tasks(spark: SparkSession, work: Callable[[int], bytes], count: int) -> list[Any]:
-    """Run ``work`` for each number below ``count``, each as a Spark task; what they pickled."""
+def run_tasks(spark: SparkSession, work: TaskGroup) -> list[Any]:
+    """Run each item of ``work`` as a Spark task; what became of each."""
+    count = len(work.items)
     with plain_errors():
         context = _context(spark)
         if context is not None:
