@@ -70,6 +70,9 @@ class GroupReader(Protocol):
     async def fetch(self, max_records: int, timeout_s: float) -> list[TopicMessage[Any]]:
         """Request the next messages: those delivered before are processed."""
 
+    async def is_up(self) -> bool:
+        """Whether there is a connection."""
+
     async def commit(self, commits: Commits) -> None:
         """Commit what was processed, all or none."""
 

@@ -69,6 +69,9 @@ class GroupReader(Protocol):
     def fetch(self, max_records: int, timeout_s: float) -> list[TopicMessage[Any]]:
         """Request the next messages: those delivered before are processed."""
 
+    def is_up(self) -> bool:
+        """Whether there is a connection."""
+
     def commit(self, commits: Commits) -> None:
         """Commit what was processed, all or none."""
 

@@ -176,7 +176,8 @@ class AsyncConsumer(Generic[T]):
         reader = await self._subscription.reading()
         if self._doubts and not await self._doubts.settled(timeout_s):
             return []
-        await self._processed(reader)
+        if self._processed() and await reader.is_up():
+            await self._commit_processed(reader)
         found = await reader.fetch(count, timeout_s)
         with self._guard:
             if self._subscription.closed:
@@ -188,11 +189,13 @@ class AsyncConsumer(Generic[T]):
             transaction.polled(self._source, found)
         return found
 
-    async def _processed(self, reader: GroupReader) -> None:
-        """The next messages are requested: those delivered before are processed."""
+    def _processed(self) -> bool:
+        """The next messages are requested, so those delivered before are processed; whether they
+        are to be committed now.
+        """
         self._progress.finish()
-        if self._auto_commit and self._progress.processed and runtime.now_s() >= self._retry_at_s:
-            await self._commit_processed(reader)
+        due = runtime.now_s() >= self._retry_at_s
+        return self._auto_commit and bool(self._progress.processed) and due
 
     async def _commit_processed(self, reader: GroupReader) -> None:
         commits = dict(self._progress.processed)
@@ -326,7 +329,8 @@ class AsyncConsumer(Generic[T]):
         try:
             if not await self._doubts.settled(0.0):
                 self._progress.held = []
-            await self._processed(reader)
+            if self._processed():
+                await self._commit_processed(reader)
         finally:  # a member that nobody uses would keep its partitions
             await self._subscription.leave()
             self._handled = None

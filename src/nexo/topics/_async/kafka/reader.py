@@ -112,6 +112,10 @@ class KafkaReader:
                     for record in records
                 ]
 
+    async def is_up(self) -> bool:
+        """Assumed: aiokafka does not expose it."""
+        return True
+
     def interrupt(self) -> None:
         """Have a fetch that waits return."""
         self._interrupted = True

@@ -177,7 +177,8 @@ class Consumer(Generic[T]):
         reader = self._subscription.reading()
         if self._doubts and not self._doubts.settled(timeout_s):
             return []
-        self._processed(reader)
+        if self._processed() and reader.is_up():
+            self._commit_processed(reader)
         found = reader.fetch(count, timeout_s)
         with self._guard:
             if self._subscription.closed:
@@ -189,11 +190,13 @@ class Consumer(Generic[T]):
             transaction.polled(self._source, found)
         return found
 
-    def _processed(self, reader: GroupReader) -> None:
-        """The next messages are requested: those delivered before are processed."""
+    def _processed(self) -> bool:
+        """The next messages are requested, so those delivered before are processed; whether they
+        are to be committed now.
+        """
         self._progress.finish()
-        if self._auto_commit and self._progress.processed and runtime.now_s() >= self._retry_at_s:
-            self._commit_processed(reader)
+        due = runtime.now_s() >= self._retry_at_s
+        return self._auto_commit and bool(self._progress.processed) and due
 
     def _commit_processed(self, reader: GroupReader) -> None:
         commits = dict(self._progress.processed)
@@ -327,7 +330,8 @@ class Consumer(Generic[T]):
         try:
             if not self._doubts.settled(0.0):
                 self._progress.held = []
-            self._processed(reader)
+            if self._processed():
+                self._commit_processed(reader)
         finally:  # a member that nobody uses would keep its partitions
             self._subscription.leave()
             self._handled = None

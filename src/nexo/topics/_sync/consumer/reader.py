@@ -138,15 +138,15 @@ class NexoReader:
         self._members.in_hand.clear()
         while True:
             found: list[TopicMessage[Any]] = []
-            if not self._members.unsettled or self._is_up(deadline_s):
+            left_s = max(0.0, deadline_s - runtime.now_s())
+            if not self._members.unsettled or self.is_up(min(left_s, _LOOK_S)):
                 found = self._attempt(max_records, deadline_s)
             if found or self._closed or runtime.now_s() >= deadline_s:
                 return found
 
-    def _is_up(self, deadline_s: float) -> bool:
-        """Whether there is a connection, waiting for a while."""
-        left_s = max(0.0, deadline_s - runtime.now_s())
-        return self._link.ready(min(left_s, _LOOK_S))
+    def is_up(self, wait_s: float = 0) -> bool:
+        """Whether there is a connection, waiting for one for a while."""
+        return self._link.ready(wait_s)
 
     def _attempt(self, max_records: int, deadline_s: float) -> list[TopicMessage[Any]]:
         try:

@@ -168,6 +168,10 @@ class KafkaReader:
         """As the async one."""
         return self._thread.run(self._reader.fetch(max_records, timeout_s))
 
+    def is_up(self) -> bool:
+        """As the async one."""
+        return self._thread.run(self._reader.is_up())
+
     def commit(self, commits: Commits) -> None:
         """As the async one."""
         self._thread.run(self._reader.commit(commits))
