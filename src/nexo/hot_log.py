@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from nexo.batch import Batch, decode, entries
 from nexo.client._sync.link.link import Link
+from nexo.client._sync.requests import request, status
 from nexo.client.address import Address, parse_url
 from nexo.errors import NexoError, OffsetOutOfRange
 from nexo.model import Broker
@@ -14,7 +15,6 @@ from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_ordered import OrderedAsk, OrderedInfo
 from nexo.protocol.stream_publishing import publish_head
-from nexo.protocol.values import decode_value
 
 READ_BYTES = 8 * 1024**2
 TOGETHER = 128
@@ -38,8 +38,7 @@ class HotLog:
 
     def status(self) -> dict[str, Any]:
         """What the broker says of itself."""
-        reply = self._link.call(Op.STATUS, bytes((Broker.STREAM,)))
-        found: dict[str, Any] = decode_value(reply or b"\x02{}")
+        found: dict[str, Any] = status(self._link.call, Broker.STREAM)
         return found
 
     def names(self, *, tiering: bool = False) -> Iterator[str]:
@@ -47,7 +46,7 @@ class HotLog:
         after = ""
         while True:
             ask = wire.ListAsk(after=after, tiering=tiering)
-            found = wire.unpack(list[str], self._call(Op.S_LIST, ask))
+            found = request(self._link.call, Op.S_LIST, ask, list[str])
             yield from found
             if len(found) < ask.limit:
                 return
@@ -55,9 +54,8 @@ class HotLog:
 
     def describe(self, stream: str) -> wire.StreamInfo:
         """A stream's options and partitions; `NotFound` if there is none."""
-        return wire.unpack(
-            wire.StreamInfo, self._call(Op.S_DESCRIBE, wire.StreamName(stream=stream))
-        )
+        ask = wire.StreamName(stream=stream)
+        return request(self._link.call, Op.S_DESCRIBE, ask, wire.StreamInfo)
 
     def describe_all(self, streams: Iterable[str]) -> dict[str, wire.StreamInfo | NexoError]:
         """What `describe` returns of each, or why it fails; asked together."""
@@ -71,16 +69,16 @@ class HotLog:
     def groups(self, stream: str) -> list[wire.GroupInfo]:
         """A stream's shared groups."""
         ask = wire.GroupsAsk(stream=stream)
-        return wire.unpack(list[wire.GroupInfo], self._call(Op.S_GROUPS, ask))
+        return request(self._link.call, Op.S_GROUPS, ask, list[wire.GroupInfo])
 
     def ordered_groups(self) -> list[OrderedInfo]:
         """Every ordered group."""
-        return wire.unpack(list[OrderedInfo], self._call(Op.S_ORDERED_GROUPS, OrderedAsk()))
+        return request(self._link.call, Op.S_ORDERED_GROUPS, OrderedAsk(), list[OrderedInfo])
 
     def offsets_at(self, stream: str, time_ms: int) -> list[int]:
         """Per partition: the first offset of a record of that time or later, else the end."""
         ask = wire.OffsetsAt(stream=stream, time_ms=time_ms)
-        return wire.unpack(list[int], self._call(Op.S_OFFSETS_AT, ask))
+        return request(self._link.call, Op.S_OFFSETS_AT, ask, list[int])
 
     def tiered(self, stream: str, partition: int, offset: int, created_ms: int) -> None:
         """Tell the broker that the lake durably holds everything below ``offset``.
@@ -90,7 +88,7 @@ class HotLog:
         ask = wire.TieredTo(
             stream=stream, partition=partition, offset=offset, created_ms=created_ms
         )
-        self._call(Op.S_TIERED, ask)
+        self._link.call(Op.S_TIERED, wire.pack(ask))
 
     def tiered_all(self, asks: Sequence[wire.TieredTo]) -> list[NexoError | None]:
         """Tell the broker of several partitions at once; why it refused each, None if not."""
@@ -126,7 +124,7 @@ class HotLog:
                 raise fetched
             if fetched is None:
                 ask = wire.Read(stream, partition, at, READ_BYTES, created_ms=created_ms)
-                fetched = self._call(Op.S_READ, ask)
+                fetched = self._link.call(Op.S_READ, wire.pack(ask)) or b""
             reply, rest = wire.unpack_headed(wire.ReadReply, fetched)
             fetched = None
             for entry in entries(rest):
@@ -148,6 +146,3 @@ class HotLog:
             replies = self._link.each(op, payloads)
             found += [reply if isinstance(reply, NexoError) else reply or b"" for reply in replies]
         return found
-
-    def _call(self, op: Op, ask: object) -> bytes | memoryview:
-        return self._link.call(op, wire.pack(ask)) or b""

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from nexo.client.address import Address
 from nexo.errors import NexoError, PayloadTooLarge, ProtocolError
 from nexo.model import Broker, Buffer
-from nexo.protocol.frames import HEADER, FieldReader, FrameKind, Status, unpack_error
+from nexo.protocol.frames import FieldReader, FrameKind, Status, frame, pack_u32, unpack_error
 from nexo.protocol.hello import Hello, Welcome, encode_hello
 from nexo.protocol.ops import Op
 
@@ -52,24 +52,19 @@ def hello_frame(address: Address, broker: Broker) -> bytes:
     hello = Hello(
         address.client, address.user, address.password, address.token, address=address.caller
     )
-    payload = encode_hello(broker, hello)
-    return HEADER.pack(FrameKind.REQUEST, Op.HELLO, 0, len(payload)) + payload
+    return frame(FrameKind.REQUEST, Op.HELLO, 0, encode_hello(broker, hello))
 
 
 def cancel_frame(broker: Broker, request_id: int) -> bytes:
     """Asks the server to answer a waiting request now; has no reply of its own."""
-    return (
-        HEADER.pack(FrameKind.REQUEST, Op.CANCEL, 0, 5)
-        + bytes((broker,))
-        + request_id.to_bytes(4, "big")
-    )
+    return frame(FrameKind.REQUEST, Op.CANCEL, 0, bytes((broker,)) + pack_u32(request_id))
 
 
 def control_answer(kind: int, request_id: int) -> bytes:
     """What to send back for a frame that is no response: PONG for a PING, else nothing."""
     match kind:
         case FrameKind.PING:
-            return HEADER.pack(FrameKind.PONG, 0, request_id, 0)
+            return frame(FrameKind.PONG, 0, request_id)
         case FrameKind.PONG | FrameKind.PUSH:
             return b""
     raise ProtocolError(f"unknown frame type {kind} from the server")

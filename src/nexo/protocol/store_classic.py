@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 import struct
-from datetime import timedelta
-from typing import TypeAlias
 
 import msgspec
 
@@ -17,9 +15,6 @@ from nexo.errors import InvalidInput, InvalidOption, ProtocolError
 from nexo.model import Buffer
 from nexo.protocol.frames import pack_u32
 from nexo.values import JSON, MAX_KEY_BYTES, MAX_TTL_S, TEXT, check_value
-
-Ttl: TypeAlias = float | timedelta
-"""A TTL: seconds, or a timedelta."""
 
 _unpack_u32 = struct.Struct(">I").unpack_from
 _NO_OPTIONS = pack_u32(0)
@@ -96,11 +91,8 @@ def options_ttl_ms(options: Buffer) -> int | None:
     return None if ttl is None else ttl_to_ms(ttl)
 
 
-def ttl_to_ms(ttl: Ttl) -> int:
+def ttl_to_ms(seconds: float) -> int:
     """A TTL in whole milliseconds, rounded up so that a short one does not become 0."""
-    if isinstance(ttl, bool) or not isinstance(ttl, int | float | timedelta):
-        raise InvalidInput(f"a TTL is a number of seconds or a timedelta, not {ttl!r}")
-    seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
     if not 0 < seconds <= MAX_TTL_S:
         raise InvalidInput("a TTL is more than 0 seconds and at most 100 years")
     return max(1, math.ceil(round(seconds * 1000, 3)))

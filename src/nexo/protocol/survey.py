@@ -12,14 +12,14 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from nexo.protocol.messages import AsMap
+
 GroupKind: TypeAlias = Literal["shared", "ordered", "xstreams"]
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000
 
 
-class SurveyAsk(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class SurveyAsk(AsMap, frozen=True):
     """Where to continue, and how much to return."""
 
     position: int = 0

@@ -17,6 +17,7 @@ from nexo.client._async.pubsub.traced import TracedPubSub
 from nexo.client._async.queue.gather import Pusher
 from nexo.client._async.queue.queue import Queue, list_queues
 from nexo.client._async.queue.traced import TracedQueue
+from nexo.client._async.requests import status
 from nexo.client._async.store.store import Store
 from nexo.client._async.stream.publisher import RecordPublisher
 from nexo.client._async.stream.stream import Stream
@@ -27,9 +28,9 @@ from nexo.client.checks import Duration
 from nexo.client.connecting import Reached
 from nexo.client.queue_views import QueueInfo
 from nexo.errors import ConfigError, NexoError
+from nexo.extras import hint
 from nexo.model import Broker
 from nexo.protocol.ops import Op
-from nexo.protocol.values import decode_value
 
 if TYPE_CHECKING:
     from nexo.sql.result import Result
@@ -114,7 +115,7 @@ class AsyncClient:
         """The names of all streams that begin with ``prefix``."""
         from nexo.client._async.stream.groups import stream_names  # noqa: PLC0415
 
-        return await stream_names(self._links[Broker.STREAM], prefix)
+        return await stream_names(self._links[Broker.STREAM].repeat, prefix)
 
     async def sql(
         self,
@@ -132,12 +133,9 @@ class AsyncClient:
         try:
             from nexo.sql.local import answer  # noqa: PLC0415 - slow to import, and optional
         except ImportError as error:
-            raise ConfigError(
-                f"{error.name} is not installed: pip install 'nexo-broker[sql]'"
-            ) from None
-        raw = await self._links[Broker.STREAM].call(Op.STATUS, bytes((Broker.STREAM,)))
-        status = decode_value(raw or b"\x02{}")
-        ask = partial(answer, self.address, status, query, streams=streams, as_of=as_of, lake=lake)
+            raise ConfigError(hint(str(error.name), "sql")) from None
+        told = await status(self._links[Broker.STREAM].call, Broker.STREAM)
+        ask = partial(answer, self.address, told, query, streams=streams, as_of=as_of, lake=lake)
         return await runtime.in_thread(ask)
 
     def contract(self, stream: str, *, lake: str | None = None) -> Contract:
@@ -163,11 +161,9 @@ class AsyncClient:
 
     async def info(self) -> dict[str, Any]:
         """Each broker's own summary, by its name."""
-        return {broker.label: await self._status(broker) for broker in Broker}
-
-    async def _status(self, broker: Broker) -> Any:
-        reply = await self._links[broker].repeat(Op.STATUS, bytes((broker,)))
-        return decode_value(reply or b"\x02{}")
+        return {
+            broker.label: await status(link.repeat, broker) for broker, link in self._links.items()
+        }
 
     def link(self, broker: Broker) -> Link:
         """The connection to ``broker``, for layers built on this client."""

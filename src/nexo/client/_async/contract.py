@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from nexo.client._async import runtime
 from nexo.client._async.link.link import Link
+from nexo.client._async.requests import status
 from nexo.client.address import Address
 from nexo.client.contract_views import BackfillResult, ContractInfo
 from nexo.errors import ConfigError
+from nexo.extras import hint
 from nexo.model import Broker
-from nexo.protocol.ops import Op
-from nexo.protocol.values import decode_value
 
 if TYPE_CHECKING:
     from nexo.contracts import StreamContract
@@ -101,10 +101,7 @@ class Contract:
         try:
             from nexo.contracts import open_contract  # noqa: PLC0415 - optional, slow to import
         except ImportError as error:
-            raise ConfigError(
-                f"{error.name} is not installed: pip install 'nexo-broker[sql]'"
-            ) from None
-        raw = await self._link.call(Op.STATUS, bytes((Broker.STREAM,)))
-        status = decode_value(raw or b"\x02{}")
-        made = open_contract(self._address, status, self._stream, self._lake)
+            raise ConfigError(hint(str(error.name), "sql")) from None
+        told = await status(self._link.call, Broker.STREAM)
+        made = open_contract(self._address, told, self._stream, self._lake)
         return await runtime.in_thread(partial(work, made))

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from nexo.client.replies import Reply
 from nexo.errors import NotFound
+from nexo.model import Broker
 from nexo.protocol.messages import pack, unpack
+from nexo.protocol.ops import Op
+from nexo.protocol.values import decode_value
 
 T = TypeVar("T")
 
+Send: TypeAlias = Callable[..., Awaitable[Reply]]
+"""A link's `call`, `ask` or `repeat`."""
 
-async def request(
-    send: Callable[..., Awaitable[Reply]], op: int, message: object, type_: type[T]
-) -> T:
-    """Send ``message``; returns the reply. ``send`` is a link's `call`, `ask` or `repeat`."""
+
+async def request(send: Send, op: int, message: object, type_: type[T]) -> T:
+    """Send ``message``; returns the reply."""
     return unpack(type_, await send(op, pack(message)) or b"")
 
 
-async def is_found(send: Callable[..., Awaitable[Reply]], op: int, payload: bytes) -> bool:
+async def status(send: Send, broker: Broker) -> Any:
+    """What a broker says of itself."""
+    return decode_value(await send(Op.STATUS, bytes((broker,))) or b"\x02{}")
+
+
+async def is_found(send: Send, op: int, payload: bytes) -> bool:
     """Send a request about one thing; False if there is no such thing."""
     try:
         await send(op, payload)

@@ -4,21 +4,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from nexo.client.replies import Reply
 from nexo.errors import NotFound
+from nexo.model import Broker
 from nexo.protocol.messages import pack, unpack
+from nexo.protocol.ops import Op
+from nexo.protocol.values import decode_value
 
 T = TypeVar("T")
 
+Send: TypeAlias = Callable[..., Reply]
+"""A link's `call`, `ask` or `repeat`."""
 
-def request(send: Callable[..., Reply], op: int, message: object, type_: type[T]) -> T:
-    """Send ``message``; returns the reply. ``send`` is a link's `call`, `ask` or `repeat`."""
+
+def request(send: Send, op: int, message: object, type_: type[T]) -> T:
+    """Send ``message``; returns the reply."""
     return unpack(type_, send(op, pack(message)) or b"")
 
 
-def is_found(send: Callable[..., Reply], op: int, payload: bytes) -> bool:
+def status(send: Send, broker: Broker) -> Any:
+    """What a broker says of itself."""
+    return decode_value(send(Op.STATUS, bytes((broker,))) or b"\x02{}")
+
+
+def is_found(send: Send, op: int, payload: bytes) -> bool:
     """Send a request about one thing; False if there is no such thing."""
     try:
         send(op, payload)

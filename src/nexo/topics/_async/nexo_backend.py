@@ -8,6 +8,7 @@ from typing import Any
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.link.link import Link
 from nexo.client._async.requests import request
+from nexo.client._async.stream.groups import stream_names
 from nexo.client._async.stream.stream import Stream
 from nexo.client.stream_records import Record, key_text
 from nexo.errors import InvalidOption, NotFound
@@ -55,7 +56,7 @@ class NexoTopicsBackend:
 
     async def list_topics(self) -> list[str]:
         """Every stream except the broker's own."""
-        return [name for name in await self._client.streams() if not name.startswith("$")]
+        return [name for name in await stream_names(self._link.call) if not name.startswith("$")]
 
     async def describe_topic(self, name: str) -> TopicDescription:
         """The stream."""

@@ -9,6 +9,7 @@ from typing import Any
 from nexo.client._sync.client import Client
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.requests import request
+from nexo.client._sync.stream.groups import stream_names
 from nexo.client._sync.stream.stream import Stream
 from nexo.client.stream_records import Record, key_text
 from nexo.errors import InvalidOption, NotFound
@@ -56,7 +57,7 @@ class NexoTopicsBackend:
 
     def list_topics(self) -> list[str]:
         """Every stream except the broker's own."""
-        return [name for name in self._client.streams() if not name.startswith("$")]
+        return [name for name in stream_names(self._link.call) if not name.startswith("$")]
 
     def describe_topic(self, name: str) -> TopicDescription:
         """The stream."""

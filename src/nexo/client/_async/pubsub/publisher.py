@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import ClassVar
 
-from nexo.client._async.link.gathering import FULL, GatheredSends
+from nexo.client._async.link.gathering import FULL, GatheredSends, RunSender
 from nexo.client._async.link.link import Link
 from nexo.client.pubsub_message import PublisherClock
 from nexo.client.replies import Reply
@@ -29,16 +29,15 @@ _MESSAGE_BYTES = 26
 """What a message takes besides its topic, value and headers."""
 
 
-class MessagePublisher:
+class MessagePublisher(RunSender["_Messages"]):
     """Gathers messages; keeps their order, also between retained and plain ones."""
 
     most: ClassVar = FULL
     """Messages per request, so that one is served while the next is in flight."""
 
     def __init__(self, link: Link) -> None:
-        self.link = link
+        super().__init__(link)
         self.clock = PublisherClock()
-        self.run: _Messages | None = None
 
     def send(
         self, topic: bytes, value: bytes, options: Publish | None = None, headers: bytes = b""
@@ -47,21 +46,13 @@ class MessagePublisher:
         run = self.run
         size = len(topic) + len(value) + len(headers) + _MESSAGE_BYTES
         if run is None or run.options != options or run.size_bytes + size > run.room_bytes:
-            run = self._begin(options)
+            run = self.start(_Messages(self, options))
         run.frames.append(message_frame(topic, value, run.timestamp_ms, headers))
         run.size_bytes += size
         receipt = run.receipt()
         if run.size_bytes >= run.room_bytes or len(run.frames) >= FULL:
             self.link.gatherer.leave(run)
         return receipt
-
-    def _begin(self, options: Publish | None) -> _Messages:
-        if self.run is not None:
-            self.link.gatherer.leave(self.run)
-        run = _Messages(self, options)
-        self.link.gatherer.begin(run)
-        self.run = run
-        return run
 
     async def send_all(self, runs: list[bytes], options: Publish | None) -> list[Reply]:
         """Send runs of whole frames; if one fails, all fail."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nexo.blocks import pack_block
-from nexo.client._async.link.gathering import GatheredSends, ReplyFuture
+from nexo.client._async.link.gathering import GatheredSends, ReplyFuture, RunSender
 from nexo.client._async.link.link import Link
 from nexo.client.queue_views import pushed_ids
 from nexo.client.replies import Reply
@@ -31,6 +31,9 @@ from nexo.protocol.queue import (
     encode_head,
 )
 
+if TYPE_CHECKING:
+    from nexo.client._async.queue.jobs import Job
+
 T = TypeVar("T")
 
 log = logging.getLogger("nexo.client")
@@ -46,12 +49,8 @@ _TEXT_BYTES = 5
 WHOLE_LEASE = -1
 
 
-class Pusher:
+class Pusher(RunSender["_Pushes"]):
     """Gathers single pushes of one client, in order."""
-
-    def __init__(self, link: Link) -> None:
-        self.link = link
-        self.run: _Pushes | None = None
 
     def push(
         self, head: PushHead, value: bytes, key: str | None, dedup_key: str | None,
@@ -67,7 +66,7 @@ class Pusher:
             size += len(headers) + _TEXT_BYTES
         run = self.run
         if run is None or run.head != head or run.size_bytes + size > run.room_bytes:
-            run = self._begin(head)
+            run = self.start(_Pushes(self, head))
         run.values.append(value)
         run.keys.append(key)
         run.dedup_keys.append(dedup_key)
@@ -77,14 +76,6 @@ class Pusher:
         if run.size_bytes >= run.room_bytes or len(run.values) >= RUN_JOBS:
             self.link.gatherer.leave(run)
         return receipt
-
-    def _begin(self, head: PushHead) -> _Pushes:
-        if self.run is not None:
-            self.link.gatherer.leave(self.run)
-        run = _Pushes(self, head)
-        self.link.gatherer.begin(run)
-        self.run = run
-        return run
 
 
 class _Pushes(GatheredSends[str]):
@@ -129,26 +120,18 @@ def _unless_empty(column: list[T | None]) -> list[T | None] | None:
     return None if column.count(None) == len(column) else column
 
 
-class Settling(Protocol):
-    """A job whose ack is in flight."""
-
-    def reopen(self) -> None:
-        """The ack failed: another settlement may be tried."""
-
-
-class Settler:
+class Settler(RunSender["_Acks"]):
     """Gathers the acks of one queue's jobs; other settlements are sent at once, after them."""
 
     def __init__(self, link: Link, queue: str) -> None:
-        self.link = link
+        super().__init__(link)
         self.queue = queue
-        self.run: _Acks | None = None
         self.last: ReplyFuture | None = None
         """The reply to the acks that were sent last."""
         self._begun: dict[int, list[int]] = {}
 
     def ack(
-        self, token: int, job: int, result: bytes | None, owner: Settling
+        self, token: int, job: int, result: bytes | None, owner: Job[Any]
     ) -> asyncio.Future[bool]:
         """Finish one job; its ``result`` is kept if the queue keeps results.
 
@@ -156,22 +139,14 @@ class Settler:
         """
         run = self.run
         if run is None or (result is not None and run.size_bytes + len(result) > run.room_bytes):
-            run = self._begin()
+            run = self.start(_Acks(self))
         if result is not None:
             run.size_bytes += len(result) + _JOB_BYTES
         run.owners.append(owner)
         run.add(token, job, result)
         return run.receipt()
 
-    def _begin(self) -> _Acks:
-        if self.run is not None:
-            self.link.gatherer.leave(self.run)
-        run = _Acks(self)
-        self.link.gatherer.begin(run)
-        self.run = run
-        return run
-
-    def post_ack(self, token: int, job: int, result: bytes | None, owner: Settling) -> None:
+    def post_ack(self, token: int, job: int, result: bytes | None, owner: Job[Any]) -> None:
         """`ack` for callers that will not wait; a rejection is logged."""
         self.ack(token, job, result, owner)
 
@@ -222,7 +197,7 @@ class _Acks(GatheredSends[bool]):
         self.settler = settler
         self.acks: dict[int, Settled] = {}
         self.named: list[tuple[int, int]] = []
-        self.owners: list[Settling] = []
+        self.owners: list[Job[Any]] = []
 
     def add(self, token: int, job: int, result: bytes | None) -> None:
         self.named.append((token, job))

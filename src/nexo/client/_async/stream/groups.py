@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from nexo.client._async.link.link import Link
-from nexo.client._async.requests import is_found, request
+from nexo.client._async.requests import Send, is_found, request
 from nexo.client._async.stream.consumer import MAX_BATCH
 from nexo.client.checks import text, whole
 from nexo.client.stream_options import MAX_OFFSET, position
@@ -137,12 +137,12 @@ class Parked(Generic[T]):
         return await request(self._link.ask, Op.S_PARKED_SETTLE, ask, int)
 
 
-async def stream_names(link: Link, prefix: str = "") -> list[str]:
+async def stream_names(send: Send, prefix: str = "") -> list[str]:
     """The names of all streams that begin with ``prefix``, in order."""
     names: list[str] = []
     while True:
         ask = wire.ListAsk(prefix=prefix, after=names[-1] if names else "")
-        page = await request(link.repeat, Op.S_LIST, ask, list[str])
+        page = await request(send, Op.S_LIST, ask, list[str])
         names += page
         if len(page) < ask.limit:
             return names

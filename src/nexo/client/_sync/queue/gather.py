@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 
 from nexo.blocks import pack_block
 from nexo.client._sync.link.duplex import Duplex
@@ -25,6 +25,9 @@ from nexo.protocol.queue import (
     encode,
     encode_head,
 )
+
+if TYPE_CHECKING:
+    from nexo.client._sync.queue.jobs import Job
 
 log = logging.getLogger("nexo.client")
 
@@ -49,13 +52,6 @@ class Pusher:
         return pushed_id(decode(reply or b"", PushReply), 0)
 
 
-class Settling(Protocol):
-    """A job whose ack is on its way."""
-
-    def reopen(self) -> None:
-        """The ack did not succeed: another settlement may be tried."""
-
-
 class Settler:
     """Settles jobs of one queue; any thread may call."""
 
@@ -63,7 +59,7 @@ class Settler:
         self._link = link
         self._queue = queue
 
-    def ack(self, token: int, job: int, result: bytes | None, owner: Settling) -> bool:
+    def ack(self, token: int, job: int, result: bytes | None, owner: Job[Any]) -> bool:
         """Finish one job; its ``result`` is kept if the queue keeps results.
 
         ``owner`` is told if the server may not have heard of it.
@@ -78,7 +74,7 @@ class Settler:
             raise
         return True
 
-    def post_ack(self, token: int, job: int, result: bytes | None, owner: Settling) -> None:
+    def post_ack(self, token: int, job: int, result: bytes | None, owner: Job[Any]) -> None:
         """`ack` for callers that cannot do anything about a refusal; it is logged."""
         try:
             self.ack(token, job, result, owner)

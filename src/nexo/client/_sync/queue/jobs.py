@@ -5,19 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from nexo.blocks import id_text
+from nexo.client._sync.link.link import Duplex, Link
 from nexo.client._sync.queue.gather import Settler
 from nexo.client.checks import Duration, millis, positive_millis
 from nexo.client.failures import readable
 from nexo.client.queue_views import decode_values, read_headers
-from nexo.client.replies import Reply
 from nexo.client.stream_records import shown
 from nexo.errors import LeaseLost, PayloadTooLarge
 from nexo.model import Buffer
 from nexo.options.queue import MAX_DELAY_MS
-from nexo.protocol.hello import Welcome
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
     ACK,
@@ -43,22 +42,16 @@ _ROOM_BYTES = 1_024
 """What an ack takes besides its result."""
 
 
-class JobLink(Protocol):
-    """The part of a link that jobs need."""
-
-    @property
-    def welcome(self) -> Welcome | None:
-        """The server's last reply to HELLO."""
-
-    def call(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
-        """Send a request and wait for its reply."""
-
-
 class JobBatch(Sequence["Job[T]"], Generic[T]):
     """The jobs of one pop. They share a lease; job objects are created on access."""
 
     def __init__(
-        self, link: JobLink, settler: Settler, queue: str, type_: type[T] | None, reply: Buffer
+        self,
+        link: Link | Duplex,
+        settler: Settler,
+        queue: str,
+        type_: type[T] | None,
+        reply: Buffer,
     ) -> None:
         head, raw = split_head(reply)
         self.delivery = decode(head, PopReply)

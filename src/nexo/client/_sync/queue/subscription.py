@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from nexo.client._sync import runtime
-from nexo.client._sync.closing import Closing
+from nexo.client._sync.handling import RENEWALS_PER_LEASE, HandlerLoop
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.queue.gather import Settler
 from nexo.client._sync.queue.jobs import Job, JobBatch
-from nexo.client.checks import Duration, function, positive_s, seconds, whole
+from nexo.client.checks import Duration, seconds
 from nexo.client.connecting import pause_s
 from nexo.client.failures import failure_text
 from nexo.errors import ConnectionLost, NexoError, NotFound, RequestTimeout, Unavailable
@@ -24,10 +24,7 @@ log = logging.getLogger("nexo.client")
 
 T = TypeVar("T")
 
-_RENEWALS_PER_LEASE = 3
 _LONGEST_RENEWAL_S = 10.0
-_CLOSE_S = 5.0
-MAX_CONCURRENCY = 10_000
 
 
 class _Held(NamedTuple, Generic[T]):
@@ -38,7 +35,7 @@ class _Held(NamedTuple, Generic[T]):
     """The numbers of the jobs whose handler has not ended."""
 
 
-class QueueSubscription(Closing, Generic[T]):
+class QueueSubscription(HandlerLoop, Generic[T]):
     """A handler that is called with a queue's jobs until `close`.
 
     ``with`` closes it at the end.
@@ -55,35 +52,26 @@ class QueueSubscription(Closing, Generic[T]):
         *,
         waits_for_queue: bool = False,
     ) -> None:
-        function(handler)
-        whole(concurrency, "concurrency", 1, MAX_CONCURRENCY)
+        super().__init__(handler, concurrency, time_limit)
         self._link = link.duplex()
         self.queue = request.queue
-        self.concurrency = concurrency
         self._type = type_
-        self._handler = handler
         self._pop = encode(request)
-        self._limit_s = None if time_limit is None else positive_s(time_limit, "time_limit")
         self._awaited = waits_for_queue
         """Whether the queue may not be there yet."""
         self._reply_s = request.wait_ms / 1_000 + link.address.timeout_s
         self._settler = Settler(self._link, self.queue)
         self._workers = runtime.Workers(concurrency)
         self._held: dict[int, _Held[T]] = {}
-        self._stopping = runtime.Event()
         self._renew_s = _LONGEST_RENEWAL_S
         self._renew_now = runtime.Event()
         self._unstarted: deque[tuple[Job[T], JobBatch[T]]] = deque()
         self._done = False
         self._poll: Any = None
-        self._forget_hook: Callable[[], None] = _nothing
-        self._tasks: list[runtime.Task] = []
-        self._when_ended: Callable[[], None] = _nothing
-        self.failure: Exception | None = None
-        """Why the subscription ended by itself, such as a deleted queue."""
+        self._when_ended: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
-        state = "running" if self.running else "ended" if self._tasks else "not started"
+        state = "running" if self.running else "ended" if self._task else "not started"
         return f"<{self.label}, {state}>"
 
     @property
@@ -95,30 +83,13 @@ class QueueSubscription(Closing, Generic[T]):
     def start(self) -> None:
         """Start; `Queue.subscribe` calls it."""
         self._forget_hook = self._link.on_close(self._client_closes)
-        self._tasks = [
-            runtime.spawn(self._run, name=f"nexo-{self.queue}"),
-            runtime.spawn(self._renew, name=f"nexo-{self.queue}-leases"),
-        ]
-
-    @property
-    def running(self) -> bool:
-        """Whether it still takes jobs."""
-        return bool(self._tasks) and not self._tasks[0].done()
-
-    def wait(self, timeout: Duration | None = None) -> bool:
-        """Wait until it has ended; False if ``timeout`` ran out first.
-
-        Raises `failure` if it ended by itself.
-        """
-        ended = self._tasks[0].join(seconds(timeout)) if self._tasks else True
-        if ended and self.failure is not None:
-            raise self.failure
-        return ended
+        self._task = runtime.spawn(self._run, name=f"nexo-{self.queue}")
+        self._keeper = runtime.spawn(self._renew, name=f"nexo-{self.queue}-leases")
 
     def when_ended(self, call: Callable[[], None]) -> None:
         """Call ``call`` when no more jobs are taken, in whatever thread or task that happens."""
         self._when_ended = call
-        if self._tasks and self._tasks[0].done():
+        if self._task is not None and self._task.done():
             call()
 
     def close(self, timeout: Duration | None = None) -> None:
@@ -136,13 +107,9 @@ class QueueSubscription(Closing, Generic[T]):
         self._release_unstarted()
         if self._workers.is_current():
             return  # a handler cannot wait for its own end
-        for task in self._tasks:
-            if not task.is_current():
+        for task in (self._task, self._keeper):
+            if task is not None and not task.is_current():
                 task.join(limit_s)
-
-    def _client_closes(self) -> None:
-        """End without waiting: a handler that hangs must not keep the client open."""
-        self.close(_CLOSE_S)
 
     # -- taking ---------------------------------------------------------------
 
@@ -208,7 +175,7 @@ class QueueSubscription(Closing, Generic[T]):
     def _hold(self, batch: JobBatch[T]) -> None:
         numbers = {job.number for job in batch}
         self._held[batch.delivery.token] = _Held(batch, numbers)
-        renew_s = batch.delivery.lease_ms / 1_000 / _RENEWALS_PER_LEASE
+        renew_s = batch.delivery.lease_ms / 1_000 / RENEWALS_PER_LEASE
         if renew_s < self._renew_s:
             self._renew_s = renew_s
             self._renew_now.set()
@@ -300,7 +267,3 @@ class QueueSubscription(Closing, Generic[T]):
             held = self._held.pop(token, None)
             if held is not None and held.batch.unsettled:
                 log.warning("a lease of queue %s was lost: its jobs run elsewhere", self.queue)
-
-
-def _nothing() -> None:
-    """Not started: there is no hook to remove."""

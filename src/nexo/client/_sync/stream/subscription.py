@@ -16,10 +16,10 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from nexo.client._sync import runtime
-from nexo.client._sync.closing import Closing
+from nexo.client._sync.handling import RENEWALS_PER_LEASE, HandlerLoop
 from nexo.client._sync.stream.consumer import AHEAD_S, StreamConsumer
 from nexo.client._sync.stream.records import StreamRecord, spans_of
-from nexo.client.checks import Duration, function, positive_s, seconds, whole
+from nexo.client.checks import Duration, seconds
 from nexo.client.failures import failure_text
 from nexo.errors import NexoError
 from nexo.protocol import stream as wire
@@ -30,12 +30,9 @@ T = TypeVar("T")
 
 _FLUSH_S = 0.05
 """Acks wait at most this long while the handler runs."""
-_RENEWALS_PER_LEASE = 3
-_CLOSE_S = 5.0
-MAX_CONCURRENCY = 10_000
 
 
-class StreamSubscription(Closing, Generic[T]):
+class StreamSubscription(HandlerLoop, Generic[T]):
     """A handler that is called with the records of a group until `close`.
 
     ``with`` closes it at the end.
@@ -48,18 +45,11 @@ class StreamSubscription(Closing, Generic[T]):
         concurrency: int,
         time_limit: Duration | None = None,
     ) -> None:
-        self._limit_s = None if time_limit is None else positive_s(time_limit, "time_limit")
-        self._limit = whole(concurrency, "concurrency", 1, MAX_CONCURRENCY)
-        function(handler)
-        self._handler = handler
+        super().__init__(handler, concurrency, time_limit)
         self.handled = 0
         """Records the handler returned from."""
-        self.failure: Exception | None = None
-        """Why it ended by itself, such as a deleted stream."""
         self._consumer = consumer
         self._workers = runtime.Workers(concurrency) if concurrency > 1 else None
-        self._stopping = runtime.Event()
-        self._forget_hook: Callable[[], None] = _nothing
         self._waiting: deque[StreamRecord[T]] = deque()
         """Fetched and not begun."""
         self._given_back = 0
@@ -74,8 +64,6 @@ class StreamSubscription(Closing, Generic[T]):
         self._flushed_s = runtime.now_s()
         self._wake = runtime.Event()
         self._ended = False
-        self._task: runtime.Task | None = None
-        self._keeper: runtime.Task | None = None
 
     def __repr__(self) -> str:
         state = "running" if self.running else "ended"
@@ -95,11 +83,6 @@ class StreamSubscription(Closing, Generic[T]):
         self._keeper = runtime.spawn(self._keep, name=f"{name}-leases")
         self._task = runtime.spawn(self._run, name=name)
 
-    @property
-    def running(self) -> bool:
-        """Whether it still takes records."""
-        return self._task is not None and not self._task.done()
-
     def close(self, timeout: Duration | None = None) -> None:
         """End it: waits for the records being handled, and releases the others.
 
@@ -118,20 +101,6 @@ class StreamSubscription(Closing, Generic[T]):
         if self._workers is not None and self._workers.is_current():
             return True
         return self._task is not None and self._task.is_current()
-
-    def wait(self, timeout: Duration | None = None) -> bool:
-        """Wait until it has ended; False if ``timeout`` ran out first.
-
-        Raises `failure` if it ended by itself.
-        """
-        ended = self._task is None or self._task.join(seconds(timeout))
-        if ended and self.failure is not None:
-            raise self.failure
-        return ended
-
-    def _client_closes(self) -> None:
-        """End without waiting: a handler that hangs must not keep the client open."""
-        self.close(_CLOSE_S)
 
     def _run(self) -> None:
         try:
@@ -172,7 +141,7 @@ class StreamSubscription(Closing, Generic[T]):
             else:
                 self._handle_next()
         begun = len(records) - len(self._waiting) - self._given_back
-        self._consumer.paced(begun, runtime.now_s() - began_s, least=self._limit)
+        self._consumer.paced(begun, runtime.now_s() - began_s, least=self.concurrency)
         if self._workers is None:
             self._flush()
 
@@ -262,7 +231,7 @@ class StreamSubscription(Closing, Generic[T]):
         """Report what was begun and done; renew leases in time."""
         due_s = runtime.now_s()
         while not self._ended:
-            pause_s = min(AHEAD_S, self._consumer.ack_wait_s / _RENEWALS_PER_LEASE)
+            pause_s = min(AHEAD_S, self._consumer.ack_wait_s / RENEWALS_PER_LEASE)
             self._wake.wait(max(0.0, due_s - runtime.now_s()))
             self._wake.clear()
             self._flush()
@@ -301,7 +270,3 @@ def _emptied(records: deque[StreamRecord[T]]) -> list[StreamRecord[T]]:
             taken.append(records.pop())
         except IndexError:
             return taken[::-1]
-
-
-def _nothing() -> None:
-    """Not started: there is no hook to remove."""

@@ -1,0 +1,57 @@
+"""What subscriptions to queues and streams have in common: a handler, called until `close`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from nexo.client._async import runtime
+from nexo.client._async.closing import AsyncClosing
+from nexo.client.checks import Duration, function, positive_s, seconds, whole
+
+RENEWALS_PER_LEASE = 3
+MAX_CONCURRENCY = 10_000
+_CLOSE_S = 5.0
+
+
+class HandlerLoop(AsyncClosing):
+    """Takes jobs or records in a task of its own, and calls a handler with each."""
+
+    def __init__(
+        self, handler: Callable[[Any], Any], concurrency: int, time_limit: Duration | None
+    ) -> None:
+        function(handler)
+        self._handler = handler
+        self.concurrency = whole(concurrency, "concurrency", 1, MAX_CONCURRENCY)
+        self._limit_s = None if time_limit is None else positive_s(time_limit, "time_limit")
+        self._stopping = runtime.Event()
+        self._task: runtime.Task | None = None
+        self._keeper: runtime.Task | None = None
+        """Renews the leases of what handlers work on."""
+        self._forget_hook: Callable[[], None] = lambda: None
+        self.failure: Exception | None = None
+        """Why it ended by itself, such as a deleted queue or stream."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it still takes jobs or records."""
+        return self._task is not None and not self._task.done()
+
+    async def wait(self, timeout: Duration | None = None) -> bool:
+        """Wait until it has ended; False if ``timeout`` ran out first.
+
+        Raises `failure` if it ended by itself.
+        """
+        ended = self._task is None or await self._task.join(seconds(timeout))
+        if ended and self.failure is not None:
+            raise self.failure
+        return ended
+
+    @abstractmethod
+    async def close(self, timeout: Duration | None = None) -> None:
+        """End it; running handlers are waited for, up to ``timeout``."""
+
+    async def _client_closes(self) -> None:
+        """End without waiting: a handler that hangs must not keep the client open."""
+        await self.close(_CLOSE_S)
