@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 
 import nexo
 from nexo import limits
-from nexo.access import attempts, door
+from nexo.access import attempts
 from nexo.access.attempts import PER_USER
 from nexo.access.grants import parse_grant
 from nexo.access.users import UsersFile
@@ -176,7 +176,7 @@ def _may_read(url: str) -> bool:
 def test_who_is_new_waits_while_too_many_log_in_at_once(
     guarded: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # SPEC A5, A10
-    monkeypatch.setattr(door, "MOST_CHECKS", 0)
+    monkeypatch.setattr(guard, "MOST_CHECKS", 0)
     monkeypatch.setattr(limits, "LOCKED_OUT_PAUSE_S", 0.0)
 
     async def run() -> None:

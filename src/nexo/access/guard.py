@@ -1,37 +1,96 @@
 """Logs connections in and monitors them while authentication is on.
 
 A dialect accepts no other request before the login; use cases check permissions with
-`permit`.
+`permit`. How often a client may try is limited.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from random import SystemRandom
+from typing import NamedTuple, Protocol, TypeAlias
 
-from nexo.access.door import AccessCaller, Done, Door
+from nexo import limits
+from nexo.access import secrets
+from nexo.access.attempts import Attempts
 from nexo.access.internal import read_token
-from nexo.access.login import Logins
+from nexo.access.login import Identity, Logins, wrong
+from nexo.access.login_reports import LoginReports
 from nexo.access.scram import Exchange
+from nexo.errors import LockedOut, NexoError, Overloaded, Unauthenticated
 from nexo.model import Clock
 from nexo.protocol.hello import Hello
 
+log = logging.getLogger("nexo.access")
+
 CHECK_S = 1.0
+"""How often the users file is looked at."""
+MOST_CHECKS = 64
+"""Password checks waiting at once; beyond that, logins are rejected rather than queued."""
+
+_TOKEN = "\0token"
+"""Replaces the user name of token logins in the count of failures: no user has this name, and
+arbitrary names would push others out of a bounded count.
+"""
+
+_SHOWN_CHARS = 64
+_jitter = SystemRandom()
+"""Not the module's generator, which a program around an embedded server may have seeded."""
+
+Done: TypeAlias = Callable[[NexoError | None], None]
+
+
+class _Check(NamedTuple):
+    """A password to be checked."""
+
+    caller: AccessCaller
+    asked: Hello
+    done: Done
+
+
+_HOW_TO_LOG_IN = (
+    "this server wants a login: set NEXO_TOKEN, or NEXO_USER and NEXO_PASSWORD, "
+    "or connect to nexo://user:password@host or nexo://host?token=..."
+)
+
+
+class AccessCaller(Protocol):
+    """A connection as access control sees it."""
+
+    identity: Identity | None
+    address: str
+
+    def kick(self, reason: str) -> None: ...
 
 
 class Guard:
-    """Authentication of one host."""
+    """Authentication of one host. Passwords are checked in a thread, because their hash is slow
+    on purpose.
+    """
 
     def __init__(
         self, users: Path, clock: Clock, callers: Iterable[AccessCaller], run_folder: Path | None
     ) -> None:
         """``callers`` is the live set of connections."""
         self._logins = Logins(users, read_token(run_folder))
-        self._door = Door(self._logins, clock, run_folder)
         self._clock = clock
         self._callers = callers
         self._timer: asyncio.TimerHandle | None = None
+        self._attempts = Attempts()
+        self._reports = LoginReports(run_folder, self._heard) if run_folder else None
+        self._loop = asyncio.get_running_loop()
+        self._hashing = ThreadPoolExecutor(1, "nexo-login")
+        self._checks: deque[_Check] = deque()
+        """Those that wait; the first one runs."""
+
+    def _heard(self, report: bytes) -> None:
+        self._attempts.heard(report, self._clock.now_ms())
 
     def open(self) -> None:
         """Read the users, follow changes of their file, and close connections of removed users."""
@@ -39,28 +98,155 @@ class Guard:
             for caller in list(self._callers):
                 if caller.identity is not None and not caller.identity.valid:
                     caller.kick("its user, credential or a permission was taken away")
-        self._timer = asyncio.get_running_loop().call_later(CHECK_S, self.open)
+        self._timer = self._loop.call_later(CHECK_S, self.open)
 
     def close(self) -> None:
         """Stop watching."""
         if self._timer is not None:
             self._timer.cancel()
-        self._door.close()
+        if self._reports is not None:
+            self._reports.close()
+        self._hashing.shutdown(wait=False, cancel_futures=True)
 
     def login(self, caller: AccessCaller, asked: Hello, done: Done) -> None:
         """Identify the caller; ``done`` gets the error or None, now or later."""
-        self._door.login(caller, asked, done)
+        if caller.identity is not None:
+            done(_again(caller.identity, asked))
+            return
+        now_ms = self._clock.now_ms()
+        locked = self._attempts.locked(caller.address, asked.user or "", now_ms)
+        if locked is not None and asked.token is None:
+            # Checked even for a known password: comparing it is quick, so it could be guessed
+            # quickly.
+            self._refuse(locked, done)
+            return
+        try:
+            caller.identity = self._identify(caller, asked)
+        except Unauthenticated as error:
+            self._failed(caller, asked, error, done)
+            return
+        if caller.identity is None:
+            self._check_password(caller, asked, done)
+        else:
+            done(None)
+
+    def login_linked(self, caller: AccessCaller, asked: Hello, done: Done) -> None:
+        """Accept a client that another process of ours has logged
+        in; without a user, that process itself.
+        """
+        try:
+            caller.identity = self._logins.linked(asked.user)
+        except Unauthenticated as error:
+            done(error)
+        else:
+            done(None)
 
     def scram_begin(
         self, caller: AccessCaller, mechanism: str, first: bytes
     ) -> tuple[Exchange, bytes]:
         """Take a client's first SCRAM message; returns the exchange and the answer."""
-        return self._door.scram_begin(caller, mechanism, first)
+        exchange = Exchange(mechanism, first)
+        if caller.identity is not None:
+            raise Unauthenticated("this connection is logged in; open another one")
+        locked = self._attempts.locked(caller.address, exchange.user, self._clock.now_ms())
+        if locked is not None:
+            raise locked
+        return exchange, self._logins.scram_challenge(exchange, mechanism)
 
     def scram_end(self, caller: AccessCaller, exchange: Exchange, final: bytes) -> bytes:
         """Identify the caller by its last SCRAM message; returns the answer."""
-        return self._door.scram_end(caller, exchange, final)
+        try:
+            caller.identity, answer = self._logins.scram_verified(exchange, final)
+        except Unauthenticated as error:
+            asked = Hello(user=exchange.user, password="")
+            raise self._count(caller, asked) or error from None
+        return answer
 
-    def login_linked(self, caller: AccessCaller, asked: Hello, done: Done) -> None:
-        """Like `login`, for a client that another process of ours has logged in."""
-        self._door.login_linked(caller, asked, done)
+    def _identify(self, caller: AccessCaller, asked: Hello) -> Identity | None:
+        """The identity, or None if a password must be checked first."""
+        if asked.token is not None:
+            return self._logins.by_token(asked.token)
+        if asked.user is None or asked.password is None:
+            raise Unauthenticated(_HOW_TO_LOG_IN)
+        return self._logins.known(asked.user, asked.password)
+
+    def _check_password(self, caller: AccessCaller, asked: Hello, done: Done) -> None:
+        if len(self._checks) >= MOST_CHECKS:
+            self._refuse(Overloaded("too many logins at once; try again"), done)
+            return
+        self._checks.append(_Check(caller, asked, done))
+        if len(self._checks) == 1:
+            self._check_next()
+
+    def _check_next(self) -> None:
+        """Run the first check that waits; guesses of who is locked out by now are not worth it."""
+        while self._checks:
+            caller, asked, done = self._checks[0]
+            name, password = asked.user or "", asked.password or ""
+            locked = self._attempts.locked(caller.address, name, self._clock.now_ms())
+            if locked is None:
+                stored = self._logins.stored_password(name)
+                job = self._loop.run_in_executor(
+                    self._hashing, secrets.password_matches, password, stored
+                )
+                job.add_done_callback(partial(self._hashed, stored))
+                return
+            self._checks.popleft()
+            self._refuse(locked, done)
+
+    def _hashed(self, stored: str, result: asyncio.Future[bool]) -> None:
+        if not result.cancelled():
+            caller, asked, done = self._checks.popleft()
+            self._checked(caller, asked, stored, result, done)
+            self._check_next()
+
+    def _checked(
+        self,
+        caller: AccessCaller,
+        asked: Hello,
+        stored: str,
+        result: asyncio.Future[bool],
+        done: Done,
+    ) -> None:
+        try:
+            if not result.result():
+                raise wrong()
+            caller.identity = self._logins.verified(asked.user or "", asked.password or "", stored)
+        except Unauthenticated as error:
+            self._failed(caller, asked, error, done)
+        else:
+            done(None)
+
+    def _failed(
+        self, caller: AccessCaller, asked: Hello, error: Unauthenticated, done: Done
+    ) -> None:
+        if asked.token is not None or asked.password is not None:
+            error = self._count(caller, asked) or error
+        self._refuse(error, done)
+
+    def _refuse(self, error: NexoError, done: Done) -> None:
+        """Answer who guesses after a pause, which differs, so that many do not return together."""
+        if isinstance(error, LockedOut | Overloaded):
+            pause_s = limits.LOCKED_OUT_PAUSE_S * _jitter.uniform(0.5, 1.5)
+            self._loop.call_later(pause_s, done, error)
+        else:
+            done(error)
+
+    def _count(self, caller: AccessCaller, asked: Hello) -> LockedOut | None:
+        """Count a failure; the client must wait after too many, whatever it tries."""
+        user = asked.user if asked.user and asked.token is None else _TOKEN
+        now_ms = self._clock.now_ms()
+        locked = self._attempts.locked(caller.address, user, now_ms)
+        report = self._attempts.failed(caller.address, user, now_ms)
+        if report and self._reports is not None:
+            self._reports.tell(report)
+        who = "with a token" if asked.token is not None else f"of user {user[:_SHOWN_CHARS]!r}"
+        log.warning("failed login %s from %s", who, caller.address)
+        return locked
+
+
+def _again(identity: Identity, asked: Hello) -> NexoError | None:
+    """A second HELLO may not change the user of the connection."""
+    if asked.user in (None, identity.user.name):
+        return None
+    return Unauthenticated("this connection is logged in; open another one for another user")
