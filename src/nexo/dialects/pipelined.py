@@ -54,7 +54,7 @@ class Pending:
 
 
 class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
-    """Implements `nexo.dialects.dialect.Session` but for what a request is and does."""
+    """One connection, but for what a request is and does."""
 
     def __init__(self, state: DialectState, origin: Origin) -> None:
         super().__init__(state.host, origin)

@@ -92,7 +92,7 @@ class SessionSpeaker(Generic[S, P]):
 
 
 class BaseSession(ABC):
-    """Implements `nexo.dialects.dialect.Session` but for the protocol's own part.
+    """One connection, but for the protocol's own part.
 
     A dialect's session also derives from one of asyncio's protocols.
     """
@@ -120,6 +120,7 @@ class BaseSession(ABC):
         self.congested = False
         self.opened_ms = host.clock.now_ms()
         self.address = "local"
+        """The client's IP address, ``local`` for a unix socket."""
         self.identity: Identity | None = None
         self.origin = origin
 

@@ -157,26 +157,17 @@ def _upload(
     return stored
 
 
-def newest(store: ObjectStore) -> Manifest | None:
-    """The newest base that is sound; None if there is none."""
-    for key in reversed(store.list(BASE)):
-        try:
-            return load(store, number_of(key))
-        except Corrupt:
-            continue
-    return None
+def newest(store: ObjectStore, until_ms: int | None = None) -> Manifest | None:
+    """The newest sound base, or the newest that was made until a time; None if there is none."""
+    sound = _sound(store, store.list(BASE))
+    return next((each for each in sound if until_ms is None or each.time_ms <= until_ms), None)
 
 
-def newest_before(store: ObjectStore, time_ms: int) -> Manifest | None:
-    """The newest sound base that was made until a time; None if there is none."""
-    for key in reversed(store.list(BASE)):
-        try:
-            manifest = load(store, number_of(key))
-        except Corrupt:
-            continue
-        if manifest.time_ms <= time_ms:
-            return manifest
-    return None
+def _sound(store: ObjectStore, keys: list[str]) -> Iterator[Manifest]:
+    """The bases of these keys that are not damaged, newest first."""
+    for key in reversed(keys):
+        with suppress(Corrupt):
+            yield load(store, number_of(key))
 
 
 def load(store: ObjectStore, number: int) -> Manifest:
@@ -230,12 +221,9 @@ def collect(store: ObjectStore, since_ms: int | None = None) -> int:
     contents = store.list(FILE)  # before the manifests: what is uploaded later is not in it
     bases = store.list(BASE)
     kept: list[Manifest] = []
-    for key in reversed(bases):
-        try:
-            kept.append(load(store, number_of(key)))
-        except Corrupt:
-            continue
-        if len(kept) >= KEPT and (since_ms is None or kept[-1].time_ms <= since_ms):
+    for manifest in _sound(store, bases):
+        kept.append(manifest)
+        if len(kept) >= KEPT and (since_ms is None or manifest.time_ms <= since_ms):
             break
     if not kept:
         return 0

@@ -43,11 +43,7 @@ def pack(group: LogObject, number: int) -> bytes:
 
 def unpack(data: bytes, number: int) -> LogObject:
     """The group of a number; `Corrupt` if the object is damaged or another one's."""
-    return _decoded(sealed.unpack(MAGIC, data), number)
-
-
-def _decoded(stored: tuple[bytes, int], number: int) -> LogObject:
-    payload, mark = stored
+    payload, mark = sealed.unpack(MAGIC, data)
     if mark != number:
         raise Corrupt(f"log object {number} says that it is {mark}: restore from an earlier base")
     try:

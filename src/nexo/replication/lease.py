@@ -138,10 +138,8 @@ def standbys(store: ObjectStore) -> dict[str, Standby]:
 
 def ask_handover(store: ObjectStore, term: str, to: str) -> None:
     """Ask the leader of a term to stop in favour of a standby."""
-    try:
+    with suppress(AlreadyThere):
         store.create(f"{HANDOVER}{term}", to.encode())
-    except AlreadyThere:
-        return
 
 
 def asked_handover(store: ObjectStore, term: str) -> str | None:

@@ -95,7 +95,7 @@ class LogReplay:
         """
         self._whole = False
         aside = self._set_aside()
-        manifest = self._base(until_ms)
+        manifest = bases.newest(self._store, until_ms)
         if manifest is None:
             if (self._store.list(LOG) or [log_key(0)])[0] != log_key(0):
                 raise NotFound("the log before that time is deleted: choose a later one")
@@ -105,11 +105,6 @@ class LogReplay:
             bases.restore(self._store, manifest, self._files, self._root, aside)
             self.follower = Follower(manifest.number, manifest.epoch)
         self._whole = True
-
-    def _base(self, until_ms: int | None) -> bases.Manifest | None:
-        if until_ms is None:
-            return bases.newest(self._store)
-        return bases.newest_before(self._store, until_ms)
 
     def _set_aside(self) -> Path:
         aside = self._root.with_name(self._root.name + ASIDE)

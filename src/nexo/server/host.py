@@ -20,7 +20,8 @@ from nexo import limits
 from nexo.access.guard import Guard
 from nexo.config import Settings
 from nexo.dialects.busy_poll import BusyPoll
-from nexo.dialects.dialect import Dialect, Origin, Session, Speaker
+from nexo.dialects.dialect import Dialect, Origin, Speaker
+from nexo.dialects.session import BaseSession
 from nexo.errors import NexoError, Overloaded, Unavailable
 from nexo.model import Broker
 from nexo.server.clock import SteadyClock
@@ -57,14 +58,14 @@ class Host:
         self.loop = asyncio.get_running_loop()
         self.clock = SteadyClock()
         self.busy_poll = BusyPoll(self.loop.call_soon, busy_poll_us)
-        self.sessions: set[Session] = set()
+        self.sessions: set[BaseSession] = set()
         self.services: dict[Broker, Service] = {}
         self.guard: Guard | None = None
         self._runtimes: dict[Broker, HostRuntime] = {}
         self._run_folder = run_folder
         self._last_id = 0
         self._turned_away = 0
-        self._strangers: Strangers[Session] = Strangers(limits.STRANGERS_PER_ADDRESS)
+        self._strangers: Strangers[BaseSession] = Strangers(limits.STRANGERS_PER_ADDRESS)
         self._handshakes: Strangers[asyncio.Task[None]] = Strangers(limits.STRANGERS_PER_ADDRESS)
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         for broker, make in services.items():
@@ -114,7 +115,9 @@ class Host:
                 lambda: session, sock, ssl=tls, ssl_handshake_timeout=timeout_s
             )
         except asyncio.CancelledError:
-            if cast("Session", session) in self.sessions:  # uvloop closed it and does not say so
+            if (
+                cast("BaseSession", session) in self.sessions
+            ):  # uvloop closed it and does not say so
                 session.connection_lost(None)
             raise
         except (OSError, ssl.SSLError) as error:
@@ -126,7 +129,7 @@ class Host:
         self._last_id += 1
         return self._last_id
 
-    def opened(self, session: Session) -> None:
+    def opened(self, session: BaseSession) -> None:
         """Count it; at the limit the oldest that has not introduced itself gives way."""
         self.sessions.add(session)
         if session.origin is not Origin.CLIENT:
@@ -144,25 +147,25 @@ class Host:
             self._turned_away += 1
             raise Overloaded(f"there are {limit} connections already; try again later")
 
-    def _turn_away(self, session: Session) -> None:
+    def _turn_away(self, session: BaseSession) -> None:
         self._turned_away += 1
         self._strangers.leave(session)
         if not session.introduced:
             session.kick("it said nothing, and others want its place")
 
-    def closed(self, session: Session) -> None:
+    def closed(self, session: BaseSession) -> None:
         """Let every service release what the connection held."""
         self.sessions.discard(session)
         self._strangers.leave(session)
         for service in self.services.values():
             service.peer_closed(session)
 
-    def congested(self, session: Session) -> None:
+    def congested(self, session: BaseSession) -> None:
         """Tell the services."""
         for service in self.services.values():
             service.peer_congested(session)
 
-    def drained(self, session: Session) -> None:
+    def drained(self, session: BaseSession) -> None:
         """Tell the services."""
         for service in self.services.values():
             service.peer_drained(session)

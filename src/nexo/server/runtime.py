@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nexo.config import Settings
-from nexo.errors import DiskFull, NexoError
+from nexo.errors import DiskFull
 from nexo.model import Broker, Clock, Persistence
 from nexo.services.durability import Committer
 from nexo.services.replicating import Replicating
@@ -46,6 +46,10 @@ class HostRuntime:
         self._loop = loop
         self.on_progress: Callable[[], None] = _nothing
         self._committer = Committer(loop, self.flusher, settings.flush_ms, replicating)
+        self.committed = self._committer.committed
+        self.when_synced = self._committer.when_synced
+        self.when_unique = self._committer.when_unique
+        self.sync_soon = self._committer.sync_soon
         self._replicating = replicating
         self.unique = Persistence.FILE_SYNC if replicating is None else Persistence.REPLICATED
         self.epoch = 0 if replicating is None else replicating.epoch
@@ -97,22 +101,6 @@ class HostRuntime:
             self.wake_at(self.clock.now_ms() + 1_000)
 
     # -- durability -------------------------------------------------------------------
-
-    def committed(self, mode: Persistence, callback: Callable[[NexoError | None], None]) -> None:
-        """See `Runtime.committed`."""
-        self._committer.committed(mode, callback)
-
-    def when_synced(self, callback: Callable[[NexoError | None], None]) -> None:
-        """Call back once everything appended so far is synced, whenever that happens anyway."""
-        self._committer.when_synced(callback)
-
-    def when_unique(self, callback: Callable[[NexoError | None], None]) -> None:
-        """As `when_synced`, and shipped if this server replicates."""
-        self._committer.when_unique(callback)
-
-    def sync_soon(self) -> None:
-        """See `Runtime.sync_soon`."""
-        self._committer.sync_soon()
 
     def check_writable(self) -> None:
         """See `Runtime.check_writable`."""

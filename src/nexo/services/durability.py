@@ -11,24 +11,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nexo.config import Settings
 from nexo.errors import InvalidOption, NexoError, ReadOnly, Unavailable
 from nexo.model import Persistence
 from nexo.storage.disk.flusher import Flusher
 
+if TYPE_CHECKING:
+    from nexo.services.replicating import Replicating
+
 Callback: TypeAlias = Callable[[NexoError | None], None]
-
-
-class Replicas(Protocol):
-    """What a commit asks of replication."""
-
-    def refusal(self) -> NexoError | None:
-        """Why nothing may be acknowledged now; None if it may."""
-
-    def when_shipped(self, callback: Callback) -> None:
-        """Call back once everything written so far is in the object store."""
 
 
 def check_offered(given: Mapping[str, Any], settings: Settings) -> None:
@@ -57,7 +50,7 @@ class Committer:
         loop: asyncio.AbstractEventLoop,
         flusher: Flusher,
         flush_ms: int,
-        replicas: Replicas | None = None,
+        replicas: Replicating | None = None,
     ) -> None:
         self._loop = loop
         self._flusher = flusher

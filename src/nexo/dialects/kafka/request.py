@@ -4,49 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from struct import Struct
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from nexo.access.scram import Exchange
 from nexo.dialects.kafka.format.apis import Api, Key
 from nexo.dialects.kafka.format.codec import Message
-from nexo.dialects.kafka.speaker import KafkaShared
 from nexo.dialects.pipelined import Pending
-from nexo.errors import NexoError
 from nexo.names import name_of
-from nexo.protocol.hello import Hello
-from nexo.services.connection import Connection
+
+if TYPE_CHECKING:
+    from nexo.dialects.kafka.session import KafkaSession
 
 T = TypeVar("T")
 
 _SIZE, _CORRELATION = Struct(">i"), Struct(">i")
-
-
-class LoginProgress:
-    """How far the login of a connection has got."""
-
-    __slots__ = ("exchange", "mechanism")
-
-    def __init__(self) -> None:
-        self.mechanism: str | None = None
-        self.exchange: Exchange | None = None
-
-
-class KafkaClient(Connection, Protocol):
-    """A session as its requests see it."""
-
-    shared: KafkaShared
-    address: str
-    login: LoginProgress
-
-    @property
-    def address_told(self) -> tuple[str, int]:
-        """Where the client shall connect to."""
-
-    def log_in(self, asked: Hello, done: Callable[[NexoError | None], None]) -> None:
-        """Identify the client."""
-
-    def finish(self) -> None:
-        """Send what was answered, then end the connection."""
 
 
 class Request:
@@ -58,7 +28,7 @@ class Request:
 
     def __init__(
         self,
-        session: KafkaClient,
+        session: KafkaSession,
         pending: Pending,
         api: Api,
         version: int,

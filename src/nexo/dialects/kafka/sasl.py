@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nexo.access.guard import Guard
 from nexo.access.scram import HASHES
 from nexo.dialects.kafka.format.errors import Error
 from nexo.dialects.kafka.request import Request
@@ -22,21 +21,21 @@ def handshake(request: Request) -> None:
     asked: str | None = request["mechanism"]
     known = asked in MECHANISMS
     if known:
-        request.session.login.mechanism = asked
-        request.session.login.exchange = None
+        request.session.mechanism = asked
+        request.session.exchange = None
     error = Error.NONE if known else Error.UNSUPPORTED_SASL_MECHANISM
     request.answer({"error": error, "mechanisms": MECHANISMS})
 
 
 def authenticate(request: Request) -> None:
     """Log in; a client that fails is told so and has its connection closed."""
-    guard, login = request.session.shared.host.guard, request.session.login
-    if login.mechanism is None:
+    mechanism = request.session.mechanism
+    if mechanism is None:
         _fail(request, Error.ILLEGAL_SASL_STATE, "agree on a mechanism first: SaslHandshake")
-    elif login.mechanism == PLAIN:
+    elif mechanism == PLAIN:
         _plain(request)
     else:
-        _scram(request, guard)
+        _scram(request, mechanism)
 
 
 def _fail(request: Request, error: Error, message: str) -> None:
@@ -65,18 +64,18 @@ def _plain(request: Request) -> None:
     request.session.log_in(asked, _done(request))
 
 
-def _scram(request: Request, guard: Guard | None) -> None:
+def _scram(request: Request, mechanism: str) -> None:
     """The first message begins an exchange, the second ends it."""
-    said, login = bytes(request["auth"] or b""), request.session.login
+    said, session = bytes(request["auth"] or b""), request.session
+    guard = session.shared.host.guard
     try:
         if guard is None:
             raise InvalidInput("this server has no users: use PLAIN or no login")
-        if login.exchange is None:
-            begin = guard.scram_begin(request.session, login.mechanism or "", said)
-            login.exchange, answer = begin
+        if session.exchange is None:
+            session.exchange, answer = guard.scram_begin(session, mechanism, said)
         else:
-            exchange, login.exchange = login.exchange, None
-            answer = guard.scram_end(request.session, exchange, said)
+            exchange, session.exchange = session.exchange, None
+            answer = guard.scram_end(session, exchange, said)
     except NexoError as error:
         _fail(request, Error.SASL_AUTHENTICATION_FAILED, error.message)
     else:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from struct import Struct
 
 from nexo import limits
+from nexo.access.scram import Exchange
 from nexo.dialects.dialect import Origin
 from nexo.dialects.kafka.cluster import refuse_version
 from nexo.dialects.kafka.format.apis import APIS, UNKNOWN, Key
 from nexo.dialects.kafka.format.wire import I16, Input
 from nexo.dialects.kafka.handlers import HANDLERS
-from nexo.dialects.kafka.request import LoginProgress, Request
+from nexo.dialects.kafka.request import Request
 from nexo.dialects.kafka.speaker import KafkaShared
 from nexo.dialects.pipelined import Pending, PipelinedSession
 from nexo.errors import ProtocolError
@@ -22,12 +23,15 @@ _BEFORE_LOGIN = frozenset({Key.API_VERSIONS, Key.SASL_HANDSHAKE, Key.SASL_AUTHEN
 
 
 class KafkaSession(PipelinedSession):
-    """Implements `nexo.dialects.dialect.Session`."""
+    """One connection."""
 
     def __init__(self, shared: KafkaShared, origin: Origin) -> None:
         super().__init__(shared, origin)
         self.shared = shared
-        self.login = LoginProgress()
+        self.mechanism: str | None = None
+        """How the client logs in, once that is agreed on."""
+        self.exchange: Exchange | None = None
+        """A login with SCRAM that has begun."""
 
     @property
     def address_told(self) -> tuple[str, int]:

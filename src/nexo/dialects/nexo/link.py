@@ -11,11 +11,12 @@ subscribes again instead of missing messages silently.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol, cast
+from typing import cast
 
 from nexo.dialects.nexo.inbox import Inbox
+from nexo.dialects.nexo.outbox import ReplyingSession
 from nexo.errors import NexoError, Unavailable
-from nexo.model import Broker, Buffer
+from nexo.model import Broker
 from nexo.protocol import hello
 from nexo.protocol.frames import FrameKind, frame
 from nexo.protocol.ops import Op
@@ -25,36 +26,12 @@ CONNECT_TRIES = 40
 CONNECT_PAUSE_S = 0.05
 
 
-class LinkedClient(Protocol):
-    """The session that a link works for."""
-
-    congested: bool
-
-    def relayed(self, reply: Buffer) -> None:
-        """Forward a whole reply."""
-
-    def unanswered(self) -> None:
-        """The request gets no reply."""
-
-    def push(self, frames: Buffer) -> None:
-        """Forward whole frames that answer no request."""
-
-    def fail(self, request_id: int, error: NexoError) -> None: ...
-
-    def finish(self) -> None: ...
-
-    def hold(self) -> None:
-        """Stop reading requests until `release`."""
-
-    def release(self) -> None: ...
-
-
 class BrokerLink(asyncio.BufferedProtocol):
     """The link of one session to one other broker."""
 
     def __init__(
         self,
-        client: LinkedClient,
+        client: ReplyingSession,
         broker: Broker,
         path: str,
         introduction: hello.Hello,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from nexo.dialects.dialect import Dialect, HostPort
 from nexo.dialects.nexo.backup import Backups
 from nexo.dialects.nexo.handlers import Answer, Handler, Peer
 from nexo.dialects.nexo.timings import Timings
-from nexo.dialects.session import DialectState
+from nexo.dialects.session import BaseSession, DialectState
 from nexo.errors import ShuttingDown, Unauthenticated
 from nexo.protocol.ops import Op
 
@@ -51,12 +50,6 @@ def _stopping_at_hello(peer: Peer, request_id: int, payload: memoryview) -> None
     _stopping(peer, request_id, payload)
 
 
-class Flushable(Protocol):
-    """A session with gathered replies."""
-
-    def flush(self) -> None: ...
-
-
 class Shared(DialectState):
     """One per host: the tables of requests, the read buffer, and one flush for all sessions."""
 
@@ -66,14 +59,14 @@ class Shared(DialectState):
         self.before_login = login_table() if host.guard is not None else table
         self.timings = Timings(host.services)
         self.backups = Backups(host.loop)
-        self._touched: list[Flushable] = []
+        self._touched: list[BaseSession] = []
 
     def stop(self) -> None:
         """Reject requests from now on."""
         self.table.refuse_all()
         self.before_login.refuse_all()
 
-    def touched(self, session: Flushable) -> None:
+    def touched(self, session: BaseSession) -> None:
         """Flush the session at the end of this turn, together with all others."""
         if not self._touched:
             self.host.loop.call_soon(self._flush)

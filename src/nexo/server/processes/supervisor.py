@@ -87,7 +87,7 @@ class Supervisor:
             leader = self._replica.view.leader if self._replica is not None else ""
             says = f"{leader} leads" if leader else "no server leads yet"
             self._refusals.refuse(arrival, NotLeader(f"this server is a standby: {says}"))
-        elif self._replica is not None and self._replica.lapsed:
+        elif self._replica is not None and self._replica.leading.lapsed:
             says = "this server could not renew its lease in time, so another may lead: try again"
             self._refusals.refuse(arrival, NotLeader(says))
         else:
@@ -112,7 +112,7 @@ class Supervisor:
         await asyncio.gather(*(process.waits() for process in self._brokers.values()))
 
     def _open_brokers(self) -> None:
-        lost = self._replica.lose if self._replica is not None else (lambda: None)
+        lost = self._replica.leading.lose if self._replica is not None else (lambda: None)
         run, fds = self._run_folder.path, self._lock.fds
         self._brokers = {
             broker: BrokerProcess(broker, self._settings, run, fds, lost) for broker in Broker
@@ -175,7 +175,7 @@ class Supervisor:
             await process.ready()
         self._health.state = ServerState.SERVING
         if self._replica is not None:
-            self._replica.serves()
+            self._replica.leading.serves()
         self._present()
 
     def _present(self) -> None:

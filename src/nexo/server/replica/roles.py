@@ -40,25 +40,13 @@ class Replica:
     ) -> None:
         self._member = Member(settings, address, run, changed)
         self._brokers = brokers
-        self._leading = Leading(self._member, brokers)
+        self.leading = Leading(self._member, brokers)
+        """This server as the leader."""
 
     @property
     def view(self) -> View:
         """What is known of the replicas."""
         return self._member.view
-
-    @property
-    def lapsed(self) -> bool:
-        """Whether this server leads and its lease has ended: nothing may be acknowledged."""
-        return self._leading.lapsed
-
-    def lose(self) -> None:
-        """A broker's process found that another server leads its log."""
-        self._leading.lose()
-
-    def serves(self) -> None:
-        """The brokers' processes are ready."""
-        self._leading.serves()
 
     async def run(self) -> None:
         """Lead or follow until `stop`."""
@@ -101,10 +89,10 @@ class Replica:
     async def _lead(
         self, number: int, mine: LeaderLease, asked_s: float
     ) -> tuple[int, LeaderLease | None]:
-        number, handed_to = await self._leading.lead(number, mine, asked_s)
+        number, handed_to = await self.leading.lead(number, mine, asked_s)
         if handed_to is None:
             return await self._after_loss()
-        last = await self._leading.release(number + 1, mine, handed_to)
+        last = await self.leading.release(number + 1, mine, handed_to)
         if last is None:
             return await self._newest_lease()
         return number + 1, last if self._member.stopping.is_set() else _as_others(last)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from nexo.access.permit import ADMIN, READ, permit
@@ -128,11 +129,8 @@ class Keyed:
         if not late:
             done(None)
             return
-        steps = (step for stream, index in late for step in self._steps(stream, index))
-        self._chores.add(steps, done)
-
-    def _steps(self, stream: OpenStream, index: KeyIndex) -> Steps:
-        return self._while_there(stream, index.steps())
+        found = (self._while_there(stream, index.steps()) for stream, index in late)
+        self._chores.add(chain.from_iterable(found), done)
 
     def _while_there(self, stream: OpenStream, steps: Steps) -> Steps:
         for pause in steps:

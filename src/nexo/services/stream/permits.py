@@ -25,10 +25,10 @@ def permit_group(
 
 
 def permit_ordered(
-    connection: Connection, name: str, group: OrderedGroup | None, topics: Iterable[str] = ()
+    connection: Connection, name: str, group: OrderedGroup | None = None, topics: Iterable[str] = ()
 ) -> None:
-    """Raise `Forbidden` unless the client may read
-    ``topics`` and everything else the group reads.
+    """Raise `Forbidden` unless the client may read ``topics`` and everything else the group
+    reads; without any of these, unless it may use a group of this name.
 
     One member's requests affect the others, so a grant on one of a group's streams is not
     enough.

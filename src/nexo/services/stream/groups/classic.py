@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nexo.access.grants import Extent
-from nexo.access.permit import READ, permit, visible
+from nexo.access.permit import READ, visible
 from nexo.brokers.stream.groups.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.kafka.coordinator import Coordinator
 from nexo.brokers.stream.groups.kafka.model import (
@@ -30,6 +30,7 @@ from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.offsets import GroupOffsets
 from nexo.services.stream.groups.ordered import Ordered
+from nexo.services.stream.permits import permit_ordered
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class Classic:
         self, connection: Connection, group: str, ask: Join, new_id: str, done: Done[Reply]
     ) -> None:
         """Become a member, or join the next generation; answers `Joined` or `JoinRefused`."""
-        self._permit(connection, group)
+        permit_ordered(connection, group)
         if self._ordered.has_members(group):
             done(JoinRefused(GroupError.INCONSISTENT_GROUP_PROTOCOL))
             return
@@ -103,7 +104,7 @@ class Classic:
         protocol: str | None = None,
     ) -> None:
         """Ask for an assignment; answers `Synced` or `JoinRefused`."""
-        self._permit(connection, group)
+        permit_ordered(connection, group)
         found = self._found(group)
         answers = found.sync(
             self._ticket(done), member, generation, assignments, self._core.now_ms,
@@ -120,7 +121,7 @@ class Classic:
         instance: str | None = None,
     ) -> GroupError | None:
         """Keep a member alive."""
-        self._permit(connection, group)
+        permit_ordered(connection, group)
         error = self._found(group).heartbeat(member, generation, self._core.now_ms, instance)
         self._answer(group, [])
         return error
@@ -129,14 +130,10 @@ class Classic:
         self, connection: Connection, group: str, leaving: Iterable[tuple[str, str | None]]
     ) -> list[GroupError | None]:
         """Remove members, by id or, for static ones, by instance id alone."""
-        self._permit(connection, group)
+        permit_ordered(connection, group)
         results, answers = self._found(group).leave(leaving, self._core.now_ms)
         self._answer(group, answers)
         return results
-
-    def _permit(self, connection: Connection, group: str) -> None:
-        if connection.identity is not None:
-            permit(connection.identity, Broker.STREAM, READ, group, Extent.GROUP)
 
     def _found(self, group: str) -> Coordinator:
         """The group's coordinator; one without members if there is none."""
@@ -181,7 +178,7 @@ class Classic:
         instance: str | None = None,
     ) -> GroupError | None:
         """Why a member's offsets are rejected; outside a generation, whether there are members."""
-        self._permit(connection, group)
+        permit_ordered(connection, group)
         return self._found(group).check_commit(member, generation, self._core.now_ms, instance)
 
     def commit(
@@ -200,7 +197,7 @@ class Classic:
 
     def view(self, connection: Connection, group: str) -> ClassicView:
         """One group; an unknown one is ``Dead``."""
-        self._permit(connection, group)
+        permit_ordered(connection, group)
         return self._view(group)
 
     def _view(self, name: str) -> ClassicView:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nexo.access.grants import Action
 from nexo.access.permit import ADMIN, READ, WRITE, permit
 from nexo.batch import encode_plain
 from nexo.brokers.stream.cleanup.retention import freeable
@@ -93,7 +92,7 @@ class XMessages:
         done: Done[Id],
     ) -> None:
         """Append one message, stamped here, and trim the stream; answers the message's id."""
-        self._permit(connection, WRITE, stream)
+        permit(connection.identity, Broker.STREAM, WRITE, stream)
         check_not_negative(max_length, "max_length")
         is_new = stream not in self._core.engine.streams
         found = self.made(stream)
@@ -129,7 +128,7 @@ class XMessages:
         self, connection: Connection, stream: str, first: Id, last: Id, count: int, offset: int = 0
     ) -> XMessagePage:
         """A page of messages between two ids, inclusive, from ``offset`` on."""
-        self._permit(connection, READ, stream)
+        permit(connection.identity, Broker.STREAM, READ, stream)
         log = self.log(self._core.engine.streams.get(stream))
         start = max(log.offset_from(first), offset)
         end = min(log.offset_from(following(last)), log.end)
@@ -146,7 +145,7 @@ class XMessages:
         self, connection: Connection, stream: str, ids: Sequence[Id], done: Done[int]
     ) -> None:
         """Remove messages from the stream and from what groups hold; answers how many."""
-        self._permit(connection, ADMIN, stream)
+        permit(connection.identity, Broker.STREAM, ADMIN, stream)
         found = self._core.engine.streams.get(stream)
         log, engine = self.log(found), self._core.engine
         offsets = log.genuine(ids)
@@ -158,15 +157,11 @@ class XMessages:
 
     def trim(self, connection: Connection, stream: str, max_length: int, done: Done[int]) -> None:
         """Keep the newest messages; answers how many were removed."""
-        self._permit(connection, ADMIN, stream)
+        permit(connection.identity, Broker.STREAM, ADMIN, stream)
         found = self._core.engine.streams.get(stream)
         check_not_negative(max_length, "max_length")
         removed = self._trim(found, self.log(found), max_length, 1)
         self._core.done_when_safe(found.options.persistence, done, removed)
-
-    def _permit(self, connection: Connection, actions: Sequence[Action], stream: str) -> None:
-        if connection.identity is not None:
-            permit(connection.identity, Broker.STREAM, actions, stream)
 
     def _trim(self, stream: OpenStream, log: MessageLog, max_length: int, step: int) -> int:
         """Drop the oldest; the log itself does so once ``step`` or more have collected."""
