@@ -176,7 +176,7 @@ def _may_read(url: str) -> bool:
 def test_who_is_new_waits_while_too_many_log_in_at_once(
     guarded: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # SPEC A5, A10
-    monkeypatch.setattr(guard, "MOST_CHECKS", 0)
+    monkeypatch.setattr("nexo.access.guard.MOST_CHECKS", 0)
     monkeypatch.setattr(limits, "LOCKED_OUT_PAUSE_S", 0.0)
 
     async def run() -> None:
