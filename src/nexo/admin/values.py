@@ -1,7 +1,8 @@
 """Values as people see and write them: a type and a text.
 
 JSON is re-indented, not decoded, so that large numbers keep their digits. Raw bytes are
-written as base64. What is too large is cut, and says so.
+written as base64. What is too large is cut, and says so. Programs get whole values, as `Plain`:
+``{"type": "json", "data": {…}}``, which can be sent back as it is.
 """
 
 from __future__ import annotations
@@ -105,3 +106,33 @@ def _json(text: str) -> object:
         raise InvalidInput(
             f'the value is not JSON: {error}; for plain text say "type": "text"'
         ) from None
+
+
+_encode = msgspec.json.encode
+
+
+class Plain(msgspec.Struct):
+    """A whole value."""
+
+    type: Literal["json", "text", "bytes", "deleted"]
+    data: msgspec.Raw
+    """The JSON value itself, a text, or base64; null of what was deleted."""
+
+
+def plain(value: Buffer) -> Plain:
+    """An encoded value (type byte first)."""
+    view = memoryview(value)
+    return plain_content(view[0] if view else 0, bytes(view[1:]))
+
+
+def plain_content(kind: int, content: bytes | None) -> Plain:
+    """A value whose type and content are apart; a deleted one has no content."""
+    if content is None:
+        return Plain("deleted", msgspec.Raw(b"null"))
+    if kind == ValueType.JSON:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            msgspec.json.decode(content)  # an older client may have sent anything
+            return Plain("json", msgspec.Raw(content))
+    if kind == ValueType.TEXT:
+        return Plain("text", msgspec.Raw(_encode(content.decode(errors="replace"))))
+    return Plain("bytes", msgspec.Raw(_encode(base64.b64encode(content).decode())))

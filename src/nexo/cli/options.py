@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -15,10 +16,10 @@ import click
 from click.core import ParameterSource
 
 import nexo
-from nexo.cli import reachable
 from nexo.cli.cells import visible
 from nexo.cli.sizes import seconds
-from nexo.errors import NotFound
+from nexo.client.address import parse_url
+from nexo.errors import ConnectionLost, NotFound
 
 if TYPE_CHECKING:
     from nexo import Client
@@ -140,9 +141,24 @@ def client(*, patient: bool = False) -> Iterator[Client]:
     """
     given = terms()
     if not patient:
-        reachable.check(given.url)
+        check_reachable(given.url)
     with nexo.connect(given.url, **given.client_options()) as connection:
         yield connection
+
+
+def check_reachable(url: str | None) -> None:
+    """Raise `ConnectionLost` if nothing listens there; a URL that says to wait is not checked."""
+    address = parse_url(url)
+    if url is not None and "while_down=wait" in url:
+        return
+    try:
+        socket.create_connection((address.host, address.port), address.connect_timeout_s).close()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConnectionLost(
+            f"no server answers at {address} ({reason}): start one with 'nexo serve', "
+            "or say where it is with --url or NEXO_URL"
+        ) from None
 
 
 def read_value(text: str, kind: str = "text") -> object:

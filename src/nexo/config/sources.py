@@ -1,20 +1,28 @@
-"""Where settings come from: defaults < TOML file < environment < flags (SPEC A8)."""
+"""Where settings come from: defaults < TOML file < environment < flags (SPEC A8).
+
+Each value is checked against its setting's type and range; an unknown name is told what it was
+most likely meant to be.
+"""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import Field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from nexo.config import names, values
 from nexo.config.checks import check_together
-from nexo.config.fields import SPECS, checked
-from nexo.config.settings import Settings
+from nexo.config.settings import DAY_MS, Settings
 from nexo.errors import ConfigError
 
+_LONGEST_MS = 100 * 366 * DAY_MS
+_MOST_BYTES = 2**53
+_MOST = 2**31 - 1
+
+SPECS = {spec.name: spec for spec in fields(Settings)}
 _SECONDS = {"PUBSUB_DEFAULT_RETAINED_TTL_SECS": "retained_ttl_ms"}
 _NOT_SETTINGS = {"NEXO_URL", "NEXO_CONFIG", "NEXO_USER", "NEXO_PASSWORD", "NEXO_TOKEN"}
 
@@ -100,3 +108,56 @@ def _foreign(key: str, value: str) -> bool:
         or key.startswith(("NEXO_SERVICE_", "NEXO_PORT_"))
         or (key == "NEXO_PORT" and "://" in value)
     )
+
+
+def checked(key: str, value: object, label: str) -> Any:
+    """``value`` as the type of setting ``key``; ``label`` names it as the user wrote it."""
+    spec = SPECS.get(key)
+    if spec is None:
+        raise ConfigError(f"unknown setting {label}{_meant_setting(key, value)}")
+    if value == spec.default and type(value) is type(spec.default):
+        return value
+    checked = _converter(spec)(label, value)
+    if isinstance(checked, int) and not isinstance(checked, bool):
+        _check_range(checked, label, spec)
+    choices = spec.metadata["choices"]
+    if choices and checked not in choices:
+        raise ConfigError(f"{label} = {value!r}: must be one of {', '.join(choices)}")
+    return checked
+
+
+def _meant_setting(key: str, value: object) -> str:
+    if isinstance(value, dict) and value.keys() & SPECS.keys():
+        return f"; settings stand without a section: leave out [{key}]"
+    known = {name: (spec.metadata["env"], spec.metadata["doc"]) for name, spec in SPECS.items()}
+    return names.did_you_mean(key, known, f"known are {', '.join(sorted(SPECS))}")
+
+
+def _converter(spec: Field[Any]) -> Callable[[str, object], object]:
+    match str(spec.type):
+        case "int" if spec.name.endswith("_ms"):
+            return values.millis
+        case "int" if spec.name.endswith("_bytes"):
+            return values.size
+        case "int":
+            return values.number
+        case "bool":
+            return values.flag
+        case "str":
+            return values.text
+    return values.path
+
+
+def _check_range(value: int, label: str, spec: Field[Any]) -> None:
+    low, high = spec.metadata["low"], spec.metadata["high"] or _highest(spec.name)
+    if value < low:
+        raise ConfigError(f"{label} = {value}: must be at least {low}")
+    if value > high:
+        raise ConfigError(f"{label} = {value}: must be at most {high}")
+
+
+def _highest(name: str) -> int:
+    """What still can be counted, sent and waited for."""
+    if name.endswith("_ms"):
+        return _LONGEST_MS
+    return _MOST_BYTES if name.endswith("_bytes") else _MOST

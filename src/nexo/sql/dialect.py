@@ -2,7 +2,7 @@
 
 Two things differ. ``offset`` is a reserved word in DuckDB and a column of every stream, so it is
 quoted where it names a column. A cast of bytes to text shows escapes in DuckDB and decodes UTF-8 in
-Spark, so such a cast becomes a call of `TEXT`.
+Spark, so such a cast becomes a call of `TEXT`. `duck_type` names Iceberg's types.
 """
 
 from __future__ import annotations
@@ -122,3 +122,28 @@ def _call(child: Any, alias: str, location: int) -> dict[str, Any]:
         "order_bys": {"type": "ORDER_MODIFIER", "orders": []}, "distinct": False,
         "is_operator": False, "export_state": False, "catalog": "",
     }  # fmt: skip
+
+
+_PLAIN = {
+    "boolean": "BOOLEAN", "int": "INTEGER", "long": "BIGINT", "float": "FLOAT",
+    "double": "DOUBLE", "string": "VARCHAR", "binary": "BLOB", "date": "DATE",
+    "timestamptz": "TIMESTAMP WITH TIME ZONE",
+}  # fmt: skip
+
+
+def duck_type(kind: Any) -> str:
+    """A type: a text, or an object for what is nested."""
+    if isinstance(kind, str):
+        return kind.upper() if kind.startswith("decimal(") else _PLAIN[kind]
+    match kind["type"]:
+        case "list":
+            return f"{duck_type(kind['element'])}[]"
+        case "map":
+            return f"MAP({duck_type(kind['key'])}, {duck_type(kind['value'])})"
+    fields = (f"{quoted_name(each['name'])} {duck_type(each['type'])}" for each in kind["fields"])
+    return f"STRUCT({', '.join(fields)})"
+
+
+def quoted_name(name: str) -> str:
+    """A name that may hold anything."""
+    return '"' + name.replace('"', '""') + '"'

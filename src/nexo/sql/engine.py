@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -36,12 +37,12 @@ from nexo.lake.paths import local_path
 from nexo.lake.rows import ROWS
 from nexo.lake.stored import StoredTable, find
 from nexo.sql import dialect
+from nexo.sql.dialect import duck_type, quoted_name
 from nexo.sql.filesystems import make_readable
 from nexo.sql.groups import group_rows, offset_rows
 from nexo.sql.hot_rows import copy_table, make_hot_table
 from nexo.sql.result import Result
 from nexo.sql.streams import Seen, look
-from nexo.sql.types import duck_type, quoted_name
 
 MOST_STREAMS = 200
 """How many streams ``stream_messages`` covers unless they are named."""
@@ -287,15 +288,12 @@ def _first(found: duckdb.DuckDBPyConnection, limit: int | None) -> pa.Table:
     return table
 
 
-class plain_errors:  # noqa: N801 - used like a function
+@contextmanager
+def plain_errors() -> Iterator[None]:
     """DuckDB's errors as ours: a query that it does not understand is `InvalidInput`."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if not isinstance(error, duckdb.Error):
-            return
+    try:
+        yield
+    except duckdb.Error as error:
         text = _KIND.sub("", str(error)).split("\n\n")[0].strip()
         if isinstance(error, duckdb.CatalogException) and "does not exist" in text:
             raise NotFound(text.splitlines()[0]) from error

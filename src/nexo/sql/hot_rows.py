@@ -19,8 +19,8 @@ from nexo.hot_log import HotLog
 from nexo.lake.arrow import as_stored
 from nexo.lake.catalog import COLUMNS
 from nexo.lake.rows import ROWS, chunked, partitions, rows, texts
+from nexo.sql.dialect import quoted_name
 from nexo.sql.streams import Seen
-from nexo.sql.types import quoted_name
 
 if TYPE_CHECKING:
     import duckdb

@@ -71,20 +71,26 @@ class LocalStreamBroker(StreamBroker):
         self._lock = Lock()
         self._closed = False
 
-    def _find(self, stream: str) -> _LocalStream | None:
+    def _check_open(self) -> None:
         if self._closed:
             raise ConnectionLost("the broker is closed")
-        return self._streams.get(stream)
+
+    def _find(self, stream: str) -> _LocalStream:
+        """A stream; one that nobody has made is empty."""
+        self._check_open()
+        return self._streams.get(stream) or _LocalStream()
 
     def _known(self, stream: str) -> _LocalStream:
-        found = self._find(stream)
+        self._check_open()
+        found = self._streams.get(stream)
         if found is None:
             raise NotFound(f"stream {stream!r} not found: add a message or create a group first")
         return found
 
     def _made(self, stream: str) -> _LocalStream:
         with self._lock:
-            found = self._find(stream)
+            self._check_open()
+            found = self._streams.get(stream)
             if found is None:
                 found = self._streams[stream] = _LocalStream()
             return found
@@ -120,8 +126,6 @@ class LocalStreamBroker(StreamBroker):
     def delete_group(self, stream: str, group: str) -> bool:
         checks.names(stream=stream, group=group)
         here = self._find(stream)
-        if here is None:
-            return False
         with here.lock:
             found = here.groups.pop(group, None)
             if found is not None:
@@ -138,8 +142,6 @@ class LocalStreamBroker(StreamBroker):
     def get_group_info(self, stream: str) -> list[ConsumerGroupInfo]:
         checks.names(stream=stream)
         here = self._find(stream)
-        if here is None:
-            return []
         with here.lock:
             return [self._info(name, group) for name, group in sorted(here.groups.items())]
 
@@ -198,8 +200,7 @@ class LocalStreamBroker(StreamBroker):
         return consumer.room
 
     def _check_still_there(self, name: str, group: LocalGroup) -> None:
-        if self._closed:
-            raise ConnectionLost("the broker is closed")
+        self._check_open()
         if group.deleted:
             raise NotFound(f"group {name!r} was deleted")
 
@@ -207,8 +208,6 @@ class LocalStreamBroker(StreamBroker):
         checks.names(stream=stream, group=group)
         wanted = checks.message_ids(ids)
         here = self._find(stream)
-        if here is None:
-            return 0
         with here.lock:
             found = here.groups.get(group)
             return sum(map(found.finish, wanted)) if found is not None else 0
@@ -255,8 +254,6 @@ class LocalStreamBroker(StreamBroker):
     def xlen(self, stream: str) -> int:
         checks.names(stream=stream)
         here = self._find(stream)
-        if here is None:
-            return 0
         with here.lock:
             return len(here.log)
 
@@ -268,8 +265,6 @@ class LocalStreamBroker(StreamBroker):
             checks.at_least(1, count=count)
         first, last = ids.lower(start), ids.upper(end)
         here = self._find(stream)
-        if here is None:
-            return []
         with here.lock:
             rows = takewhile(lambda row: row[0] <= last, here.log.since(first))
             found = list(islice(rows, count))
@@ -279,8 +274,6 @@ class LocalStreamBroker(StreamBroker):
         checks.names(stream=stream)
         wanted = checks.message_ids(ids)
         here = self._find(stream)
-        if here is None:
-            return 0
         with here.lock:
             gone = [message_id for message_id in wanted if here.log.delete(message_id)]
             for group in here.groups.values():
@@ -291,8 +284,6 @@ class LocalStreamBroker(StreamBroker):
         checks.names(stream=stream)
         checks.at_least(0, max_len=max_len)
         here = self._find(stream)
-        if here is None:
-            return 0
         with here.lock:
             return here.trim(max_len)
 

@@ -1,6 +1,6 @@
 """Rates of topics, from one look to the next."""
 
-from nexo.admin.watching.topic_rates import TopicRates
+from nexo.admin.watching.history import TopicRates
 
 
 def test_a_rate_is_what_came_between_two_looks() -> None:

@@ -12,7 +12,7 @@ from nexo.admin.api.pubsub import Topic
 from nexo.admin.api.records import Partition, headers_of, read_partition
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, LiveEvent
-from nexo.admin.plain import Plain, plain, plain_content
+from nexo.admin.values import Plain, plain, plain_content
 from nexo.client._async.client import AsyncClient
 from nexo.client.pubsub_message import Message
 from nexo.client.stream_records import Record, batches_in

@@ -10,8 +10,7 @@ from nexo.admin.api.jobs import Id
 from nexo.admin.api.paging import Name, Seconds
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, Done
-from nexo.admin.plain import Plain, plain
-from nexo.admin.values import NewValue, python_value
+from nexo.admin.values import NewValue, Plain, plain, python_value
 from nexo.blocks import parse_id, unpack_id
 from nexo.errors import InvalidInput, LeaseLost
 from nexo.model import Broker

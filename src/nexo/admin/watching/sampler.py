@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from bisect import bisect_left
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nexo.admin.watching import replicas
 from nexo.admin.watching.alerts import Alert, gathered, of_broker, of_pipeline
+from nexo.admin.watching.history import TopicRates
 from nexo.admin.watching.replicas import ReplicaState
 from nexo.admin.watching.survey import BrokerSurvey
-from nexo.admin.watching.topic_rates import TopicRates
 from nexo.admin.watching.watch import BrokerWatch
 from nexo.client._async.client import AsyncClient
 from nexo.config import Settings
@@ -37,15 +38,14 @@ ROUNDTRIP_BUCKETS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.
 class BucketCounts:
     """Counts by upper bound, and the sum."""
 
-    def __init__(self, bounds: tuple[float, ...] = ROUNDTRIP_BUCKETS_S) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
+    def __init__(self) -> None:
+        self.bounds = ROUNDTRIP_BUCKETS_S
+        self.counts = [0] * (len(self.bounds) + 1)
         self.total = 0.0
 
     def add(self, value: float) -> None:
         """One measurement."""
-        at = next((i for i, bound in enumerate(self.bounds) if value <= bound), len(self.bounds))
-        self.counts[at] += 1
+        self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
 

@@ -21,7 +21,7 @@ from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import decode, encode
-from nexo.protocol.survey import QueueSurvey, StreamSeen, StreamSurvey, SurveyAsk
+from nexo.protocol.survey import QueueSurvey, StreamSurvey, SurveyAsk
 
 PAGES = 10
 """Pages of one broker that are read in a second."""
@@ -175,7 +175,7 @@ class BrokerSurvey:
 
     def _see_page(self, page: StreamSurvey, now_s: float) -> None:
         for stream in page.streams:
-            self._see_stream(stream, now_s)
+            self.streams.see(stream.name, stream, now_s, StreamWatch)
         for group in page.groups:
             key = (group.stream, group.name, group.kind)
             known = self.groups.watches.get(key)
@@ -183,9 +183,6 @@ class BrokerSurvey:
                 self._finished += max(0, group.finished - known.info.finished)
             self.groups.see(key, group, now_s, GroupWatch)
         self._stream_position = page.next
-
-    def _see_stream(self, info: StreamSeen, now_s: float) -> None:
-        self.streams.see(info.name, info, now_s, StreamWatch)
 
     def _sums(self) -> dict[str, int]:
         rows = [group.info for group in self.groups.watches.values()]

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from nexo.cli import output
-from nexo.cli.brokers.in_work import jobs_in_work
 from nexo.cli.cells import time_text
 from nexo.cli.described_options import given, option_flags
 from nexo.cli.negative import SignedGroup
 from nexo.cli.options import as_option, client, nothing_there, read_value, terms
 from nexo.cli.sizes import seconds
-from nexo.errors import NexoError, NotFound
+from nexo.errors import Forbidden, NexoError, NotFound
+from nexo.model import Broker
 from nexo.options.queue import QueueOptions
+from nexo.protocol.ops import Op
+from nexo.protocol.queue import PeekJobs, decode, encode
+from nexo.protocol.values import decode_value
 
 if TYPE_CHECKING:
+    from nexo import Client
     from nexo.client.queue_views import JobView, QueueInfo
 
 _COUNTS = ("name", "waiting", "scheduled", "working", "dead", "paused")
@@ -148,12 +153,41 @@ def peek(name: str, limit: int, offset: int, scheduled: bool, working: bool) -> 
         raise click.UsageError("--scheduled and --working exclude each other")
     with client() as nexo:
         if working:
-            found_rows = jobs_in_work(nexo, name, limit, offset)
+            found_rows = _jobs_in_work(nexo, name, limit, offset)
             output.rows(found_rows, _IN_WORK, "no job is in work")
             return
         queue = nexo.queue(name)
         found = (queue.scheduled.list if scheduled else queue.peek)(limit, offset)
     show_jobs(found, _JOB, "no job waits")
+
+
+def _jobs_in_work(nexo: Client, name: str, limit: int, offset: int) -> list[dict[str, Any]]:
+    """Each job with who holds it and how long its lease lasts."""
+    request = encode(PeekJobs(name, limit, offset, "working"))
+    reply = nexo.link(Broker.QUEUE).call(Op.Q_PEEK, request)
+    rows = decode(reply or b"", list[dict[str, Any]])
+    names = _connection_names(nexo) if rows else {}
+    now_ms = int(time.time() * 1000)
+    return [
+        {
+            "id": row["id"],
+            "value": decode_value(row["value"]),
+            "holder": names.get(row["holder"], f"connection {row['holder']}"),
+            "lease_left_ms": max(0, row["expires_ms"] - now_ms),
+            "attempt": row["attempts"] + 1,
+            "key": row["key"],
+        }
+        for row in rows
+    ]
+
+
+def _connection_names(nexo: Client) -> dict[int, str]:
+    """What connections call themselves, if the caller may know."""
+    try:
+        reply = nexo.link(Broker.QUEUE).call(Op.PEERS, bytes((Broker.QUEUE,)))
+    except Forbidden:
+        return {}
+    return {row["id"]: row["name"] for row in decode_value(reply or b"\x02[]")}
 
 
 def show_jobs(found: list[JobView[Any]], columns: tuple[str, ...], empty: str) -> None:

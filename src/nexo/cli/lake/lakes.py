@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from nexo.cli import reachable
-from nexo.cli.options import terms
+from nexo.cli.options import check_reachable, terms
 from nexo.client.address import Address, parse_url
 from nexo.errors import ConfigError, ConnectionLost, NexoError, NotFound
 from nexo.extras import hint
@@ -87,7 +86,7 @@ def _servers() -> LakeSettings:
 def _asked() -> LakeSettings:
     from nexo.hot_log import HotLog  # a whole client takes longer to import
 
-    reachable.check(terms().url)
+    check_reachable(terms().url)
     with HotLog(server_address()) as broker:
         return told_lake(broker.status())
 

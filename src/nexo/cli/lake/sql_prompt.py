@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -57,26 +57,24 @@ def _typed(names: Callable[[], list[str]]) -> Iterator[str]:
                 yield text
 
 
-class _history:  # noqa: N801 - used like a function
+@contextmanager
+def _history() -> Iterator[None]:
     """Keeps what was typed for the next time."""
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    path = Path(state) / "nexo" / "sql_history"
+    with suppress(ImportError, OSError):
+        import readline  # noqa: PLC0415 - not everywhere
 
-    def __init__(self) -> None:
-        state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-        self._path = Path(state) / "nexo" / "sql_history"
-
-    def __enter__(self) -> None:
-        with suppress(ImportError, OSError):
-            import readline  # noqa: PLC0415 - not everywhere
-
-            readline.set_history_length(_MOST)
-            readline.read_history_file(self._path)
-
-    def __exit__(self, *_: object) -> None:
+        readline.set_history_length(_MOST)
+        readline.read_history_file(path)
+    try:
+        yield
+    finally:
         with suppress(ImportError, OSError):
             import readline  # noqa: PLC0415
 
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            readline.write_history_file(self._path)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            readline.write_history_file(path)
 
 
 def _complete(names: Callable[[], list[str]]) -> None:

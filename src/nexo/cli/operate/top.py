@@ -12,7 +12,7 @@ import click
 from msgspec import structs
 
 from nexo.cli import output
-from nexo.cli.brokers.surveys import queue_page, stream_page
+from nexo.cli.brokers.lag import queue_page, stream_page
 from nexo.cli.operate import figures
 from nexo.cli.operate.figures import Board, Sample
 from nexo.cli.options import client, terms
