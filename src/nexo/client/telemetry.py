@@ -96,6 +96,13 @@ def joined(carried: Mapping[str, Any], headers: Any) -> Any:
     return {**carried, **(headers or {})} or None
 
 
+def joined_each(carried: Mapping[str, Any], headers: Any, count: int) -> Any:
+    """`joined` of the headers of each of ``count`` values, which may have none."""
+    if not carried:
+        return headers
+    return [joined(carried, each) for each in ([None] * count if headers is None else headers)]
+
+
 def _tracer() -> Any:
     from opentelemetry import trace
 

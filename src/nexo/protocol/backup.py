@@ -52,8 +52,6 @@ class BackupFiles(msgspec.Struct, frozen=True):
 
 
 _ask: msgspec.msgpack.Decoder[Ask] = msgspec.msgpack.Decoder(Ask)
-_files = msgspec.msgpack.Decoder(BackupFiles)
-pack = msgspec.msgpack.Encoder().encode
 
 
 def unpack_ask(payload: Buffer) -> Ask:
@@ -62,8 +60,3 @@ def unpack_ask(payload: Buffer) -> Ask:
         return _ask.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"not a backup request: {error}") from None
-
-
-def unpack_files(payload: Buffer) -> BackupFiles:
-    """The reply to `BackupBegin`."""
-    return _files.decode(payload)

@@ -16,6 +16,7 @@ HEADER = Struct(">BBII")
 HEADER_SIZE = HEADER.size
 _U32 = Struct(">I")
 pack_u32 = _U32.pack
+unpack_u32 = _U32.unpack_from
 
 
 class FrameKind(enum.IntEnum):

@@ -6,19 +6,18 @@ fields are rejected.
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import Any, TypeVar
 
 import msgspec
 
 from nexo.errors import InvalidInput, InvalidOption, ProtocolError
 from nexo.model import Buffer
-from nexo.protocol.frames import pack_u32
+from nexo.protocol.frames import pack_u32, unpack_u32
 from nexo.refusals import UNWRITABLE, in_words, unwritable
 
 T = TypeVar("T")
 
-_HEAD = Struct(">I")
+_HEAD_SIZE = 4
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
@@ -62,12 +61,12 @@ def pack_headed(message: Any) -> bytes:
 def split_headed(payload: Buffer) -> tuple[memoryview, memoryview]:
     """A message's bytes, and the raw bytes after them."""
     view = memoryview(payload)
-    if len(view) < _HEAD.size:
+    if len(view) < _HEAD_SIZE:
         raise ProtocolError("the head is cut short")
-    end = _HEAD.size + _HEAD.unpack_from(view)[0]
+    end = _HEAD_SIZE + unpack_u32(view)[0]
     if end > len(view):
         raise ProtocolError("the head runs past the end of the payload")
-    return view[_HEAD.size : end], view[end:]
+    return view[_HEAD_SIZE:end], view[end:]
 
 
 def unpack_headed(type_: type[T], payload: Buffer) -> tuple[T, memoryview]:

@@ -30,7 +30,7 @@ import msgspec
 
 from nexo.errors import InvalidOption, ProtocolError
 from nexo.model import Buffer
-from nexo.protocol.frames import HEADER, HEADER_SIZE, FieldReader, FrameKind, pack_u32
+from nexo.protocol.frames import HEADER, HEADER_SIZE, FieldReader, FrameKind, pack_u32, unpack_u32
 from nexo.protocol.messages import unpack_headed
 
 TIMESTAMPED: Final = 1
@@ -45,7 +45,6 @@ _MESSAGE = Struct(">6sIQI")
 _LIVE: Final = HEADER.pack(FrameKind.PUSH, TIMESTAMPED, 0, 0)[:6]
 _HEADED: Final = HEADER.pack(FrameKind.PUSH, TIMESTAMPED | HEADED, 0, 0)[:6]
 _NO_RUN: Final = "a run holds timestamped push frames with a topic and a value"
-_unpack_u32 = Struct(">I").unpack_from
 _headers = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TIMESTAMP_SIZE = 8
 _TOPIC = _MESSAGE.size
@@ -105,7 +104,7 @@ def parse_message(message: bytes) -> Parts:
     end = _TOPIC + topic_size
     topic, headers = message[_TOPIC:end], b""
     if start != _LIVE:
-        size = _unpack_u32(message, end)[0]
+        size = unpack_u32(message, end)[0]
         headers = message[end + 4 : end + 4 + size]
         end += 4 + size
     return Parts(topic, message[end:], time_ms, headers)
@@ -138,7 +137,7 @@ def _after_headers(start: bytes, frames: bytes, at: int) -> int:
     """Where the value begins after the headers at ``at``, which must be a JSON object."""
     if start != _HEADED:
         raise ProtocolError(_NO_RUN)
-    end = at + 4 + int(_unpack_u32(frames, at)[0])
+    end = at + 4 + int(unpack_u32(frames, at)[0])
     try:
         _headers.decode(frames[at + 4 : end])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -13,10 +13,9 @@ import msgspec
 
 from nexo.errors import InvalidInput, InvalidOption, ProtocolError
 from nexo.model import Buffer
-from nexo.protocol.frames import pack_u32
+from nexo.protocol.frames import pack_u32, unpack_u32
 from nexo.values import JSON, MAX_KEY_BYTES, MAX_TTL_S, TEXT, check_value
 
-_unpack_u32 = struct.Struct(">I").unpack_from
 _NO_OPTIONS = pack_u32(0)
 
 
@@ -53,8 +52,8 @@ def _not_utf8(error: UnicodeError) -> InvalidInput:
 def decode_map_set(payload: memoryview) -> tuple[str, memoryview, bytes]:
     """Key, options and value of a MAP_SET."""
     try:
-        key_end = 4 + _unpack_u32(payload)[0]
-        value_at = key_end + 4 + _unpack_u32(payload, key_end)[0]
+        key_end = 4 + unpack_u32(payload)[0]
+        value_at = key_end + 4 + unpack_u32(payload, key_end)[0]
     except struct.error:
         raise ProtocolError("MAP_SET is cut short: it needs key, options and value") from None
     value = payload[value_at:].tobytes()
@@ -66,7 +65,7 @@ def decode_map_set(payload: memoryview) -> tuple[str, memoryview, bytes]:
 def decode_map_key(payload: memoryview) -> str:
     """The key of a MAP_GET or MAP_DEL."""
     size = len(payload) - 4
-    if size < 0 or _unpack_u32(payload)[0] != size:
+    if size < 0 or unpack_u32(payload)[0] != size:
         raise ProtocolError("the request holds more or less than one key")
     return _key(payload.tobytes()[4:])
 

@@ -11,7 +11,7 @@ from nexo.protocol import backup, pubsub, queue, store, store_classic, stream, s
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import pack_str, pack_u32
-from nexo.protocol.messages import pack_headed
+from nexo.protocol.messages import pack, pack_headed
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head
 
@@ -188,7 +188,7 @@ REQUESTS: dict[Op, bytes] = (
         Op.STATUS: b"\x01",
         Op.PEERS: b"\x01",
         Op.CANCEL: b"\x01" + pack_u32(1),
-        Op.BACKUP: b"\x01" + backup.pack(backup.BackupBegin()),
+        Op.BACKUP: b"\x01" + pack(backup.BackupBegin()),
     }
 )
 """By opcode; HELLO is no request to be permitted."""

@@ -13,6 +13,7 @@ from nexo.dialects.nexo.handlers import Peer
 from nexo.errors import Conflict, InvalidInput, NexoError, ProtocolError
 from nexo.model import Buffer
 from nexo.protocol import backup as wire
+from nexo.protocol.messages import pack, unpack
 
 
 @pytest.fixture
@@ -82,14 +83,14 @@ class RecordingPeer:
 
 
 async def ask(backups: Backups, peer: RecordingPeer, folder: Path, request: wire.Ask) -> Any:
-    backups.answer(cast("Peer", peer), folder, 1, memoryview(wire.pack(request)))
+    backups.answer(cast("Peer", peer), folder, 1, memoryview(pack(request)))
     async with asyncio.timeout(10):
         return await peer.replies.get()
 
 
 async def test_a_client_begins_reads_and_ends(folder: Path) -> None:
     backups, peer = Backups(asyncio.get_running_loop()), RecordingPeer(1)
-    found = wire.unpack_files(await ask(backups, peer, folder, wire.BackupBegin()))
+    found = unpack(wire.BackupFiles, await ask(backups, peer, folder, wire.BackupBegin()))
     assert found.files == [(LOG, 3)]
     assert await ask(backups, peer, folder, wire.BackupRead(0, 1)) == b"bc"
     assert isinstance(await ask(backups, peer, folder, wire.BackupRead(5, 0)), InvalidInput)

@@ -17,6 +17,7 @@ from nexo.cli.options import client
 from nexo.cli.sizes import size_text
 from nexo.model import Broker
 from nexo.protocol import backup as wire
+from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class KeptFiles:
     def __init__(self, client: Client, broker: Broker) -> None:
         self.broker = broker
         self._link = client.link(broker).duplex()  # the server keeps files for one connection
-        self.files = wire.unpack_files(self._ask(wire.BackupBegin())).files
+        self.files = unpack(wire.BackupFiles, self._ask(wire.BackupBegin())).files
 
     @property
     def size_bytes(self) -> int:
@@ -45,7 +46,7 @@ class KeptFiles:
             yield piece
 
     def _ask(self, ask: wire.Ask) -> bytes:
-        return bytes(self._link.call(Op.BACKUP, bytes((self.broker,)), wire.pack(ask)) or b"")
+        return bytes(self._link.call(Op.BACKUP, bytes((self.broker,)), pack(ask)) or b"")
 
     def end(self) -> None:
         """Let the server free them."""

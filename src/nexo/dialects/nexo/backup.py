@@ -18,6 +18,7 @@ from pathlib import Path
 from nexo.dialects.nexo.handlers import Peer
 from nexo.errors import Conflict, InvalidInput, Unavailable
 from nexo.protocol import backup as wire
+from nexo.protocol.messages import pack
 
 _PREFIX = ".backup-"
 _LEFT_OUT = (".idx", ".new", ".sock", ".lock")
@@ -97,7 +98,7 @@ class Backups:
         match wire.unpack_ask(payload):
             case wire.BackupBegin():
                 backup = self._begin(key)
-                peer.data(request_id, wire.pack(wire.BackupFiles(backup.files)))
+                peer.data(request_id, pack(wire.BackupFiles(backup.files)))
             case wire.BackupRead(number, position):
                 self._read(peer, request_id, partial(self._of(key).read, number, position))
             case wire.BackupEnd():

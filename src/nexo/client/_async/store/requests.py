@@ -1,16 +1,13 @@
-"""Requests that keys and collections share."""
+"""How the store's requests are sent."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from nexo.client._async.link.link import Link
-from nexo.client.checks import Duration, positive_millis
 from nexo.protocol import store as wire
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
-from nexo.values import MAX_TTL_S
 
 _READS = frozenset({
     Op.KEY_MGET, Op.KEY_EXISTS, Op.KEY_INSPECT, Op.KEY_SCAN, Op.FIELDS_GET, Op.FIELDS_ALL,
@@ -25,38 +22,3 @@ async def ask(link: Link, op: Op, command: wire.StoreRequest) -> Any:
     if op in _READS:
         return wire.decode_reply(op, await link.repeat(op, request))
     return wire.decode_reply(op, await link.ask(op, request))
-
-
-async def expire(link: Link, key: str, ttl: Duration) -> bool:
-    """Give a key a new TTL."""
-    done: bool = await ask(link, Op.KEY_EXPIRE, wire.Expire(key, ttl_ms(ttl) or 0))
-    return done
-
-
-async def ttl(link: Link, key: str) -> float | None:
-    """Seconds a key has left, infinity if it never expires, None if there is none."""
-    info: wire.KeyInfoReply | None = await ask(link, Op.KEY_INSPECT, wire.OneKey(key))
-    if info is None:
-        return None
-    return math.inf if info.ttl_ms is None else info.ttl_ms / 1000
-
-
-async def persist(link: Link, key: str) -> bool:
-    """Remove the TTL of a key."""
-    done: bool = await ask(link, Op.KEY_PERSIST, wire.OneKey(key))
-    return done
-
-
-async def delete(link: Link, *keys: str) -> int:
-    """Delete keys of any kind; returns how many existed."""
-    count: int = await ask(link, Op.KEY_DELETE, wire.Keys([*keys]))
-    return count
-
-
-async def exists(link: Link, key: str) -> bool:
-    count: int = await ask(link, Op.KEY_EXISTS, wire.Keys([key]))
-    return count == 1
-
-
-def ttl_ms(ttl: Duration | None) -> int | None:
-    return None if ttl is None else positive_millis(ttl, "ttl", MAX_TTL_S * 1_000)

@@ -104,10 +104,8 @@ class JobBatch(Sequence["Job[T]"], Generic[T]):
 
     def decoded(self, raw: bytes) -> T:
         """A value of this queue's type."""
-        if self.type_ is None:
-            value: Any = decode_value(raw)
-            return value  # type: ignore[no-any-return]
-        return decode_value(raw, self.type_)
+        value: T = decode_value(raw, self.type_)
+        return value
 
     def ack(self) -> None:
         """Finish all jobs that are not settled yet, with one request."""

@@ -39,9 +39,7 @@ class TracedQueue(Queue[T]):
         """See `Queue.push_many`; one span for all."""
         values = list(each(values))
         with telemetry.publishing(self.name, "push") as carried:
-            if carried:
-                given = headers if headers is not None else [None] * len(values)
-                headers = [telemetry.joined(carried, each) for each in given]
+            headers = telemetry.joined_each(carried, headers, len(values))
             return super().push_many(values, headers=headers, **options)
 
     def subscribe(self, handler: Callable[[Job[T]], Any], **options: Any) -> QueueSubscription[T]:

@@ -24,29 +24,19 @@ class TracedStream(Stream[T]):
     A separate class, so that other applications pay nothing.
     """
 
-    def publish(
-        self, value: T, *, key: Key = None, headers: Headers = None, partition: int | None = None
-    ) -> Published:
+    def publish(self, value: T, *, headers: Headers = None, **options: Any) -> Published:
         """See `Stream.publish`; the span ends when the record is sent."""
         with telemetry.publishing(self.name) as carried:
-            return super().publish(
-                value, key=key, headers=telemetry.joined(carried, headers), partition=partition
-            )
+            return super().publish(value, headers=telemetry.joined(carried, headers), **options)
 
     def publish_many(
-        self,
-        values: Iterable[T],
-        *,
-        keys: Sequence[Key] | None = None,
-        headers: Sequence[Headers] | None = None,
+        self, values: Iterable[T], *, headers: Sequence[Headers] | None = None, **options: Any
     ) -> list[Published]:
         """See `Stream.publish_many`; one span for all."""
         values = list(each(values))
         with telemetry.publishing(self.name) as carried:
-            if carried:
-                given = headers if headers is not None else [None] * len(values)
-                headers = [telemetry.joined(carried, each) for each in given]
-            return super().publish_many(values, keys=keys, headers=headers)
+            headers = telemetry.joined_each(carried, headers, len(values))
+            return super().publish_many(values, headers=headers, **options)
 
     def subscribe(
         self, group: str, handler: Callable[[StreamRecord[T]], Any], **options: Any
