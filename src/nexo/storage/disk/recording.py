@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -129,10 +129,12 @@ def _below(root: Path, path: str) -> Path:
 class RecordingFile:
     """A file whose changes are recorded."""
 
-    __slots__ = ("_file", "_name", "_record", "path")
+    __slots__ = ("_file", "_name", "_record", "close", "path", "read_at", "size", "sync")
 
     def __init__(self, file: File, name: str, record: Callable[[Operation], None]) -> None:
         self.path = file.path
+        self.read_at, self.size = file.read_at, file.size
+        self.sync, self.close = file.sync, file.close
         self._file = file
         self._name = name
         self._record = record
@@ -147,28 +149,34 @@ class RecordingFile:
         self._record(FileWritten(self._name, position, b"".join(parts)))
         return written
 
-    def read_at(self, position: int, size: int) -> bytes:
-        return self._file.read_at(position, size)
-
-    def size(self) -> int:
-        return self._file.size()
-
     def truncate(self, size: int) -> None:
         self._file.truncate(size)
         self._record(Truncated(self._name, size))
 
-    def sync(self) -> None:
-        self._file.sync()
 
-    def close(self) -> None:
-        self._file.close()
+def _of_files(name: str) -> Any:
+    """An attribute of the files behind `RecordingFiles`."""
+
+    def read(recording: RecordingFiles) -> Any:
+        return getattr(recording._files, name)
+
+    def write(recording: RecordingFiles, value: Any) -> None:
+        setattr(recording._files, name, value)
+
+    return property(read, write)
 
 
 class RecordingFiles:
     """`Files` that record every change below ``root``. One thread owns it, as it owns the files."""
 
+    on_dirty: Callable[[File], None] = _of_files("on_dirty")
+    on_unsettled: Callable[[Settles], None] = _of_files("on_unsettled")
+    boot_id: str = _of_files("boot_id")
+
     def __init__(self, files: Files, root: Path) -> None:
         self._files = files
+        self.list, self.size = files.list, files.size
+        self.sync_all, self.free_bytes = files.sync_all, files.free_bytes
         self._root = root
         self._operations: list[Operation] = []
         self._paused = False
@@ -221,30 +229,6 @@ class RecordingFiles:
 
     # -- files ----------------------------------------------------------------
 
-    @property
-    def on_dirty(self) -> Callable[[File], None]:
-        return self._files.on_dirty
-
-    @on_dirty.setter
-    def on_dirty(self, callback: Callable[[File], None]) -> None:
-        self._files.on_dirty = callback
-
-    @property
-    def on_unsettled(self) -> Callable[[Settles], None]:
-        return self._files.on_unsettled
-
-    @on_unsettled.setter
-    def on_unsettled(self, callback: Callable[[Settles], None]) -> None:
-        self._files.on_unsettled = callback
-
-    @property
-    def boot_id(self) -> str:
-        return self._files.boot_id
-
-    @boot_id.setter
-    def boot_id(self, boot_id: str) -> None:
-        self._files.boot_id = boot_id
-
     def open(self, path: Path, *, create: bool = False) -> File:
         """Open; creating a file that did not exist is recorded."""
         name = self._name(path)
@@ -258,9 +242,6 @@ class RecordingFiles:
             file = self._files.open(path, create=True)
             self._record(FileCreated(name))
         return RecordingFile(file, name, self._record)
-
-    def list(self, folder: Path) -> list[str]:
-        return self._files.list(folder)
 
     def make_folder(self, folder: Path) -> None:
         self._files.make_folder(folder)
@@ -280,12 +261,3 @@ class RecordingFiles:
             raise ValueError(f"{source} -> {target}: a rename must not cross {self._root}")
         if old is not None and new is not None:
             self._record(Renamed(old, new))
-
-    def size(self, path: Path) -> int:
-        return self._files.size(path)
-
-    def sync_all(self, folder: Path) -> None:
-        self._files.sync_all(folder)
-
-    def free_bytes(self, folder: Path) -> int:
-        return self._files.free_bytes(folder)
