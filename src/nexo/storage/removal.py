@@ -2,8 +2,7 @@
 
 A folder is first renamed to ``<prefix><tag>``, atomically and durably: from then on it
 counts as gone, whatever happens to its files. If removing them is interrupted, the next
-start finishes it. The empty renamed folder can be kept as a marker until the deletion is
-recorded elsewhere.
+start finishes it.
 """
 
 from __future__ import annotations
@@ -26,12 +25,6 @@ class Removals:
     def set_aside(self, folder: Path, tag: str) -> None:
         """Rename a folder; raises `OSError`, with nothing changed, if that fails."""
         self._files.rename(folder, self._path(tag))
-
-    def empty(self, tag: str) -> None:
-        """Remove the contents of a folder that was set aside; the folder stays as a marker."""
-        path = self._path(tag)
-        for name in self._files.list(path):
-            self._files.remove(path / name)
 
     def forget(self, tag: str) -> None:
         """Remove a folder that was set aside, with its contents."""
