@@ -24,7 +24,7 @@ from nexo.lake.plan import BatchLimits, advances, held
 from nexo.lake.read import live_files
 from nexo.lake.schema import raw_schema
 from nexo.lake.settings import LakeSettings
-from pyspark_nexo.steps import Files, StreamStep
+from pyspark_nexo.steps import Files, StreamStep, untold
 from pyspark_nexo.tiering import Fetcher
 
 ROWS = 2_000_000
@@ -111,5 +111,4 @@ class _Ground:
                 assert isinstance(outcome, list)
                 files[part.stream, part.partition] += outcome
             commit(table, step.taken(files))
-            for each in found:
-                broker.tiered("orders", each.partition, each.end, info.created_ms)
+            assert not any(broker.tiered_all(list(untold(info, table))))

@@ -80,18 +80,12 @@ class HotLog:
         ask = wire.OffsetsAt(stream=stream, time_ms=time_ms)
         return request(self._link.call, Op.S_OFFSETS_AT, ask, list[int])
 
-    def tiered(self, stream: str, partition: int, offset: int, created_ms: int) -> None:
-        """Tell the broker that the lake durably holds everything below ``offset``.
-
-        `StreamReplaced` unless the stream is still the one that was created at ``created_ms``.
-        """
-        ask = wire.TieredTo(
-            stream=stream, partition=partition, offset=offset, created_ms=created_ms
-        )
-        self._link.call(Op.S_TIERED, wire.pack(ask))
-
     def tiered_all(self, asks: Sequence[wire.TieredTo]) -> list[NexoError | None]:
-        """Tell the broker of several partitions at once; why it refused each, None if not."""
+        """Tell the broker that the lake durably holds everything below an offset of each partition.
+
+        Returns why it refused each, None if not: `StreamReplaced` unless the stream is still the
+        one that was created at the time named.
+        """
         replies = self._each(Op.S_TIERED, asks)
         return [reply if isinstance(reply, NexoError) else None for reply in replies]
 

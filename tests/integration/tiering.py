@@ -10,6 +10,7 @@ from nexo.lake.offsets import offsets_of
 from nexo.lake.plan import BatchLimits, advances, held
 from nexo.lake.rows import rows
 from nexo.lake.schema import raw_schema
+from nexo.protocol import stream as wire
 
 
 def take(url: str, lake: Lake, name: str) -> None:
@@ -24,5 +25,10 @@ def take(url: str, lake: Lake, name: str) -> None:
             writer.write(rows(batch, step.partition, step.first, step.end) for batch in found)
             taken.append(TakenRange(step.partition, step.after, step.end, writer.close()))
         commit(table, taken)
-        for part in taken:
-            broker.tiered(name, part.partition, part.end, info.created_ms)
+        asks = [
+            wire.TieredTo(
+                stream=name, partition=part.partition, offset=part.end, created_ms=info.created_ms
+            )
+            for part in taken
+        ]
+        assert not any(broker.tiered_all(asks))
