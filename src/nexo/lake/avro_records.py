@@ -120,26 +120,6 @@ class _AvroCursor:
         return abs(found)
 
 
-def _null(cursor: _AvroCursor) -> None:
-    return None
-
-
-def _boolean(cursor: _AvroCursor) -> bool:
-    return cursor.take(1) != b"\x00"
-
-
-def _long(cursor: _AvroCursor) -> int:
-    return cursor.long()
-
-
-def _float(cursor: _AvroCursor) -> float:
-    return float(_FLOAT.unpack(cursor.take(4))[0])
-
-
-def _double(cursor: _AvroCursor) -> float:
-    return float(_DOUBLE.unpack(cursor.take(8))[0])
-
-
 def _bytes(cursor: _AvroCursor) -> bytes:
     return cursor.take(cursor.long())
 
@@ -149,9 +129,15 @@ def _string(cursor: _AvroCursor) -> str:
 
 
 _PLAIN: dict[str, Decode] = {
-    "null": _null, "boolean": _boolean, "int": _long, "long": _long, "float": _float,
-    "double": _double, "bytes": _bytes, "string": _string,
-}  # fmt: skip
+    "null": lambda _: None,
+    "boolean": lambda cursor: cursor.take(1) != b"\x00",
+    "int": _AvroCursor.long,
+    "long": _AvroCursor.long,
+    "float": lambda cursor: _FLOAT.unpack(cursor.take(4))[0],
+    "double": lambda cursor: _DOUBLE.unpack(cursor.take(8))[0],
+    "bytes": _bytes,
+    "string": _string,
+}
 
 
 def _list(item: Decode) -> Decode:

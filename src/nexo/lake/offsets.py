@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from nexo.lake.catalog import OFFSETS
 
 
-def offsets_of(properties: Mapping[str, str]) -> dict[int, int]:
-    """Per partition: the table holds everything below."""
-    found: dict[str, int] = json.loads(properties.get(OFFSETS, "{}"))
+def offsets_of(properties: Mapping[str, str], name: str = OFFSETS) -> dict[int, int]:
+    """Per partition: the table holds everything below, or what another property says."""
+    found: dict[str, int] = json.loads(properties.get(name, "{}"))
     return {int(partition): offset for partition, offset in found.items()}
 
 

@@ -7,7 +7,6 @@ count the rejected rows of each file, so files without any are never opened.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -64,11 +63,8 @@ def run(step: DeriveStep) -> list[DataFileFacts]:
     return step.writer("dead").save(letters)
 
 
-def finish(
-    table: Table, steps: Sequence[DeriveStep], written: Sequence[Sequence[DataFileFacts]]
-) -> Table:
-    """Add them and move the table's offsets, in one commit."""
-    return derive.finish(table, steps, written)
+finish = derive.finish
+"""Adds them and moves the table's offsets, in one commit."""
 
 
 def count(lake: Lake, stream: StreamId) -> dict[int, int]:

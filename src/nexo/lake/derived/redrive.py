@@ -14,7 +14,7 @@ import msgspec
 from nexo.errors import NotFound
 from nexo.lake.catalog import DEAD_LETTERS, SUFFIXES, Lake, StreamId, as_ours
 from nexo.lake.derived.dead_letters import LETTERS
-from nexo.lake.offsets import offsets_text
+from nexo.lake.offsets import offsets_of, offsets_text
 from nexo.lake.read import FileSpan, row_groups, spans
 
 if TYPE_CHECKING:
@@ -45,15 +45,10 @@ def redrive(lake: Lake, stream: StreamId, publish: Publish) -> int:
     return count
 
 
-def _sent(table: Table) -> dict[int, int]:
-    found: dict[str, int] = msgspec.json.decode(table.properties.get(SENT, "{}"))
-    return {int(partition): offset for partition, offset in found.items()}
-
-
 def _unsent(table: Table, span: FileSpan) -> Iterator[pa.Table]:
     import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
 
-    first = _sent(table).get(span.partition, 0)
+    first = offsets_of(table.properties, SENT).get(span.partition, 0)
     if span.last < first:
         return
     for letters in row_groups(table.io, span.path, LETTERS, lambda _, last: last >= first):
@@ -85,6 +80,6 @@ def _value(content: bytes | None, kind: int) -> Any:
 
 
 def _note(table: Table, partition: int, offset: int) -> None:
-    sent = _sent(table) | {partition: offset}
+    sent = offsets_of(table.properties, SENT) | {partition: offset}
     with table.transaction() as transaction:
         transaction.set_properties({SENT: offsets_text(sent)})

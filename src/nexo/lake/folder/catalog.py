@@ -10,7 +10,6 @@ several tables share their sync and their transaction.
 from __future__ import annotations
 
 import threading
-import uuid
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from pyiceberg.table.update import (
 )
 from sqlalchemy import select
 
+from nexo.lake.folder.relocation import next_metadata
 from nexo.lake.paths import sync_local, write_file
 
 _KEPT_TABLES = 1_000
@@ -207,7 +207,7 @@ def _prepared(
         requirement.validate(table.metadata)
     known = table.metadata_location
     made = _applied(table.metadata, updates, known)
-    location = _next(known)
+    location = next_metadata(known)
     texts = snapshot_texts(made, known_texts)
     write_file(table.io, location, encoded(made, texts))
     reply = CommitTableResponse.model_construct(metadata=made, metadata_location=location)
@@ -272,11 +272,3 @@ def _logged(metadata: TableMetadata, location: str) -> list[MetadataLogEntry]:
         {"metadata-file": location, "timestamp-ms": metadata.last_updated_ms}
     )
     return [*metadata.metadata_log, entry][-max(most, 1) :]
-
-
-def _next(known: str) -> str:
-    """A path for the metadata that follows ``known``."""
-    folder, _, name = known.rpartition("/")
-    number = name.partition("-")[0]
-    version = int(number) + 1 if number.isdigit() else 0
-    return f"{folder}/{version:05}-{uuid.uuid4()}.metadata.json"

@@ -112,9 +112,7 @@ class MetadataRewriting:
             snapshot["manifest-list"]: self._manifest_list(snapshot["manifest-list"])
             for snapshot in content.get("snapshots", ())
         }
-        folder, _, name = here.rpartition("/")
-        version = int(name.partition("-")[0]) + 1 if name.partition("-")[0].isdigit() else 0
-        new = self._new(f"{folder}/{version:05}-{uuid.uuid4()}.metadata.json")
+        new = self._new(next_metadata(here))
         local_file(new).write_text(json.dumps(self._moved(content, lists)))
         sync_local(self.written)
         return new
@@ -159,6 +157,14 @@ class MetadataRewriting:
             _rewrite(local_file(here), local_file(new), moved)
             self._manifests[location] = new, local_file(new).stat().st_size
         return self._manifests[location]
+
+
+def next_metadata(known: str) -> str:
+    """A path for the metadata that follows ``known``."""
+    folder, _, name = known.rpartition("/")
+    number = name.partition("-")[0]
+    version = int(number) + 1 if number.isdigit() else 0
+    return f"{folder}/{version:05}-{uuid.uuid4()}.metadata.json"
 
 
 def _rewrite(old: Path, new: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:

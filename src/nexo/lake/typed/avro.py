@@ -21,6 +21,7 @@ from nexo.lake.typed.kinds import (
     MapKind,
     PlainKind,
     StructKind,
+    nested,
     parse,
 )
 
@@ -182,10 +183,7 @@ class _Kinds:
         if not fields:
             raise InvalidInput(f"record {schema['name']} of the Avro schema has no fields")
         kind = StructKind(fields)
-        try:
-            return parse(str(kind)) if self._within else kind
-        except InvalidOption:  # names that engines could not tell apart
-            return JSON
+        return nested(kind) if self._within else kind
 
 
 def _decimal(schema: dict[str, Any]) -> Kind:

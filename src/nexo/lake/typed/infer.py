@@ -26,7 +26,7 @@ from nexo.lake.typed.kinds import (
     may_be_field,
     parse,
 )
-from nexo.lake.typed.reading import utc
+from nexo.lake.typed.reading import raw_by_name, utc
 
 MOST_COLUMNS = 200
 """Columns that are inferred at most; the fields that occur most often have them."""
@@ -46,7 +46,6 @@ _MOMENTS: dict[str, Callable[[str], object]] = {
     "date": lambda text: msgspec.convert(text, date),
     "timestamp": lambda text: utc("$", msgspec.convert(text, datetime)),
 }
-_raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def infer(values: Iterable[bytes | None]) -> dict[str, str]:
@@ -68,7 +67,7 @@ class Inference:
     def add_json(self, value: bytes) -> None:
         """Look at a value; what is no JSON object says nothing."""
         try:
-            fields = _raw_fields(value)
+            fields = raw_by_name(value)
             new = [name for name in fields if name not in self._known]
             found = {name: json.loads(bytes(fields[name])) for name in new}
         except (ValueError, RecursionError):

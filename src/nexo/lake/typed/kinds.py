@@ -258,6 +258,14 @@ class _Parser:
         return name
 
 
+def nested(kind: StructKind) -> Kind:
+    """A struct inside a column; JSON if engines could not tell its fields apart."""
+    try:
+        return parse(str(kind))
+    except InvalidOption:
+        return JSON
+
+
 def may_be_field(name: str) -> bool:
     """Whether a field of a struct may have this name: engines take points for paths."""
     return bool(name.strip()) and "." not in name

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from nexo.errors import InvalidInput, InvalidOption
+from nexo.errors import InvalidInput
 from nexo.lake.typed.kinds import (
     JSON,
     STRING,
@@ -21,7 +21,7 @@ from nexo.lake.typed.kinds import (
     MapKind,
     PlainKind,
     StructKind,
-    parse,
+    nested,
 )
 
 _PLAIN = {"boolean": "boolean", "integer": "long", "number": "double", "string": "string"}
@@ -65,10 +65,7 @@ def _struct(fields: Iterable[tuple[str, Kind]], *, whole: bool) -> Kind:
     kind = StructKind(tuple(fields))
     if not kind.fields:
         return JSON
-    try:
-        return kind if whole else parse(str(kind))
-    except InvalidOption:
-        return JSON
+    return kind if whole else nested(kind)
 
 
 # -- dataclasses and msgspec structs ---------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from nexo.errors import ConfigError, InvalidInput, InvalidOption
+from nexo.errors import ConfigError, InvalidInput
 from nexo.extras import hint
 from nexo.lake.typed.formats import PROTOBUF, Unpack, ValueFormat
 from nexo.lake.typed.kinds import (
@@ -28,7 +28,7 @@ from nexo.lake.typed.kinds import (
     MapKind,
     PlainKind,
     StructKind,
-    parse,
+    nested,
 )
 
 # ruff: noqa: PLC0415 - protobuf is optional
@@ -210,10 +210,8 @@ class _Parts:
 
         if len(self._within) == 1:  # the value itself
             return kind, read
-        try:
-            return parse(str(kind)), read
-        except InvalidOption:  # names that engines could not tell apart, or too deep
-            return JSON, _as_dict
+        found = nested(kind)
+        return found, _as_dict if found == JSON else read
 
     def _field(self, field: Any) -> Part:
         if not _is_repeated(field):
@@ -239,16 +237,12 @@ class _Parts:
         if field.type == _ENUM:
             names = {each.number: each.name for each in field.enum_type.values}
             return STRING, lambda number: names.get(number, str(number))
-        return _PLAIN[field.type], _itself
+        return _PLAIN[field.type], lambda item: item
 
 
 def _is_repeated(field: Any) -> bool:
     found = getattr(field, "is_repeated", None)
     return bool(field.label == field.LABEL_REPEATED if found is None else found)
-
-
-def _itself(item: Any) -> Any:
-    return item
 
 
 def _as_dict(item: Any) -> Any:

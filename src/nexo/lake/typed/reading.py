@@ -142,8 +142,10 @@ def _struct(finishers: Mapping[str, Finish], items: dict[str, Any]) -> dict[str,
 # -- permissive ------------------------------------------------------------------------
 
 _list_of_raw = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_raw_by_name = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+raw_by_name = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+"""The fields of a JSON object, not read yet."""
+BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What is raised for a value that is not what it should be."""
 
 
 class LenientReader:
@@ -153,11 +155,13 @@ class LenientReader:
         self._path = path
         wanted = python_type(kind, as_json)
         self._decode: Callable[[Any], Any] = partial(msgspec.convert, type=wanted)
-        self._elements: Callable[[Any], list[Any]] = _list_itself
-        self._fields: Callable[[Any], dict[Any, Any]] = _dict_itself
+        self._elements: Callable[[Any], list[Any]] = partial(msgspec.convert, type=list[Any])
+        self._fields: Callable[[Any], dict[Any, Any]] = partial(
+            msgspec.convert, type=dict[Any, Any]
+        )
         if as_json:
             self._decode = msgspec.json.Decoder(wanted).decode
-            self._elements, self._fields = _list_of_raw, _raw_by_name
+            self._elements, self._fields = _list_of_raw, raw_by_name
         self._finish = finisher(kind, path, as_json)
         self._kind = kind
         match kind:
@@ -178,12 +182,12 @@ class LenientReader:
         try:
             found = self._decode(item)
             return found if found is None or self._finish is None else self._finish(found)
-        except _BAD as error:
+        except BAD as error:
             why = str(error) if isinstance(error, Misfit) else f"{error} - at `{self._path}`"
         try:
             if self._parts:
                 return self._within(item, misfits)
-        except _BAD:  # no list, or no object
+        except BAD:  # no list, or no object
             pass
         misfits.append(why)
         return None
@@ -203,14 +207,6 @@ class LenientReader:
             for name, inner in self._parts.items()
             if name in parts
         }
-
-
-def _list_itself(item: Any) -> list[Any]:
-    return msgspec.convert(item, list[Any])
-
-
-def _dict_itself(item: Any) -> dict[Any, Any]:
-    return msgspec.convert(item, dict[Any, Any])
 
 
 def _keys(kind: MapKind) -> Callable[[Any], Any]:

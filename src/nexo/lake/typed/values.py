@@ -19,11 +19,9 @@ from nexo.lake.typed.columns import MISFITS, REJECTED, Terms
 from nexo.lake.typed.formats import unpacker
 from nexo.lake.typed.infer import MOST_COLUMNS, Inference
 from nexo.lake.typed.kinds import arrow_type, parse
-from nexo.lake.typed.reading import LenientReader, finisher, python_type
+from nexo.lake.typed.reading import BAD, LenientReader, finisher, python_type, raw_by_name
 
 _MISFITS_SHOWN = 10
-_BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What is raised for a value that is not what it should be."""
 
 
 class Parser:
@@ -43,7 +41,7 @@ class Parser:
         record = msgspec.defstruct("Record", fields)
         self._empty = msgspec.structs.astuple(record())
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(record).decode
-        self._split: Callable[[bytes], Any] = _objects
+        self._split: Callable[[bytes], Any] = raw_by_name
         if unpack is not None:
             self._decode, self._split = partial(_converted, unpack, record), unpack
         found = [
@@ -89,7 +87,7 @@ class Parser:
         if value is not None:
             try:
                 items = self._finish(msgspec.structs.astuple(self._decode(value)))
-            except _BAD as error:
+            except BAD as error:
                 items, reason, misfit = self._fitting(value, _text(error))
             if self._found is not None and reason is None:
                 self._found.add_json(value)
@@ -112,7 +110,7 @@ class Parser:
             return self._empty, reason, None
         try:
             parts = self._split(value)
-        except _BAD:
+        except BAD:
             return self._empty, reason, None
         found: list[str] = []
         items = [
@@ -122,9 +120,6 @@ class Parser:
         more = len(found) - _MISFITS_SHOWN
         shown = [*found[:_MISFITS_SHOWN], *([f"and {more:,} more"] if more > 0 else [])]
         return items, None, "; ".join(shown)
-
-
-_objects = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def _converted(unpack: Callable[[bytes], Any], record: Any, value: bytes) -> Any:
