@@ -13,6 +13,7 @@ from contextlib import suppress
 from msgspec import to_builtins
 
 from nexo.brokers.queue.batches import DEAD, OPEN, Range
+from nexo.brokers.queue.cron import next_after
 from nexo.brokers.queue.dispatch import Dispatch
 from nexo.brokers.queue.jobs import Accepted, NewJobs, resolve_dedup, with_free_key
 from nexo.brokers.queue.leases import Lease, check_runs
@@ -31,13 +32,14 @@ from nexo.brokers.queue.records import (
     Resulted,
     Revived,
 )  # fmt: skip
-from nexo.brokers.queue.schedules import following, job_of, schedule
+from nexo.brokers.queue.schedules import following, job_of
 from nexo.errors import Conflict, InvalidInput, LeaseLost, QueueFull
 from nexo.options.described import check_range
 from nexo.options.queue import (
     MAX_DELAY_MS,
     MAX_ERROR_CHARS,
     MAX_POP,
+    MAX_PRIORITY,
     QueueOptions,
 )  # fmt: skip
 
@@ -392,7 +394,8 @@ class QueueEngine:
         key: str | None = None, zone: str = "",
     ) -> int:  # fmt: skip
         """Push ``block`` (one job) whenever the expression matches; returns the next time."""
-        cron = schedule(name, text, block, now_ms, priority, key, zone)
+        check_range("priority", priority, MAX_PRIORITY)
+        cron = CronSet(name, text, block, priority, key, next_after(text, now_ms, zone), zone)
         self._log(cron)
         return cron.next_ms
 

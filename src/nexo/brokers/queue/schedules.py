@@ -8,8 +8,6 @@ from nexo.brokers.queue.cron import next_after
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.records import CronMoved, CronSet
 from nexo.errors import NotFound
-from nexo.options.described import check_range
-from nexo.options.queue import MAX_PRIORITY
 
 _REMOVED = -1
 """The next time of a removed schedule."""
@@ -47,20 +45,6 @@ class Schedules:
     def next_ms(self) -> int:
         """When the next one is due. There must be one."""
         return min(cron.next_ms for cron in self.by_name.values())
-
-
-def schedule(
-    name: str,
-    text: str,
-    block: bytes,
-    now_ms: int,
-    priority: int = 0,
-    key: str | None = None,
-    zone: str = "",
-) -> CronSet:
-    """A schedule that pushes ``block`` (one job) whenever the expression matches."""
-    check_range("priority", priority, MAX_PRIORITY)
-    return CronSet(name, text, block, priority, key, next_after(text, now_ms, zone), zone)
 
 
 def following(cron: CronSet, now_ms: int) -> CronMoved:
