@@ -99,9 +99,7 @@ class StreamEngine(BrokerState):
 
         By then, everything that recovery found and every skipped gap must be synced.
         """
-        record = Opened(boot_id)
-        self.apply(record)
-        self._journal.append(record)
+        self._log(Opened(boot_id))
 
     # -- streams -----------------------------------------------------------------
 
@@ -116,15 +114,16 @@ class StreamEngine(BrokerState):
 
     def add(self, name: str, options: StreamOptions, now_ms: int) -> OpenStream:
         """Add a stream under a name known to be free."""
-        created_ms = max(now_ms, self.streams.last_created_ms + 1)
-        created = StreamCreated(self.streams.next_id, name, options, created_ms)
-        self._journal.append(created)
-        return self.streams.add(created)
+        return self._add(self.streams.next_id, name, options, now_ms)
 
     def adopt(self, number: int, name: str, partitions: int, now_ms: int) -> OpenStream:
         """Adopt a stream of which only the logs are left, under its old number."""
+        return self._add(
+            number, name, structs.replace(self.defaults, partitions=partitions), now_ms
+        )
+
+    def _add(self, number: int, name: str, options: StreamOptions, now_ms: int) -> OpenStream:
         created_ms = max(now_ms, self.streams.last_created_ms + 1)
-        options = structs.replace(self.defaults, partitions=partitions)
         created = StreamCreated(number, name, options, created_ms)
         self._journal.append(created)
         return self.streams.add(created)
@@ -168,9 +167,7 @@ class StreamEngine(BrokerState):
     def start_producer(self, name: str, now_ms: int) -> ProducerSession:
         """A producer id and epoch; a known name keeps its id and gets the next epoch (SPEC G3)."""
         session = self._producers.next_session(name, now_ms)
-        record = ProducerStarted(*session, name, now_ms)
-        self.apply(record)
-        self._journal.append(record)
+        self._log(ProducerStarted(*session, name, now_ms))
         return session
 
     def publish(
@@ -373,6 +370,10 @@ class StreamEngine(BrokerState):
                 self.changed(stream, name, group)
 
     # -- the journal -----------------------------------------------------------------
+
+    def _log(self, record: JournalRecord) -> None:
+        self.apply(record)
+        self._journal.append(record)
 
     def drain(self) -> list[JournalRecord]:
         """The records of this turn; they take effect once they are durable."""

@@ -147,12 +147,13 @@ class Aborted(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
     ranges: list[StreamRange]
 
 
+StreamRecord: TypeAlias = (
+    Updated | Tiered | StreamTrimmed | Hidden | Checked | GroupMade | GroupChanged | GroupDropped
+)
+"""Changes of a stream that may have been deleted since."""
 JournalRecord: TypeAlias = (
-    StreamCreated | Updated | Deleted | Tiered | StreamTrimmed | Hidden | Checked | Opened
-    | ProducerStarted
-    | GroupMade | GroupChanged | GroupDropped
-    | OrderedMade | OrderedChanged | OrderedDropped
-    | TransactionCommitted | Aborted
+    StreamCreated | Deleted | Opened | ProducerStarted | StreamRecord
+    | OrderedMade | OrderedChanged | OrderedDropped | TransactionCommitted | Aborted
 )  # fmt: skip
 
 

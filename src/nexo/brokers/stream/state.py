@@ -20,6 +20,7 @@ from nexo.brokers.stream.records import (
     OrderedMade,
     ProducerStarted,
     StreamCreated,
+    StreamRecord,
     StreamSnapshot,
     StreamTrimmed,
     Tiered,
@@ -74,6 +75,8 @@ class BrokerState:
                 self._producers.started(record.name, session, record.started_ms)
             case TransactionCommitted():
                 self._recommit(record)
+            case Aborted(number):
+                self.transactions.next_id = max(self.transactions.next_id, number + 1)
             case OrderedMade():
                 self.ordered[record.group] = OrderedGroup.restore(record.state)
             case OrderedChanged():
@@ -94,21 +97,7 @@ class BrokerState:
         for change in record.changes:
             self.apply(change)
 
-    def _apply_to_stream(
-        self,
-        record: Updated
-        | Tiered
-        | StreamTrimmed
-        | Hidden
-        | Checked
-        | GroupMade
-        | GroupChanged
-        | GroupDropped
-        | Aborted,
-    ) -> None:
-        if isinstance(record, Aborted):
-            self.transactions.next_id = max(self.transactions.next_id, record.transaction + 1)
-            return
+    def _apply_to_stream(self, record: StreamRecord) -> None:
         stream = self.streams.numbered(record.stream)
         if stream is None:
             return
