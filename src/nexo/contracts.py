@@ -149,8 +149,16 @@ class StreamContract:
         return self.lake.known(made), bool(info.options.get("tiering"))
 
     def table(self) -> Table:
-        """The stream's table, made if need be."""
-        return stream_table(self.lake, self.url, self.stream)
+        """The stream's table, made if need be; `NotFound` if there is no such stream."""
+        with HotLog(self.url) as broker:
+            info = broker.describe(self.stream)
+        made = StreamId(self.stream, info.created_ms)
+        if not info.options.get("tiering") and self.lake.known(made) is None:
+            raise Conflict(
+                f"stream {self.stream!r} has tiering off, so nothing of it is taken into the lake: "
+                "update it with tiering on first"
+            )
+        return self.lake.ensure(made, raw_schema)
 
     def _shown(self, table: Table | None) -> ContractInfo:
         terms = None if table is None else columns.parser_of(table)
@@ -194,22 +202,6 @@ def wanted_columns(source: object) -> Mapping[str, str]:
             raise InvalidOption("no columns are given")
         return source
     return columns_from(source)
-
-
-def stream_table(lake: Lake, url: str | Address | None, stream: str) -> Table:
-    """A stream's table, made if need be; `NotFound` if there is no such stream.
-
-    `Conflict` if it has no table and none is to be expected, because its tiering is off.
-    """
-    with HotLog(url) as broker:
-        info = broker.describe(stream)
-    made = StreamId(stream, info.created_ms)
-    if not info.options.get("tiering") and lake.known(made) is None:
-        raise Conflict(
-            f"stream {stream!r} has tiering off, so nothing of it is taken into the lake: "
-            "update it with tiering on first"
-        )
-    return lake.ensure(made, raw_schema)
 
 
 def sample(url: str | Address | None, stream: str) -> list[bytes | None]:

@@ -15,7 +15,7 @@ import pytest
 
 import nexo
 from nexo import testing
-from nexo.contracts import stream_table
+from nexo.contracts import StreamContract
 from nexo.errors import NexoError
 from nexo.lake.catalog import Lake
 from nexo.lake.derived import dead_letters
@@ -47,7 +47,7 @@ BAD = b"no JSON"
 def fill(client: nexo.Client, lake: Lake, url: str, count: int) -> None:
     """Publish records of which the typed columns refuse every tenth."""
     client.stream("log").create(partitions=2, tiering=True)
-    set_schema(stream_table(lake, url, "log"), {"n": "long"})
+    set_schema(StreamContract(lake, url, "log").table(), {"n": "long"})
     publish(client, count)
 
 

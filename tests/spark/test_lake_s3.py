@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import nexo
-from nexo.contracts import stream_table
+from nexo.contracts import StreamContract
 from nexo.lake.catalog import Lake
 from nexo.lake.read import live_files
 from nexo.lake.settings import LakeSettings
@@ -35,7 +35,7 @@ def test_spark_takes_streams_into_a_bucket_and_asks_them(
     spark: SparkSession, pipeline: Pipeline, lake: Lake, client: nexo.Client, url: str
 ) -> None:
     log = client.stream("log").create(partitions=2, tiering=True)
-    set_schema(stream_table(lake, url, "log"), {"n": "long"})
+    set_schema(StreamContract(lake, url, "log").table(), {"n": "long"})
     log.publish_many([{"n": n} for n in range(100)])
     assert pipeline.run_once() == 100
     assert all(str(file.file_path).startswith("s3://") for file in live_files(lake.get("log")))

@@ -22,7 +22,7 @@ import nexo
 from nexo import cli, testing
 from nexo.access.grants import parse_grant
 from nexo.access.users import UsersFile
-from nexo.contracts import sample, stream_table
+from nexo.contracts import StreamContract, sample
 from nexo.errors import Unauthenticated
 from nexo.lake import typed
 from nexo.lake.catalog import Lake
@@ -202,7 +202,7 @@ def test_values_a_schema_refuses_are_dead_letters(
     events = client.stream("events").create(tiering=True)
     events.publish_many([{"id": 1}, {"id": "two"}, {"id": 3}])
     assert typed.infer(sample(url, "events")) == {"id": "json"}
-    typed.set_schema(stream_table(lake, url, "events"), {"id": "int"})
+    typed.set_schema(StreamContract(lake, url, "events").table(), {"id": "int"})
     pipeline.run_once()
     typed.rename(typed.set_schema(lake.get("events"), {"id": "long"}), "id", "number")
     events.publish({"id": 9_000_000_000})

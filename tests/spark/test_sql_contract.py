@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.types import DataType, StructType
 
 import nexo
-from nexo.contracts import stream_table
+from nexo.contracts import StreamContract
 from nexo.lake import typed
 from nexo.lake.catalog import Lake
 from nexo.sql import Engine
@@ -67,7 +67,9 @@ CONTRACT_QUERIES = [
 def fill(client: nexo.Client, pipeline: Pipeline, lake: Lake, url: str) -> None:
     """Records in both tiers: typed, refused, keyed, deleted, bytes, with headers and groups."""
     orders = client.stream("orders").create(partitions=2, tiering=True, cleanup="delete,compact")
-    typed.set_schema(stream_table(lake, url, "orders"), {"amount": "double", "who": "string"})
+    typed.set_schema(
+        StreamContract(lake, url, "orders").table(), {"amount": "double", "who": "string"}
+    )
     for first in (0, 30):
         orders.publish_many(
             [{"amount": n / 2, "who": f"ü{n % 3}"} for n in range(first, first + 30)],

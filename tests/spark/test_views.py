@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import nexo
-from nexo.contracts import stream_table
+from nexo.contracts import StreamContract
 from nexo.errors import InvalidInput
 from nexo.lake.catalog import Lake
 from nexo.lake.settings import LakeSettings
@@ -122,7 +122,7 @@ def test_typed_columns_are_there_for_what_is_not_in_the_lake_yet(
 ) -> None:  # SPEC I5
     orders = client.stream("orders").create(tiering=True)
     wanted = {"amount": "int", "a.t": "timestamp"}
-    rename(set_schema(stream_table(lake, url, "orders"), wanted), "amount", "euros")
+    rename(set_schema(StreamContract(lake, url, "orders").table(), wanted), "amount", "euros")
     orders.publish_many([{"amount": 1, "a.t": "2026-01-01T00:00:00+01:00"}] * 2)
     pipeline.run_once()
     orders.publish_many([{"amount": 20, "a.t": "2026-01-01T00:00:00+01:00"}] * 3)
@@ -150,7 +150,7 @@ def test_as_of_shows_the_newest_records_and_dead_letters_of_then(
     spark: SparkSession, client: nexo.Client, lake: Lake, url: str, pipeline: Pipeline
 ) -> None:  # SPEC I5
     users = client.stream("users").create(tiering=True, cleanup="compact")
-    set_schema(stream_table(lake, url, "users"), {"n": "int"})
+    set_schema(StreamContract(lake, url, "users").table(), {"n": "int"})
     for key, value in (("a", 1), ("b", 2), (None, 3), ("c", "three")):
         users.publish({"n": value}, key=key)
     users.tombstone("b")
