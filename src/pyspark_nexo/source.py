@@ -28,17 +28,6 @@ from pyspark_nexo.reading.ranges import Range
 from pyspark_nexo.sink import BatchSink, StreamSink
 from pyspark_nexo.types import spark_type
 
-try:  # Spark 4.2 and later: the engine says how much a micro-batch may take
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadLimit,
-        ReadMaxRows,
-        SupportsTriggerAvailableNow,
-    )
-except ImportError:  # Spark 4.1 takes everything there is
-    ReadAllAvailable = ReadLimit = ReadMaxRows = None  # type: ignore[misc,assignment]
-    SupportsTriggerAvailableNow = object  # type: ignore[misc,assignment]
-
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
@@ -149,7 +138,7 @@ class NarrowReader(BatchReader):
         return filters
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(topics.GrowingReader):
     """Reads a stream as it grows.
 
     Offsets are ``{"<partition>": <offset>, "created_ms": …}``, in order. A stream that was deleted
@@ -157,6 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options.max_per_trigger)
         self._options = options
         self._until: dict[int, int] | None = None
 
@@ -166,11 +156,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = ranges.parts(options, origin)
         starts = ranges.begin(options, origin, found, NumberRange(options.from_ms or 0))
         return _text(starts, origin.created_ms())
-
-    def getDefaultReadLimit(self) -> Any:
-        """What ``maxOffsetsPerTrigger`` says."""
-        rows = self._options.max_per_trigger
-        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
         """How far the next micro-batch goes; Spark 4.1 asks without arguments."""

@@ -261,10 +261,23 @@ class TopicReader(DataSourceReader):
         return _read(self._options, partition)
 
 
-class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class GrowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads at most ``maxOffsetsPerTrigger`` records at a time."""
+
+    def __init__(self, max_per_trigger: int | None) -> None:
+        self._max_per_trigger = max_per_trigger
+
+    def getDefaultReadLimit(self) -> Any:
+        """What ``maxOffsetsPerTrigger`` says."""
+        rows = self._max_per_trigger
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+
+class TopicStreamReader(GrowingReader):
     """Reads streams as they grow; streams that are new are read from their earliest offset."""
 
     def __init__(self, options: KafkaOptions) -> None:
+        super().__init__(options.max_per_trigger)
         self._options = options
         self._until: Found | None = None
 
@@ -272,11 +285,6 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins."""
         found = look(self._options)
         return found.text(_resolved(self._options, self._options.starting, found))
-
-    def getDefaultReadLimit(self) -> Any:
-        """What ``maxOffsetsPerTrigger`` says."""
-        rows = self._options.max_per_trigger
-        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Go no further than what is there now."""
