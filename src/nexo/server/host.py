@@ -239,7 +239,7 @@ class Host:
         for runtime in self._runtimes.values():
             await runtime.drain()
         for runtime in self._runtimes.values():
-            runtime.on_progress = progress
+            runtime.progress = progress
         clean = [self._close_service(service) for service in self.services.values()]
         for runtime in self._runtimes.values():
             await runtime.close()

@@ -44,7 +44,7 @@ class HostRuntime:
         self.files.make_folder(self.folder)
         self.flusher = Flusher(self.files, self.folder)
         self._loop = loop
-        self.on_progress: Callable[[], None] = _nothing
+        self.progress: Callable[[], None] = _nothing
         self._committer = Committer(loop, self.flusher, settings.flush_ms, replicating)
         self.committed = self._committer.committed
         self.when_synced = self._committer.when_synced
@@ -120,10 +120,6 @@ class HostRuntime:
         """See `Runtime.check_leads`."""
         if self._replicating is not None and (error := self._replicating.refusal()) is not None:
             raise error
-
-    def progress(self) -> None:
-        """See `Runtime.progress`."""
-        self.on_progress()
 
     def disk_status(self) -> dict[str, Any]:
         """Sync times and state, for the service's status."""

@@ -247,7 +247,7 @@ class Replicating:
         self._bases.shipped(size_bytes)
 
     def _bound_memory(self) -> None:
-        kept = self._shipper.waiting_bytes + self._files.recorded_bytes
+        kept = self._kept_bytes()
         if kept <= limits.UNSHIPPED_BYTES:
             return
         log.error("%d bytes wait for the object store: dropping them; the disk has all", kept)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from nexo.dialects.kafka.configs import broker_configs, changed_options, described, options_of
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.errors import Error, error_of
-from nexo.dialects.kafka.request import Gather, Request, by_topic, stream_of
+from nexo.dialects.kafka.request import Request, answer_each, by_topic, stream_of
 from nexo.dialects.kafka.speaker import NODE_ID
 from nexo.errors import InvalidInput, InvalidOption, NexoError
 from nexo.options.stream import StreamOptions, defaults
@@ -31,10 +32,7 @@ def _usual(request: Request) -> StreamOptions:
 
 def create_topics(request: Request) -> None:
     """Create streams, or only say whether they could be."""
-    gather: Gather[Message] = Gather(lambda rows: request.answer({"topics": rows}))
-    for row in request["topics"] or ():
-        _create_one(request, row, gather.expect())
-    gather.complete()
+    answer_each(request, "topics", "topics", _create_one)
 
 
 def _create_one(request: Request, row: Message, done: Callable[[Message], None]) -> None:
@@ -81,15 +79,12 @@ def _options(request: Request, row: Message) -> dict[str, Any]:
 
 def delete_topics(request: Request) -> None:
     """Delete streams."""
-    gather: Gather[Message] = Gather(lambda rows: request.answer({"topics": rows}))
-    for topic in request["topics"] or ():
-        _delete_one(request, topic or "", gather.expect())
-    gather.complete()
+    answer_each(request, "topics", "topics", _delete_one)
 
 
-def _delete_one(request: Request, topic: str, done: Callable[[Message], None]) -> None:
+def _delete_one(request: Request, topic: str | None, done: Callable[[Message], None]) -> None:
     def deleted(error: NexoError | None) -> None:
-        row: Message = {"name": topic}
+        row: Message = {"name": topic or ""}
         done(row if error is None else row | {"error": error_of(error), "message": error.message})
 
     try:
@@ -163,7 +158,7 @@ def alter_configs(request: Request) -> None:
         given = options_of((each["name"] or "", each["value"]) for each in row["configs"] or ())
         return reset | given
 
-    _alter(request, options)
+    answer_each(request, "resources", "responses", partial(_alter_one, options))
 
 
 _CHANGES = frozenset(
@@ -185,20 +180,13 @@ def incremental_alter_configs(request: Request) -> None:
         rows = ((each["name"] or "", each["op"], each["value"]) for each in row["configs"] or ())
         return changed_options(now, _usual(request), rows)
 
-    _alter(request, options)
-
-
-def _alter(request: Request, options: Callable[[Message, StreamOptions], dict[str, Any]]) -> None:
-    gather: Gather[Message] = Gather(lambda rows: request.answer({"responses": rows}))
-    for row in request["resources"] or ():
-        _alter_one(request, row, options, gather.expect())
-    gather.complete()
+    answer_each(request, "resources", "responses", partial(_alter_one, options))
 
 
 def _alter_one(
+    options: Callable[[Message, StreamOptions], dict[str, Any]],
     request: Request,
     row: Message,
-    options: Callable[[Message, StreamOptions], dict[str, Any]],
     done: Callable[[Message], None],
 ) -> None:
     answer: Message = {"type": row["type"], "name": row["name"]}

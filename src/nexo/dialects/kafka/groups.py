@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import uuid4
 
 from nexo.brokers.stream.groups.kafka.model import Join, Joined, JoinRefused, Reply, Synced
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.errors import Error, group_error, refusal
-from nexo.dialects.kafka.request import Gather, Request, group_of
+from nexo.dialects.kafka.request import Request, answer_each, group_of
 from nexo.errors import NexoError
 from nexo.names import text_of
 from nexo.services.stream.groups.classic import Classic, ClassicView
@@ -190,15 +191,10 @@ def _words(given: list[str | None] | None) -> set[str]:
 
 def delete_groups(request: Request) -> None:
     """Forget groups that nobody reads as."""
-    gather: Gather[Message] = Gather(lambda rows: request.answer({"results": rows}))
-    for group in request["groups"] or ():
-        _delete_one(request, group, gather)
-    gather.complete()
+    answer_each(request, "groups", "results", _delete_one)
 
 
-def _delete_one(request: Request, group: str | None, gather: Gather[Message]) -> None:
-    done = gather.expect()
-
+def _delete_one(request: Request, group: str | None, done: Callable[[Message], None]) -> None:
     def deleted(error: NexoError | None) -> None:
         done({"group": group, "error": Error.NONE if error is None else refusal(error)})
 

@@ -94,6 +94,19 @@ class Gather(Generic[T]):
             self._finish(self._results)  # type: ignore[arg-type]  # none is missing
 
 
+def answer_each(
+    request: Request,
+    asked: str,
+    answered: str,
+    one: Callable[[Request, Any, Callable[[Message], None]], None],
+) -> None:
+    """Answer with a row for each that is asked for, which ``one`` gives now or later."""
+    gather: Gather[Message] = Gather(lambda rows: request.answer({answered: rows}))
+    for row in request[asked] or ():
+        one(request, row, gather.expect())
+    gather.complete()
+
+
 def by_topic(rows: Iterable[tuple[str, Message]]) -> list[Message]:
     """Rows of partitions as Kafka's responses have them: under their topics, in order."""
     found: dict[str, list[Message]] = {}

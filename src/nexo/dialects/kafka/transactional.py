@@ -58,9 +58,7 @@ class KafkaTransactions:
     def get(self, asked: Message) -> Transactional:
         """The producer that a request names, unless a later one has taken its place."""
         found = self._known.get(asked["transactional_id"] or "")
-        if found is None:
-            raise TransactionRefused(Error.INVALID_PRODUCER_ID_MAPPING)
-        if asked["producer_id"] != found.producer:
+        if found is None or asked["producer_id"] != found.producer:
             raise TransactionRefused(Error.INVALID_PRODUCER_ID_MAPPING)
         if asked["epoch"] != found.epoch:
             raise TransactionRefused(Error.PRODUCER_FENCED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -76,8 +77,8 @@ class ClassicQueueRequests:
             Op.Q_EXISTS: self._exists,
             Op.Q_DELETE: self._delete,
             Op.Q_PEEK_DLQ: self._peek_dead,
-            Op.Q_MOVE_TO_QUEUE: self._replay,
-            Op.Q_DELETE_DLQ: self._delete_dead,
+            Op.Q_MOVE_TO_QUEUE: partial(self._one_dead, act=service.replay),
+            Op.Q_DELETE_DLQ: partial(self._one_dead, act=service.delete_dead),
             Op.Q_PURGE_DLQ: self._purge_dead,
         }
 
@@ -154,12 +155,6 @@ class ClassicQueueRequests:
             parts += (parse_id(row.id), pack_u32(len(row.value)), row.value)
             parts += (pack_u32(row.attempts), pack_str(row.error))
         peer.data(request_id, *parts)
-
-    def _replay(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        self._one_dead(peer, request_id, payload, self._queues.replay)
-
-    def _delete_dead(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        self._one_dead(peer, request_id, payload, self._queues.delete_dead)
 
     def _one_dead(
         self, peer: Peer, request_id: int, payload: memoryview,

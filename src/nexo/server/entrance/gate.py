@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from nexo import limits
 from nexo.dialects.dialect import Claim, Dialect
-from nexo.errors import ConfigError, ProtocolError
+from nexo.errors import ConfigError, NexoError, ProtocolError
 from nexo.model import Broker
 from nexo.server.dialects import DIALECTS
 from nexo.server.entrance.alpn import alpn_names
@@ -155,7 +155,7 @@ class Gate:
         if not first:
             self._forget(sock)
         elif listener.tls and first[0] != _TLS_HANDSHAKE:
-            self._refuse_plain(listener, sock, first)
+            self._refuse_plain(listener, sock)
         elif (found := route(first, listener.dialects)) is not None:
             self._let_go(sock)
             self._hand_over(found[1], Arrival(sock, found[0].name, listener.tls))
@@ -170,15 +170,12 @@ class Gate:
             self._forget(sock)
         self._watch = self._loop.call_later(WATCH_S, self._watch_waiting)
 
-    def _refuse_plain(self, listener: Listener, sock: socket.socket, first: bytes) -> None:
+    def _refuse_plain(self, listener: Listener, sock: socket.socket) -> None:
         """Say so in plain text, as the client would not understand an alert of TLS."""
         log.info("a client did not speak TLS: closing")
+        self._let_go(sock)
         error = ProtocolError("this server speaks TLS only: connect with nexos://")
-        with contextlib.suppress(OSError):
-            sock.send(listener.dialects[0].refusal(first, error))
-            sock.shutdown(socket.SHUT_WR)
-            sock.recv(PEEK_BYTES)  # closing with unread data would send RST and drop the reply
-        self._forget(sock)
+        refuse_plain(sock, listener.dialects[0], error)
 
     def _let_go(self, sock: socket.socket) -> None:
         self._waiting.leave(sock)
@@ -187,6 +184,15 @@ class Gate:
     def _forget(self, sock: socket.socket) -> None:
         self._let_go(sock)
         sock.close()
+
+
+def refuse_plain(sock: socket.socket, dialect: Dialect, error: NexoError) -> None:
+    """Answer the first request of a connection with an error, without TLS, and close it."""
+    with contextlib.suppress(OSError):
+        first = sock.recv(PEEK_BYTES)  # closing with unread data would send RST
+        sock.send(dialect.refusal(first, error))
+        sock.shutdown(socket.SHUT_WR)
+    sock.close()
 
 
 def tune(sock: socket.socket) -> None:

@@ -14,7 +14,7 @@ from nexo.config import Settings
 from nexo.dialects.dialect import Dialect
 from nexo.errors import NexoError
 from nexo.server.dialects import DIALECTS
-from nexo.server.entrance.gate import PEEK_BYTES, Arrival
+from nexo.server.entrance.gate import Arrival, refuse_plain
 from nexo.server.entrance.tls import server_context
 
 _HANDSHAKE_S = 5.0
@@ -32,7 +32,7 @@ class Refusals:
         """Answer a connection and close it."""
         dialect = next(one for one in DIALECTS if one.name == arrival.dialect)
         if not arrival.tls:
-            _refuse_plain(arrival.sock, dialect, error)
+            refuse_plain(arrival.sock, dialect, error)
         elif len(self._answering) >= limits.WAITING_FOR_BROKER:
             arrival.sock.close()
         else:
@@ -70,11 +70,3 @@ class _Answer(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.ended.done():
             self.ended.set_result(None)
-
-
-def _refuse_plain(sock: socket.socket, dialect: Dialect, error: NexoError) -> None:
-    with contextlib.suppress(OSError):
-        first = sock.recv(PEEK_BYTES)  # closing with unread data would send RST
-        sock.send(dialect.refusal(first, error))
-        sock.shutdown(socket.SHUT_WR)
-    sock.close()

@@ -35,8 +35,6 @@ from nexo.server.replica.roles import Replica
 
 log = logging.getLogger("nexo.supervisor")
 
-RETRY_S = 0.01
-
 
 class Supervisor:
     """Runs a whole server in the current event loop."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from nexo.access.grants import Action, Extent
@@ -194,32 +194,23 @@ class QueueAdmin(QueueCore):
         self, connection: Connection, name: str, ids: Sequence[str] | None, done: Done[int]
     ) -> None:
         """Let dead letters (all for None) run again from the start (SPEC D6)."""
-        self._with_dead(
-            connection,
-            name,
-            ids,
-            done,
-            lambda queue, jobs: queue.engine.replay(jobs, self.now_ms()),
-        )
+        queue, jobs = self._dead_jobs(connection, name, ids)
+        self.confirm(queue, done, queue.engine.replay(jobs, self.now_ms()))
 
     def delete_dead(
         self, connection: Connection, name: str, ids: Sequence[str] | None, done: Done[int]
     ) -> None:
         """Delete dead letters (all for None)."""
-        self._with_dead(
-            connection, name, ids, done, lambda queue, jobs: queue.engine.delete_dead(jobs)
-        )
+        queue, jobs = self._dead_jobs(connection, name, ids)
+        self.confirm(queue, done, queue.engine.delete_dead(jobs))
 
-    def _with_dead(
-        self, connection: Connection, name: str, ids: Sequence[str] | None, done: Done[int],
-        act: Callable[[OpenQueue, list[int]], int],
-    ) -> None:  # fmt: skip
+    def _dead_jobs(
+        self, connection: Connection, name: str, ids: Sequence[str] | None
+    ) -> tuple[OpenQueue, list[int]]:
         queue = self._find(connection, ADMIN, name)
         if ids is None:
-            jobs = [*queue.engine.ledger.dead]
-        else:
-            jobs = [job_number(queue, text) for text in ids]
-        self.confirm(queue, done, act(queue, jobs))
+            return queue, [*queue.engine.ledger.dead]
+        return queue, [job_number(queue, text) for text in ids]
 
     # -- schedules ----------------------------------------------------------------
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 import msgspec
+from msgspec.structs import asdict
 
-from nexo.brokers.stream.groups.status import RecordStatus
 from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.dialects.nexo.replies import calling, reply_ok, reply_packed, returning
 from nexo.protocol import stream as wire
@@ -53,10 +53,9 @@ def _stream_info(found: StreamDescription) -> wire.StreamInfo:
         name=found.name,
         created_ms=found.created_ms,
         options=msgspec.to_builtins(found.options),
-        partitions=[
-            msgspec.convert(part, wire.PartitionInfo, from_attributes=True)
-            for part in found.partitions
-        ],
+        partitions=msgspec.convert(
+            found.partitions, list[wire.PartitionInfo], from_attributes=True
+        ),
         groups=found.groups,
     )
 
@@ -67,14 +66,7 @@ def _group_infos(found: list[SharedGroupDescription]) -> list[wire.GroupInfo]:
 
 def _group_info(found: SharedGroupDescription) -> wire.GroupInfo:
     partitions = [
-        wire.PartitionProgress(
-            floor=each.floor,
-            next_offset=next_offset,
-            lag=each.lag,
-            in_flight=each.in_flight,
-            to_redeliver=each.to_redeliver,
-            parked=each.parked,
-        )
+        wire.PartitionProgress(**asdict(each), next_offset=next_offset)
         for each, next_offset in found.partitions
     ]
     return wire.GroupInfo(
@@ -84,11 +76,5 @@ def _group_info(found: SharedGroupDescription) -> wire.GroupInfo:
         consumers=found.consumers,
         lag=sum(each.lag for each in partitions),
         partitions=partitions,
-        record=_record_state(found.record),
+        record=msgspec.convert(found.record, wire.RecordState | None, from_attributes=True),
     )
-
-
-def _record_state(found: RecordStatus | None) -> wire.RecordState | None:
-    if found is None:
-        return None
-    return msgspec.convert(found, wire.RecordState, from_attributes=True)

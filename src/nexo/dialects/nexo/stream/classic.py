@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from struct import Struct
 from typing import Literal
 
@@ -81,8 +82,8 @@ class ClassicRequests:
             Op.S_PUB: self.publish,
             Op.S_FETCH: self.fetch,
             Op.S_JOIN: self.join,
-            Op.S_ACK: self.ack,
-            Op.S_NACK: self.nack,
+            Op.S_ACK: partial(self.settle, verb="ack"),
+            Op.S_NACK: partial(self.settle, verb="nack"),
             Op.S_EXISTS: self.exists,
             Op.S_DELETE: self.delete,
             Op.S_SEEK: self.seek,
@@ -161,15 +162,8 @@ class ClassicRequests:
                 generation=generation,
             )  # fmt: skip
 
-    def ack(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Finish one record."""
-        self._settle(peer, request_id, payload, "ack")
-
-    def nack(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Give one record up: it is redelivered at once."""
-        self._settle(peer, request_id, payload, "nack")
-
-    def _settle(self, peer: Peer, request_id: int, payload: memoryview, verb: Verb) -> None:
+    def settle(self, peer: Peer, request_id: int, payload: memoryview, verb: Verb) -> None:
+        """Finish one record, or give it up: then it is redelivered at once."""
         reader = FieldReader(payload)
         stream, group, consumer, generation = _member(reader)
 

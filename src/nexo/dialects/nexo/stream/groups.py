@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
 from msgspec.structs import astuple
 
 from nexo.brokers.stream.groups.flight import Refusal
@@ -54,9 +55,7 @@ def _taken(taken: TakenRecords) -> tuple[Buffer, ...]:
 
 
 def _joined(joined: JoinedConsumer) -> wire.GroupJoined:
-    return wire.GroupJoined(
-        consumer=joined.consumer, generation=joined.generation, ack_wait_ms=joined.ack_wait_ms
-    )
+    return msgspec.convert(joined, wire.GroupJoined, from_attributes=True)
 
 
 def _refused(refusals: list[Refusal]) -> list[wire.RefusedRange]:

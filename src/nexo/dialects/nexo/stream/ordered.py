@@ -59,15 +59,7 @@ class OrderedRequests:
 
 
 def _assigned(found: MemberAssignment) -> wire.Assigned:
-    assignment = found.assignment
-    return wire.Assigned(
-        member=found.member,
-        generation=assignment.generation,
-        leader=assignment.leader,
-        owned=assignment.owned,
-        revoked=assignment.revoked,
-        awaited=assignment.awaited,
-    )
+    return wire.Assigned(member=found.member, **structs.asdict(found.assignment))
 
 
 def _infos(found: list[OrderedStatus]) -> list[wire.OrderedInfo]:
@@ -100,12 +92,6 @@ def _info(found: OrderedStatus) -> wire.OrderedInfo:
 
 def _stored(rows: list[tuple[TopicPartition, StoredOffset]]) -> list[wire.CommittedAt]:
     return [
-        wire.CommittedAt(
-            topic=topic,
-            partition=partition,
-            offset=kept.offset,
-            metadata=kept.metadata,
-            committed_ms=kept.committed_ms,
-        )
+        wire.CommittedAt(topic=topic, partition=partition, **structs.asdict(kept))
         for (topic, partition), kept in rows
     ]

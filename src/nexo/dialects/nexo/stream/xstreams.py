@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
+
 from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.dialects.nexo.replies import calling, reply_packed, reply_parts, returning, waiting
 from nexo.errors import InvalidInput
@@ -74,15 +76,4 @@ def _pending(rows: list[XPendingMessage]) -> list[wire.XPending]:
 
 def _info(found: tuple[int, list[XGroupView]]) -> wire.XInfo:
     length, groups = found
-    return wire.XInfo(length, [_group(group) for group in groups])
-
-
-def _group(view: XGroupView) -> wire.XGroup:
-    return wire.XGroup(
-        view.name,
-        view.last_id,
-        view.pending,
-        view.lag,
-        view.trimmed_unread,
-        [wire.XConsumer(each.name, each.pending, each.seen_ms) for each in view.consumers],
-    )
+    return wire.XInfo(length, msgspec.convert(groups, list[wire.XGroup], from_attributes=True))
