@@ -12,6 +12,7 @@ import logging
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from nexo import limits
@@ -26,31 +27,29 @@ _ROOM = 64 * 1024
 """A request has this much room beside the largest payload."""
 
 
+@dataclass(slots=True, eq=False)
 class Pending:
     """A request that waits for its answer; it is answered once."""
 
-    __slots__ = ("_session", "data", "number", "parts")
-
-    def __init__(self, session: PipelinedSession, data: bytes, number: int) -> None:
-        self._session = session
-        self.data = data
-        """The whole request."""
-        self.number = number
-        """Counts the requests of the connection; identifies a wait."""
-        self.parts: Sequence[Buffer] | None = None
-        """What to send, once it is answered."""
+    session: PipelinedSession
+    data: bytes
+    """The whole request."""
+    number: int
+    """Counts the requests of the connection; identifies a wait."""
+    parts: Sequence[Buffer] | None = None
+    """What to send, once it is answered."""
 
     def send(self, parts: Sequence[Buffer]) -> None:
         """Answer, with nothing if the client expects no answer."""
         self.parts = parts
-        self._session.answered()
+        self.session.answered()
 
     def refuse(self, error: NexoError) -> None:
         """Answer with an error; a protocol without words for it closes the connection."""
-        if reply := self._session.refusal(self.data, error):
+        if reply := self.session.refusal(self.data, error):
             self.send([reply])
         else:
-            self._session.refuse(error)
+            self.session.refuse(error)
 
 
 class PipelinedSession(BaseSession, asyncio.BufferedProtocol):

@@ -6,7 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from nexo.dialects.kafka.configs import broker_configs, changed_options, described, options_of
+from nexo.dialects.kafka.configs import (
+    CONFIGS,
+    broker_configs,
+    changed_options,
+    described,
+    options_of,
+)
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.errors import Error, error_of
 from nexo.dialects.kafka.request import Request, answer_each, by_topic, stream_of
@@ -161,16 +167,7 @@ def alter_configs(request: Request) -> None:
     answer_each(request, "resources", "responses", partial(_alter_one, options))
 
 
-_CHANGES = frozenset(
-    {
-        "cleanup",
-        "retention_ms",
-        "retention_bytes",
-        "max_message_bytes",
-        "min_dirty_ratio",
-        "delete_retention_ms",
-    }
-)
+_CHANGES = {config.option for config in CONFIGS.values()} - {"tiering"}
 
 
 def incremental_alter_configs(request: Request) -> None:

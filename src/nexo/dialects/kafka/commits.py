@@ -130,10 +130,11 @@ def _row(at: TopicPartition, kept: StoredOffset | None, pending: bool) -> Messag
 def offset_delete(request: Request) -> None:
     """Forget offsets of topics that no member reads."""
     rows = [(topic, part["partition"]) for topic, part in rows_of(request)]
+    is_read = Error.GROUP_SUBSCRIBED_TO_TOPIC
 
     def answer(error: Error) -> None:
         answers: list[tuple[str, Message]] = [
-            (topic, {"partition": index, "error": _delete_error(topic, read)})
+            (topic, {"partition": index, "error": is_read if topic in read else Error.NONE})
             for topic, index in rows
         ]
         request.answer({"error": error} | ({"topics": by_topic(answers)} if not error else {}))
@@ -155,10 +156,6 @@ def offset_delete(request: Request) -> None:
         done(None)  # it has members and has never committed
     except NexoError as error:
         done(error)
-
-
-def _delete_error(topic: str, read: set[str]) -> Error:
-    return Error.GROUP_SUBSCRIBED_TO_TOPIC if topic in read else Error.NONE
 
 
 def _read_by_members(view: ClassicView) -> set[str]:

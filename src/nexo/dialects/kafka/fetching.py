@@ -1,7 +1,8 @@
-"""Fetch and ListOffsets: stored batches leave as they are, ours as Kafka's."""
+"""Fetch: stored batches leave as they are, ours as Kafka's."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
@@ -19,17 +20,15 @@ _I64 = Struct(">q")
 _NO_OFFSET = -1
 
 
+@dataclass(slots=True, eq=False)
 class Wanted:
     """One partition of a fetch, and what is there."""
 
-    __slots__ = ("error", "offset", "partition", "slice", "topic")
-
-    def __init__(self, topic: str, partition: int, offset: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.error = Error.NONE
-        self.slice: RecordSlice | None = None
+    topic: str
+    partition: int
+    offset: int
+    error: Error = Error.NONE
+    slice: RecordSlice | None = None
 
 
 def fetch(request: Request) -> None:
@@ -70,7 +69,7 @@ def fetch(request: Request) -> None:
     max_bytes = min(request["max_bytes"], largest * len(places))
     try:
         reading.read(
-            session, request.number, places, done, max(max_bytes, 1),
+            session, request.pending.number, places, done, max(max_bytes, 1),
             max(wait_ms, 0) if min_bytes > 0 else 0, max(min_bytes, 1), as_stored=True,
         )  # fmt: skip
     except NexoError as error:

@@ -101,7 +101,7 @@ def _find(
         else:
             place = ReadFrom(name, index, found)
             reading.read(
-                session, request.number, [place], lambda got: timed(found, got), _ONE_BATCH
+                session, request.pending.number, [place], lambda got: timed(found, got), _ONE_BATCH
             )
 
     def timed(offset: int, got: list[RecordSlice] | NexoError) -> None:

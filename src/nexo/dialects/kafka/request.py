@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -19,31 +20,17 @@ T = TypeVar("T")
 _SIZE, _CORRELATION = Struct(">i"), Struct(">i")
 
 
+@dataclass(slots=True, eq=False)
 class Request:
     """A decoded request. It has to be answered once."""
 
-    __slots__ = (
-        "_pending", "api", "body", "client_id", "correlation", "number", "session", "version",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        session: KafkaSession,
-        pending: Pending,
-        api: Api,
-        version: int,
-        correlation: int,
-        client_id: str,
-        body: Message,
-    ) -> None:
-        self._pending = pending
-        self.session = session
-        self.number = pending.number
-        self.api = api
-        self.version = version
-        self.correlation = correlation
-        self.client_id = client_id
-        self.body = body
+    session: KafkaSession
+    pending: Pending
+    api: Api
+    version: int
+    correlation: int
+    client_id: str
+    body: Message
 
     def __getitem__(self, field: str) -> Any:
         return self.body[field]
@@ -60,11 +47,11 @@ class Request:
         if self.api.is_flexible(self.version) and self.api.key is not Key.API_VERSIONS:
             head += b"\x00"
         size = len(head) + sum(map(len, body))
-        self._pending.send([_SIZE.pack(size) + head, *body])
+        self.pending.send([_SIZE.pack(size) + head, *body])
 
     def answer_nothing(self) -> None:
         """The client waits for no answer."""
-        self._pending.send(())
+        self.pending.send(())
 
 
 class Gather(Generic[T]):

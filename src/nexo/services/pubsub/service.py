@@ -61,20 +61,16 @@ class Asked:
     """The address of retained copies, if not the pattern."""
 
 
+@dataclass(slots=True, eq=False)
 class Outlet:
     """A client's connection and encoding."""
 
-    __slots__ = ("_connection", "encoding", "push")
-
-    def __init__(
-        self, connection: Connection, push: Callable[[bytes], None], encoding: Encoding
-    ) -> None:
-        self._connection = connection
-        self.push = push
-        self.encoding = encoding
+    connection: Connection
+    push: Callable[[bytes], None]
+    encoding: Encoding
 
     def kick(self, reason: str) -> None:
-        self._connection.kick(reason)
+        self.connection.kick(reason)
 
 
 class PubSubService:

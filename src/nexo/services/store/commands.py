@@ -19,8 +19,14 @@ T = TypeVar("T")
 class Commands:
     """Each is called with the connection, the key, and the command's other arguments by name."""
 
-    def __init__(self, store: StoreEngine, may: May) -> None:
+    def __init__(self, store: StoreEngine, may: May, plan: Callable[[], None]) -> None:
+        """``plan`` is called after a command that may have set a TTL."""
         reading, writing = partial(_permitted, may, READ), partial(_permitted, may, WRITE)
+        expiring = partial(_expiring, may, plan)
+        self.incr = expiring(store.incr)
+        self.expire = expiring(store.expire)
+        self.take_tokens = expiring(store.rates.bucket)
+        self.count_in_window = expiring(store.rates.window)
         self.getdel = writing(store.getdel)
         self.delete_if = writing(store.delete_if)
         self.persist = writing(store.persist)
@@ -50,5 +56,14 @@ class Commands:
 def _permitted(may: May, actions: Sequence[Action], command: Callable[..., T]) -> Callable[..., T]:
     def use_case(connection: Connection, key: str, **arguments: Any) -> T:
         return command(key, now_ms=may(connection, actions, (key,)), **arguments)
+
+    return use_case
+
+
+def _expiring(may: May, plan: Callable[[], None], command: Callable[..., T]) -> Callable[..., T]:
+    def use_case(connection: Connection, key: str, **arguments: Any) -> T:
+        result = command(key, now_ms=may(connection, WRITE, (key,)), **arguments)
+        plan()
+        return result
 
     return use_case

@@ -10,7 +10,7 @@ from typing import Any
 
 from nexo.access.grants import Action, Extent
 from nexo.access.permit import ADMIN, READ, WRITE, permit
-from nexo.brokers.store.coordination import LeaseAnswer, RateAnswer
+from nexo.brokers.store.coordination import LeaseAnswer
 from nexo.brokers.store.engine import KeysPage, SetResult, StoreEngine
 from nexo.brokers.store.status import status
 from nexo.limits import LEASE_WAIT_MS, REPLY_PAYLOADS
@@ -46,7 +46,7 @@ class StoreService:
         self._hits = self._misses = self._commands = 0
         self._check_leads = runtime.check_leads if settings.replicate else None
         """Called before every change, which needs no disk and would be acknowledged at once."""
-        self.commands = Commands(self._store, self._may)
+        self.commands = Commands(self._store, self._may, self._wake_for_expiry)
 
     def _may(self, connection: Connection, actions: Sequence[Action], keys: Iterable[str]) -> int:
         """Check permission for a command on ``keys`` and count it; returns the time."""
@@ -111,12 +111,6 @@ class StoreService:
         self._wake_for_expiry()
         return result
 
-    def incr(self, connection: Connection, key: str, by: float, ttl_ms: int | None = None) -> float:
-        """Add to a number; the TTL applies only to a new key."""
-        total = self._store.incr(key, by, self._may(connection, WRITE, (key,)), ttl_ms)
-        self._wake_for_expiry()
-        return total
-
     # -- several keys ---------------------------------------------------------------
 
     def mget(self, connection: Connection, keys: Sequence[str]) -> list[bytes | None]:
@@ -158,12 +152,6 @@ class StoreService:
         return count
 
     # -- life time ------------------------------------------------------------------
-
-    def expire(self, connection: Connection, key: str, ttl_ms: int) -> bool:
-        """Give a key a new TTL."""
-        done = self._store.expire(key, ttl_ms, self._may(connection, WRITE, (key,)))
-        self._wake_for_expiry()
-        return done
 
     # -- leases and rate limits -------------------------------------------------------
 
@@ -211,24 +199,6 @@ class StoreService:
         if self._lease_due:
             self._room.wake(key)
         return released
-
-    def take_tokens(
-        self, connection: Connection, key: str, capacity: float, per_second: float, cost: float
-    ) -> RateAnswer:
-        """Take from a token bucket."""
-        now_ms = self._may(connection, WRITE, (key,))
-        rate = self._store.rates.bucket(key, capacity, per_second, cost, now_ms)
-        self._wake_for_expiry()
-        return rate
-
-    def count_in_window(
-        self, connection: Connection, key: str, limit: int, window_ms: int, cost: int
-    ) -> RateAnswer:
-        """Count in a sliding window."""
-        now_ms = self._may(connection, WRITE, (key,))
-        rate = self._store.rates.window(key, limit, window_ms, cost, now_ms)
-        self._wake_for_expiry()
-        return rate
 
     def _look_again(self, key: str, due_ms: int) -> None:
         self._lease_due[key] = due_ms

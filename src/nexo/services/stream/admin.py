@@ -160,9 +160,7 @@ class StreamAdmin:
         permit(connection.identity, Broker.STREAM, ADMIN, name)
         check_offered(options, self._core.runtime.settings)
         stream = self._core.engine.update(name, options)
-        description = self._describe(stream)
-        mode = stream.options.persistence
-        self._core.when_safe(mode, lambda error: done(error or description))
+        self._core.done_when_safe(stream.options.persistence, done, self._describe(stream))
 
     def exists(self, connection: Connection, name: str) -> bool:
         """Whether there is such a stream."""
