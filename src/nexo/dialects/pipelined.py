@@ -110,8 +110,8 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """The buffer that the transport reads to."""
         if self._is_stranger:
-            return self._state.read_buffer.before_login
-        return self._state.read_buffer.view
+            return self._state.stranger_buffer
+        return self._state.read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Run every whole request that has arrived."""
@@ -119,7 +119,7 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
             return
         self._heard_ms = self._host.clock.now_ms()
         self._bytes_in += nbytes
-        self._arrived += self._state.read_buffer.view[:nbytes]
+        self._arrived += self._state.read_buffer[:nbytes]
         self._run_arrived()
 
     def _run_arrived(self) -> None:

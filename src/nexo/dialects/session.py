@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from nexo import limits
 from nexo.access.login import Identity
 from nexo.dialects.dialect import Dialect, HostPort, Origin
-from nexo.dialects.read_buffer import ReadBuffer
 from nexo.errors import NexoError, Unavailable
 from nexo.model import Broker
 from nexo.protocol.hello import Hello
@@ -29,6 +28,9 @@ if TYPE_CHECKING:  # a process imports its own broker only
 
 log = logging.getLogger("nexo.session")
 
+READ_BYTES = 256 * 1024
+"""The most that one connection may deliver per callback, for fairness between connections."""
+
 
 class DialectState:
     """What the sessions of one dialect share in a process; dialects add their own."""
@@ -36,7 +38,14 @@ class DialectState:
     def __init__(self, dialect: Dialect, host: HostPort) -> None:
         self.dialect = dialect
         self.host = host
-        self.read_buffer = ReadBuffer()
+        self.read_buffer = memoryview(bytearray(READ_BYTES))
+        """What all connections are read to: a read and its callback are never interleaved with
+        those of another session.
+        """
+        self.stranger_buffer = self.read_buffer[: limits.BEFORE_LOGIN_BYTES]
+        """For a client that has not logged in: what it sends behind its login is kept, so little
+        of it is read.
+        """
         self.stopping = False
         """Refuse requests from now on."""
 

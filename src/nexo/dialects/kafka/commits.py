@@ -81,7 +81,8 @@ def offset_commit(request: Request) -> None:
         if refused is not None:
             request.answer(with_error(answers, group_error(refused)))
         elif commits:
-            request.session.shared.streams.classic.commit(request.session, group, commits, done)
+            commit = request.session.shared.streams.offsets.commit
+            commit(request.session, group, commits, done, rewind=True, checked=True)
         else:
             done(None)
     except NexoError as error:

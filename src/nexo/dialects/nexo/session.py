@@ -48,9 +48,9 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         super().__init__(shared, origin)
         host = shared.host
         self._table = shared.before_login
-        most, buffer = host.settings.max_payload_bytes, shared.read_buffer.view
+        most, buffer = host.settings.max_payload_bytes, shared.read_buffer
         if host.guard is not None:
-            most, buffer = min(most, limits.BEFORE_LOGIN_BYTES), shared.read_buffer.before_login
+            most, buffer = min(most, limits.BEFORE_LOGIN_BYTES), shared.stranger_buffer
         self._inbox: Inbox | Drain = Inbox(buffer, most, self._on_frame)
         self._busy_poll = host.busy_poll
         self._links: dict[Broker, BrokerLink] = {}
@@ -186,7 +186,7 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         settings = self._host.settings
         self._table = self._shared.table
         if isinstance(self._inbox, Inbox):
-            self._inbox.admit(self._shared.read_buffer.view, settings.max_payload_bytes)
+            self._inbox.admit(self._shared.read_buffer, settings.max_payload_bytes)
         welcome = hello.Welcome(__version__, settings.max_payload_bytes, settings.idle_ping_ms)
         self.data(request_id, hello.encode_welcome(welcome))
 
@@ -229,7 +229,7 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         if self.identity is not None and self.identity.user is not INTERNAL:
             user = self.identity.user.name
         introduction = hello.Hello(client=self.name, user=user, said_hello=self.said_hello)
-        buffer, most_bytes = self._shared.read_buffer.view, self._host.settings.write_buffer_bytes
+        buffer, most_bytes = self._shared.read_buffer, self._host.settings.write_buffer_bytes
         return BrokerLink(self, broker, path, introduction, buffer, most_bytes)
 
     def check(self, now_ms: int) -> None:
@@ -276,5 +276,5 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
     def finish(self) -> None:
         """See `BaseSession.finish`."""
         if not self._closing:
-            self._inbox = Drain(self._shared.read_buffer.view)
+            self._inbox = Drain(self._shared.read_buffer)
         super().finish()

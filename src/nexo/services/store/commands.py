@@ -16,7 +16,7 @@ May: TypeAlias = Callable[[Connection, Sequence[Action], Iterable[str]], int]
 T = TypeVar("T")
 
 
-class Commands:
+class KeyCommands:
     """Each is called with the connection, the key, and the command's other arguments by name."""
 
     def __init__(self, store: StoreEngine, may: May, plan: Callable[[], None]) -> None:

@@ -17,7 +17,7 @@ from nexo.limits import LEASE_WAIT_MS, REPLY_PAYLOADS
 from nexo.model import Broker
 from nexo.services.connection import Connection, Done
 from nexo.services.service import Runtime
-from nexo.services.store.commands import Commands
+from nexo.services.store.commands import KeyCommands
 from nexo.services.store.saving import Saving
 from nexo.services.waiting import Wait, WaitingRoom
 
@@ -46,7 +46,7 @@ class StoreService:
         self._hits = self._misses = self._commands = 0
         self._check_leads = runtime.check_leads if settings.replicate else None
         """Called before every change, which needs no disk and would be acknowledged at once."""
-        self.commands = Commands(self._store, self._may, self._wake_for_expiry)
+        self.commands = KeyCommands(self._store, self._may, self._wake_for_expiry)
 
     def _may(self, connection: Connection, actions: Sequence[Action], keys: Iterable[str]) -> int:
         """Check permission for a command on ``keys`` and count it; returns the time."""

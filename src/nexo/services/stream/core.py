@@ -59,7 +59,7 @@ class Core:
         self.exposure = ExposureControl(runtime, self.pressure)
         self._pending_deletions = PendingDeletions(runtime.files, runtime.folder / "streams")
         self.started_ms = runtime.clock.now_ms()
-        self._journal: Journal | None = None
+        self.journal = Journal(runtime.files, runtime.folder / "journal")
         self._journal_mark = 0
         self.snapshot_bytes = SNAPSHOT_BYTES
         self.on_grown: Callable[[OpenStream], None] = lambda _stream: None
@@ -75,12 +75,6 @@ class Core:
         self._power_kept = False
         """Whether the machine kept its power since the last start, or since an orderly end."""
         self._unsynced_records = 0
-
-    @property
-    def journal(self) -> Journal:
-        """The journal; there is none before `open`."""
-        assert self._journal is not None
-        return self._journal
 
     @property
     def now_ms(self) -> int:
@@ -123,7 +117,6 @@ class Core:
 
     def open(self) -> None:
         """Recover the state; streams recover when they are first used."""
-        self._journal = Journal(self.runtime.files, self.runtime.folder / "journal")
         recovery = self.journal.recover()
         replayed: list[tuple[int, JournalRecord]] = []
         if recovery.snapshot is not None:

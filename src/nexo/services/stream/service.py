@@ -48,7 +48,7 @@ class StreamService:
         self.admin = StreamAdmin(self.core, self.keyed)
         self.ordered = Ordered(self.core)
         self.offsets = GroupOffsets(self.core, self.ordered)
-        self.classic = Classic(self.core, self.ordered, self.offsets)
+        self.classic = Classic(self.core, self.ordered)
         self.ordered.is_taken = self.classic.has_members
         self.consumers = Consumers(self.core, self.ordered, self.classic)
         self.overview = GroupOverview(self.core, self.ordered, self.classic, self.consumers)

@@ -24,11 +24,9 @@ from nexo.brokers.stream.groups.kafka.model import (
     Reply,
 )
 from nexo.brokers.stream.groups.limits import MAX_GROUPS, check_number
-from nexo.brokers.stream.groups.ordered_state import OffsetCommit
 from nexo.model import Broker, check_name
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core
-from nexo.services.stream.groups.offsets import GroupOffsets
 from nexo.services.stream.groups.ordered import Ordered
 from nexo.services.stream.permits import permit_ordered
 
@@ -49,10 +47,9 @@ class ClassicView:
 class Classic:
     """The requests of a member of a classic group."""
 
-    def __init__(self, core: Core, ordered: Ordered, offsets: GroupOffsets) -> None:
+    def __init__(self, core: Core, ordered: Ordered) -> None:
         self._core = core
         self._ordered = ordered
-        self._offsets = offsets
         self._groups: dict[str, Coordinator] = {}
         """Groups that have members, or clients about to join."""
         self._waiting: dict[int, Done[Reply]] = {}
@@ -180,12 +177,6 @@ class Classic:
         """Why a member's offsets are rejected; outside a generation, whether there are members."""
         permit_ordered(connection, group)
         return self._found(group).check_commit(member, generation, self._core.now_ms, instance)
-
-    def commit(
-        self, connection: Connection, group: str, offsets: Sequence[OffsetCommit], done: Done[None]
-    ) -> None:
-        """Store offsets, whatever is stored; the member was checked with `check_commit`."""
-        self._offsets.commit(connection, group, offsets, done, rewind=True, checked=True)
 
     # -- administration ----------------------------------------------------------------
 

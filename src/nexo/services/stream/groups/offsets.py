@@ -46,7 +46,7 @@ class GroupOffsets:
         core, new = self._core, self._groups.found_or_new(group)
         self._permit_commit(connection, group, offsets, member)
         if generation != STANDALONE and self._has(group, member):
-            self._groups.check_member(connection, group, member)
+            self._groups.bindings.check(connection, group, member)
         new.check(member, generation, offsets, rewind=rewind, checked=checked)
         self._check_there(offsets)
         found = self._groups.ensure(group)
@@ -59,7 +59,7 @@ class GroupOffsets:
     ) -> None:
         """Raise `Forbidden` unless the client may store these; its members were permitted."""
         known = self._core.engine.ordered.get(group)
-        own = self._groups.is_own(connection, group, member)
+        own = self._groups.bindings.is_own(connection, group, member)
         topics = [commit.topic for commit in offsets]
         permit_offsets(connection, group, None if own else known, topics)
 
@@ -78,8 +78,8 @@ class GroupOffsets:
         """``topic, partition, offset, metadata`` as offsets to commit with a transaction."""
         found = [OffsetCommit(*row) for row in rows]
         self._permit_commit(connection, group, found, member)
-        others = generation != STANDALONE and not self._groups.is_own(connection, group, member)
-        if others and self._has(group, member):
+        own = self._groups.bindings.is_own(connection, group, member)
+        if generation != STANDALONE and not own and self._has(group, member):
             raise not_member(member)
         self._check_there(found)
         return found

@@ -61,7 +61,7 @@ class Ordered:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._joined = 0
-        self._bindings = Bindings()
+        self.bindings = Bindings()
         self._deadlines: KeyDeadlines[str] = KeyDeadlines()
         self.is_taken: Callable[[str], bool] = lambda _group: False
         """Whether a group has members of another protocol."""
@@ -94,27 +94,23 @@ class Ordered:
         found = self._ensure(group, options or {})
         assignment = found.join(member, partitions, core.now_ms)
         self._unbind(group, member)
-        self._bindings.bind(connection, group, member)
+        self.bindings.bind(connection, group, member)
         self.changed(group, found)
         self._done_when_written(done, member, assignment)
 
     def _check_free(self, connection: Connection, group: str, member: str) -> None:
         """A name in use may be taken over by the same user, as after a reconnect."""
-        if self._bindings.takes_over(connection, group, member):
+        if self.bindings.takes_over(connection, group, member):
             self._core.waits.fail(_member_channel(group, member), not_member(member))
 
     def _unbind(self, group: str, member: str) -> None:
-        if self._bindings.unbind(group, member):
+        if self.bindings.unbind(group, member):
             self.on_gone(group, member)
 
     def roam(self, connection: Connection, group: str, member: str) -> None:
         """Let a member change its connection: it stays until it leaves or times out."""
         self._unbind(group, member)
-        self._bindings.roam(connection, group, member)
-
-    def check_member(self, connection: Connection, group: str, member: str) -> None:
-        """Raise `NotMember` unless the member joined on this connection."""
-        self._bindings.check(connection, group, member)
+        self.bindings.roam(connection, group, member)
 
     def _ensure(self, name: str, given: dict[str, Any]) -> OrderedGroup:
         _check_timeouts(given)
@@ -137,10 +133,6 @@ class Ordered:
         found = self._core.engine.ordered.get(name)
         if found is not None:
             self._leave(name, member, found)
-
-    def is_own(self, connection: Connection, group: str, member: str) -> bool:
-        """Whether a member joined on a connection of the same user."""
-        return self._bindings.is_own(connection, group, member)
 
     def has_members(self, name: str) -> bool:
         """Whether a group has live members."""
@@ -173,7 +165,7 @@ class Ordered:
         ``known``), or after ``wait_ms``.
         """
         found = self._group_of(connection, group, member)
-        self.check_member(connection, group, member)
+        self.bindings.check(connection, group, member)
         found.heartbeat(member, generation, self._core.now_ms)
         self.changed(group, found)
 
@@ -212,7 +204,7 @@ class Ordered:
         """Free what a member owns; leaving twice is fine."""
         found = self._group_of(connection, group, member)
         if found.has(member):
-            self.check_member(connection, group, member)
+            self.bindings.check(connection, group, member)
             self._leave(group, member, found)
         self._core.done_when_safe(Persistence.FILE_ASYNC, done, None)
 
@@ -224,7 +216,7 @@ class Ordered:
 
     def connection_closed(self, connection: Connection) -> None:
         """The members of a closed connection leave at once."""
-        for name, member in self._bindings.of(connection):
+        for name, member in self.bindings.of(connection):
             group = self._core.engine.ordered.get(name)
             if group is None:
                 self._unbind(name, member)
@@ -233,7 +225,7 @@ class Ordered:
 
     def _group_of(self, connection: Connection, name: str, member: str) -> OrderedGroup:
         """The group of a member, which was permitted when it joined; others are checked here."""
-        if not self._bindings.joined_on(connection, name, member):
+        if not self.bindings.joined_on(connection, name, member):
             permit_ordered(connection, name, self._core.engine.ordered.get(name))
         return self._core.engine.find_ordered(name)
 
