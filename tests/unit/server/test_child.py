@@ -47,7 +47,7 @@ import signal, sys, time, pathlib
 steps, path = int(sys.argv[1]), pathlib.Path(sys.argv[2])
 def stop(*_):
     for _ in range(steps):
-        time.sleep(0.05)
+        time.sleep(0.1)
         path.with_name("progress").touch()
     if steps < 0:
         time.sleep(60)
@@ -71,7 +71,7 @@ async def test_who_makes_progress_is_let_finish_and_a_loss_is_reported(
     kept.open()
     await asyncio.to_thread(wait_until, started.exists)
     stopped = await kept.stop(
-        0.4, lambda: progress.stat().st_mtime_ns if progress.exists() else None
+        1.0, lambda: progress.stat().st_mtime_ns if progress.exists() else None
     )
     assert stopped == clean
     assert kept.pid is None
