@@ -9,6 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE  # each process of each server would compile th
 TEST_EXTRAS := dev,docs,server,compress,kafka,pydantic,redis,replication,spark
 TEST_PACKAGES := redis-server chromium postgresql curl kcat default-jdk-headless
 TEST_NPM := kafkajs@2.2.4 pyright@1.1.414
+SOAK_NPM := azurite@3.37.0
 BENCH_PACKAGES := redis-server mosquitto rabbitmq-server
 IMAGE_PACKAGES := buildah mmdebstrap
 WORKERS ?= 2
@@ -69,6 +70,7 @@ demo: $(VENV)/.test ## a lakehouse in a minute: 1 M records through Spark into I
 	$(BIN)/python examples/demo.py
 
 soak: $(VENV)/.test ## faults, long crash tests and fuzzing for an hour; one table
+	@tools/setup npm $(TEST_NPM) $(SOAK_NPM)
 	$(BIN)/python tools/soak.py
 
 fuzz: $(VENV)/.test ## ten minutes of fuzzing at every entrance, goes on where it was stopped

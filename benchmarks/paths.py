@@ -22,7 +22,7 @@ from nexo.client._async.link.wire import Wire
 from nexo.client.address import parse_url
 from nexo.config import load
 from nexo.dialects.nexo.inbox import Inbox
-from nexo.dialects.read_buffer import READ_BYTES
+from nexo.dialects.session import READ_BYTES
 from nexo.model import Broker
 from nexo.protocol.frames import FrameKind, Status, frame
 from nexo.protocol.ops import Op

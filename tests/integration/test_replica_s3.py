@@ -19,6 +19,7 @@ from nexo.cli import main
 from nexo.errors import Unavailable
 from nexo.testing import Process, process
 from nexo.types import Message
+from tests.azure_server import azure_server
 from tests.replicas import Writer, leads, ready, verdict
 from tests.s3_server import Fault, S3Server
 from tests.timing import wait_until
@@ -120,6 +121,20 @@ def shipped(server: Process, client: Client) -> None:
 
 
 def test_a_standby_takes_over_and_an_empty_machine_is_restored(url: str, tmp_path: Path) -> None:
+    take_over_and_restore(url, tmp_path)
+
+
+@pytest.mark.skipif(not SOAK, reason="needs npm's azurite, 360 MB: make soak")
+def test_a_standby_takes_over_on_azures_api(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with azure_server(tmp_path / "azure") as azure:
+        for name, value in azure.environment().items():
+            monkeypatch.setenv(name, value)
+        take_over_and_restore(f"az://{azure.container()}/nexo", tmp_path)
+
+
+def take_over_and_restore(url: str, tmp_path: Path) -> None:
     first = serve(tmp_path / "first", url, **SNAPSHOTS)
     second = None
     try:
@@ -154,7 +169,7 @@ def test_a_standby_takes_over_and_an_empty_machine_is_restored(url: str, tmp_pat
     assert restored(url, tmp_path / "then", "--at", chosen) == early
     assert len(early["jobs"]["early"]) == 49
     assert early["dead"]["early"] == ["early 0"]
-    print(f"restored from S3: {', '.join(late)}, now and as of {chosen}")  # noqa: T201
+    print(f"restored from {url}: {', '.join(late)}, now and as of {chosen}")  # noqa: T201
 
 
 def test_whatever_happens_to_puts_nothing_acknowledged_is_lost(

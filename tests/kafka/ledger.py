@@ -49,7 +49,7 @@ def node_modules(package: str) -> Path:
     """Where a package of npm is, installed by ``tools/setup npm``."""
     folder = Path(sys.prefix) / "node" / "node_modules"
     if not (folder / package).exists():
-        _missing(f"{package} is not installed: tools/setup npm {package}@{KAFKAJS}")
+        _missing(f"npm's {package} is not installed: make setup, for long tests make soak")
     return folder
 
 
