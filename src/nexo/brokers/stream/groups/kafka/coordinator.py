@@ -110,11 +110,7 @@ class Coordinator:
     def _replace(self, ticket: Hashable, ask: Join, new_id: str, now_ms: int) -> Answers:
         """A static member returned under a new id: it takes the old one's place."""
         old, member = self._roster.replace(ask, new_id, now_ms)
-        answers = [
-            Answer(waiting, JoinRefused(GroupError.FENCED_INSTANCE_ID))
-            for waiting in (old.joining, old.syncing)
-            if waiting is not None
-        ]
+        answers = _refused(old, GroupError.FENCED_INSTANCE_ID)
         led = self.leader == old.id
         self._refresh(member, now_ms)
         if led:
@@ -266,10 +262,7 @@ class Coordinator:
     ) -> GroupError | None:
         """Keep a member alive; an error says what it must do."""
         error = self._check(member_id, generation, instance_id)
-        if error is not None:
-            return error
-        self._refresh(self._members[member_id], now_ms)
-        return GroupError.REBALANCE_IN_PROGRESS if self.state is RebalanceState.PREPARING else None
+        return error or self._lives(member_id, now_ms, RebalanceState.PREPARING)
 
     def check_commit(
         self, member_id: str, generation: int, now_ms: int, instance_id: str | None = None
@@ -278,10 +271,12 @@ class Coordinator:
         if generation < 0 and not member_id:
             return GroupError.UNKNOWN_MEMBER_ID if self._members else None
         error = self._check(member_id, generation, instance_id)
-        if error is not None:
-            return error
+        return error or self._lives(member_id, now_ms, RebalanceState.COMPLETING)
+
+    def _lives(self, member_id: str, now_ms: int, wait: RebalanceState) -> GroupError | None:
+        """Keep a member alive; an error if it has to ``wait`` for the rebalance."""
         self._refresh(self._members[member_id], now_ms)
-        return GroupError.REBALANCE_IN_PROGRESS if self.state is RebalanceState.COMPLETING else None
+        return GroupError.REBALANCE_IN_PROGRESS if self.state is wait else None
 
     def _check(self, member_id: str, generation: int, instance_id: str | None) -> GroupError | None:
         error = self._roster.check(member_id, instance_id)
@@ -368,12 +363,8 @@ class Coordinator:
 
     def _without(self, gone: list[GroupMember], now_ms: int) -> Answers:
         """Answer the waiting requests of removed members, and rebalance the rest."""
-        answers = [
-            Answer(waiting, JoinRefused(GroupError.UNKNOWN_MEMBER_ID))
-            for member in gone
-            for waiting in (member.joining, member.syncing)
-            if waiting is not None
-        ]
+        unknown = GroupError.UNKNOWN_MEMBER_ID
+        answers = [answer for member in gone for answer in _refused(member, unknown)]
         if gone and self.state is not RebalanceState.EMPTY:
             answers += self._rebalance(now_ms)
         elif self.state is RebalanceState.PREPARING:
@@ -381,12 +372,14 @@ class Coordinator:
         return answers
 
 
+def _refused(member: GroupMember, error: GroupError) -> Answers:
+    """Why the requests of a member that wait are rejected."""
+    waiting = (member.joining, member.syncing)
+    return [Answer(ticket, JoinRefused(error)) for ticket in waiting if ticket is not None]
+
+
 def _superseded(member: GroupMember) -> Answers:
     """A request that a later one of the same member replaces."""
-    answers = [
-        Answer(waiting, JoinRefused(GroupError.REBALANCE_IN_PROGRESS))
-        for waiting in (member.joining, member.syncing)
-        if waiting is not None
-    ]
+    answers = _refused(member, GroupError.REBALANCE_IN_PROGRESS)
     member.joining = member.syncing = None
     return answers
