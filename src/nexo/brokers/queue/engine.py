@@ -206,15 +206,11 @@ class QueueEngine:
         if held:
             self._log(Finished(flatten(held)))
         if results and self.options.result_ttl_ms:
-            self._keep_results(results, held, now_ms + self.options.result_ttl_ms)
+            expires_ms = now_ms + self.options.result_ttl_ms
+            for job, value in results.items():
+                if any(lo <= job < hi for lo, hi in held):
+                    self._log(Resulted(job, expires_ms, value))
         return refused
-
-    def _keep_results(
-        self, results: Mapping[int, bytes], held: list[Range], expires_ms: int
-    ) -> None:
-        for job, value in results.items():
-            if any(lo <= job < hi for lo, hi in held):
-                self._log(Resulted(job, expires_ms, value))
 
     def nack(
         self,

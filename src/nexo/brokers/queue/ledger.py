@@ -223,14 +223,10 @@ class Ledger:
         for mapping in (self.failures, self.keys, self.dead):
             if mapping:
                 forget(mapping, lo, hi)
-        if self.dedup_keys:
-            self._free_dedup(lo, hi)
-        return closed
-
-    def _free_dedup(self, lo: int, hi: int) -> None:
-        for job, key in forget(self.dedup_keys, lo, hi):
+        for job, key in forget(self.dedup_keys, lo, hi) if self.dedup_keys else ():
             if self.dedup.get(key) == job:
                 del self.dedup[key]
+        return closed
 
     def _failed(self, record: Failed) -> None:
         for job, due_ms in zip(record.jobs, record.due_ms, strict=True):
@@ -263,9 +259,6 @@ class Ledger:
                 self.dedup.setdefault(key, job)
         self.open_jobs += len(record.jobs)
 
-    def _moved(self, record: Moved) -> None:
-        """Only the location of the values changed, and that is not kept here."""
-
 
 _APPLY: dict[type, Any] = {
     QueueCreated: Ledger._created,
@@ -278,7 +271,7 @@ _APPLY: dict[type, Any] = {
     CronSet: lambda ledger, record: ledger.schedules.set(record),
     CronMoved: lambda ledger, record: ledger.schedules.move(record),
     Resulted: lambda ledger, record: ledger.results.keep(record),
-    Moved: Ledger._moved,
+    Moved: lambda ledger, record: None,  # where values are is not kept here
     Replaced: Ledger._replaced,
 }
 
