@@ -31,19 +31,15 @@ logger = logging.getLogger("nexo.storage")
 class SegmentFolder:
     """The segments of one log, oldest first; the last one is written to."""
 
-    __slots__ = ("_files", "_path", "_power_kept", "segments", "start_offset")
+    __slots__ = ("_files", "_power_kept", "path", "segments", "start_offset")
 
     def __init__(self, files: Files, path: Path, power_kept: bool = False) -> None:
         self._files = files
-        self._path = path
+        self.path = path
         self._power_kept = power_kept
         self.segments: list[Segment] = []
         self.start_offset = 0
         self._open()
-
-    @property
-    def path(self) -> Path:
-        return self._path
 
     @property
     def size_bytes(self) -> int:
@@ -59,8 +55,8 @@ class SegmentFolder:
 
     def add(self, base: int) -> Segment:
         if not self.segments:
-            self._files.make_folder(self._path)
-        segment = Segment(self._files, self._path, base, base, False)
+            self._files.make_folder(self.path)
+        segment = Segment(self._files, self.path, base, base, False)
         segment.create()
         self.segments.append(segment)
         return segment
@@ -73,14 +69,14 @@ class SegmentFolder:
         In that order a crash in between leaves no hole: the next open removes the rest.
         """
         data = sealed.pack(_START_MAGIC, b"", offset)
-        sealed.write(self._files, self._path / _START, data)
+        sealed.write(self._files, self.path / _START, data)
         self.start_offset = offset
         self._remove_dropped()
 
     def set_aside(self, segment: Segment, position: int) -> None:
         """Keep a durable copy of the bytes of ``segment`` from ``position`` on."""
         data = segment.file.read_at(position, segment.size - position)
-        sealed.write(self._files, self._path / f"{segment.path.name}.{position}.cut", data)
+        sealed.write(self._files, self.path / f"{segment.path.name}.{position}.cut", data)
 
     def _remove_dropped(self) -> None:
         while len(self.segments) > 1 and self.segments[0].end <= self.start_offset:
@@ -90,7 +86,7 @@ class SegmentFolder:
 
     def begin_rewrite(self, first: int, end: int) -> Rewriting:
         """Start to replace closed segments with a compacted one."""
-        new = Segment(self._files, self._path, first, end, True)
+        new = Segment(self._files, self.path, first, end, True)
         return Rewriting(self._files, self, new)
 
     def closed_between(self, first: int, end: int) -> list[Segment]:
@@ -109,12 +105,12 @@ class SegmentFolder:
     # -- opening --------------------------------------------------------------
 
     def _open(self) -> None:
-        names = self._files.list(self._path)
+        names = self._files.list(self.path)
         for name in names:
             if name.endswith(".new"):
-                self._files.remove(self._path / name)
+                self._files.remove(self.path / name)
         self.segments = [
-            Segment(self._files, self._path, base, end, end >= 0)
+            Segment(self._files, self.path, base, end, end >= 0)
             for base, end in self._without_covered(names)
         ]
         if not self.segments:
@@ -133,7 +129,7 @@ class SegmentFolder:
         covered = -1
         for base, end in found:
             if base < covered:
-                self._files.remove(self._path / segment_name(base, end))
+                self._files.remove(self.path / segment_name(base, end))
                 continue
             current.append((base, end))
             covered = max(covered, end)
@@ -153,9 +149,9 @@ class SegmentFolder:
 
     def _load_start(self) -> None:
         try:
-            stored = sealed.read(self._files, self._path / _START, _START_MAGIC)
+            stored = sealed.read(self._files, self.path / _START, _START_MAGIC)
         except Corrupt as error:
-            logger.error("%s: %s; dropped offsets are back", self._path / _START, error)
+            logger.error("%s: %s; dropped offsets are back", self.path / _START, error)
             return
         if stored is not None:
             self.start_offset = max(self.start_offset, min(stored[1], self.segments[-1].end))
