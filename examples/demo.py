@@ -23,7 +23,7 @@ from nexo.lake.catalog import Lake
 from nexo.lake.paths import local_path
 from nexo.lake.read import spans
 from nexo.lake.settings import LakeSettings
-from nexo.lake.typed import set_schema
+from nexo.lake.typed.columns import set_schema
 from nexo.sql import Result
 from pyspark_nexo import session
 from pyspark_nexo.pipeline import Pipeline

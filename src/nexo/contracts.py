@@ -25,8 +25,9 @@ from nexo.lake.derived import redrive as driving
 from nexo.lake.maintenance import backfill as filling
 from nexo.lake.schema import raw_schema
 from nexo.lake.settings import LakeSettings
-from nexo.lake.typed import columns, infer
+from nexo.lake.typed import columns
 from nexo.lake.typed.formats import ValueFormat, extended, format_of
+from nexo.lake.typed.infer import infer
 from nexo.lake.typed.models import columns_from
 from nexo.model import Broker
 from nexo.sql.place import told_lake

@@ -13,7 +13,7 @@ import msgspec
 
 from nexo.errors import InvalidOption
 from nexo.lake.rows import ROWS
-from nexo.lake.typed import MISFITS, REJECTED
+from nexo.lake.typed.columns import MISFITS, REJECTED
 from nexo.lake.typed.formats import ValueFormat, format_of
 from nexo.lake.typed.kinds import parse as parse_kind
 

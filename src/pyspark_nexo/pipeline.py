@@ -25,7 +25,7 @@ from nexo.lake.catalog import CREATED_MS, Lake, StreamId
 from nexo.lake.commit import LostRace, commit_all
 from nexo.lake.plan import BatchLimits
 from nexo.lake.progress import MicroBatch, Tracker
-from nexo.lake.typed import REJECTED, set_schema
+from nexo.lake.typed.columns import REJECTED, set_schema
 from nexo.protocol import stream as wire
 from pyspark_nexo.derived import collect_dead_letters, compact
 from pyspark_nexo.failures import SparkEnded

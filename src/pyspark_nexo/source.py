@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -95,12 +95,8 @@ class DefaultSource(DataSource):
         return options
 
 
-@dataclass
 class ReadTask(InputPartition):
     """A range that one Spark task reads."""
-
-    part: Range
-    origin: RecordOrigin
 
     def __init__(self, part: Range, origin: RecordOrigin) -> None:
         super().__init__(part)

@@ -14,7 +14,7 @@ from nexo.lake.files import DataFileFacts, target
 from nexo.lake.offsets import offsets_of
 from nexo.lake.paths import delete_files
 from nexo.lake.plan import Advance, BatchLimits, HotPartition, cost_s
-from nexo.lake.typed import columns_of
+from nexo.lake.typed.columns import columns_of
 from nexo.lake.typed.infer import MOST_COLUMNS, merged
 from nexo.protocol import stream as wire
 from pyspark_nexo.tiering import TableRange

@@ -41,7 +41,7 @@ from nexo.lake.catalog import (
 from nexo.lake.derived import dead_letters, latest
 from nexo.lake.offsets import offsets_of
 from nexo.lake.rows import ROWS
-from nexo.lake.typed import parser_of
+from nexo.lake.typed.columns import parser_of
 from nexo.lake.typed.formats import format_text
 from nexo.protocol import stream as wire
 from nexo.sql.groups import group_rows, offset_rows

@@ -13,7 +13,7 @@ from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.derived import dead_letters
 from nexo.lake.progress import MicroBatch, Tracker, now_ms
 from nexo.lake.settings import LakeSettings
-from nexo.lake.typed import set_permissive, set_schema
+from nexo.lake.typed.columns import set_permissive, set_schema
 from tests.unit.lake.conftest import Filler
 
 SCRIPT = "<script>window.hacked=1</script>"

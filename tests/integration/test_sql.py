@@ -22,10 +22,10 @@ from click.testing import CliRunner, Result
 import nexo
 from nexo import cli, testing
 from nexo.errors import InvalidInput, NotFound
-from nexo.lake import typed
 from nexo.lake.catalog import Lake, StreamId, derived_view
 from nexo.lake.derived import latest
 from nexo.lake.settings import LakeSettings
+from nexo.lake.typed import columns as typed
 from nexo.sql import Engine, hot_rows
 from nexo.sql.dialect import quoted
 

@@ -14,11 +14,12 @@ pytest.importorskip("pyiceberg")
 
 import pyarrow as pa
 
-from nexo.lake.typed import ParsedColumn, Parser, Terms, infer
 from nexo.lake.typed.avro import avro_format
+from nexo.lake.typed.columns import ParsedColumn, Terms
 from nexo.lake.typed.formats import ValueFormat
-from nexo.lake.typed.infer import merged
+from nexo.lake.typed.infer import infer, merged
 from nexo.lake.typed.kinds import parse
+from nexo.lake.typed.values import Parser
 
 NAMES = st.sampled_from(["a", "A", "b", "c.d", "my field", "ü", "0"])
 PLAIN = (

@@ -18,9 +18,9 @@ from pyiceberg.catalog.rest import RestCatalog
 
 import nexo
 from nexo import testing
-from nexo.lake import typed
 from nexo.lake.catalog import Lake
 from nexo.lake.settings import LakeSettings
+from nexo.lake.typed import columns as typed
 from pyspark_nexo.lake_frames import lake_frame
 from tests.integration.tiering import take
 

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 import nexo
-from nexo.lake.typed import rename, set_schema
+from nexo.lake.typed.columns import rename, set_schema
 from tests.frameworks.postgres import postgres, tcp_port
 from tests.kafka.jars import DEBEZIUM, connect_worker, properties
 from tests.kafka.ledger import shows

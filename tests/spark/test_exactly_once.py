@@ -25,7 +25,7 @@ from nexo.lake.paths import local_path
 from nexo.lake.plan import BatchLimits
 from nexo.lake.read import spans
 from nexo.lake.settings import LakeSettings
-from nexo.lake.typed import set_schema
+from nexo.lake.typed.columns import set_schema
 from pyspark_nexo.pipeline import Pipeline
 
 from .conftest import Tally

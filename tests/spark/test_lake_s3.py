@@ -13,7 +13,7 @@ from nexo.contracts import StreamContract
 from nexo.lake.catalog import Lake
 from nexo.lake.read import live_files
 from nexo.lake.settings import LakeSettings
-from nexo.lake.typed import set_schema
+from nexo.lake.typed.columns import set_schema
 from pyspark_nexo.pipeline import Pipeline
 from pyspark_nexo.views import register_views
 from tests.s3_server import S3Server

@@ -24,11 +24,12 @@ from nexo.access.grants import parse_grant
 from nexo.access.users import UsersFile
 from nexo.contracts import StreamContract, sample
 from nexo.errors import Unauthenticated
-from nexo.lake import typed
 from nexo.lake.catalog import Lake
 from nexo.lake.offsets import offsets_of
 from nexo.lake.progress import read_progress
 from nexo.lake.settings import LakeSettings
+from nexo.lake.typed import columns as typed
+from nexo.lake.typed.infer import infer
 from pyspark_nexo import continuous
 from pyspark_nexo.continuous import Continuous
 from pyspark_nexo.failures import plain_errors
@@ -201,7 +202,7 @@ def test_values_a_schema_refuses_are_dead_letters(
 ) -> None:
     events = client.stream("events").create(tiering=True)
     events.publish_many([{"id": 1}, {"id": "two"}, {"id": 3}])
-    assert typed.infer(sample(url, "events")) == {"id": "json"}
+    assert infer(sample(url, "events")) == {"id": "json"}
     typed.set_schema(StreamContract(lake, url, "events").table(), {"id": "int"})
     pipeline.run_once()
     typed.rename(typed.set_schema(lake.get("events"), {"id": "long"}), "id", "number")

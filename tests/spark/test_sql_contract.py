@@ -14,8 +14,8 @@ from pyspark.sql.types import DataType, StructType
 
 import nexo
 from nexo.contracts import StreamContract
-from nexo.lake import typed
 from nexo.lake.catalog import Lake
+from nexo.lake.typed import columns as typed
 from nexo.sql import Engine
 from pyspark_nexo.pipeline import Pipeline
 from pyspark_nexo.types import spark_type

@@ -13,7 +13,7 @@ from nexo.contracts import StreamContract
 from nexo.errors import InvalidInput
 from nexo.lake.catalog import Lake
 from nexo.lake.settings import LakeSettings
-from nexo.lake.typed import rename, set_schema
+from nexo.lake.typed.columns import rename, set_schema
 from pyspark_nexo.lake_frames import lake_frame
 from pyspark_nexo.pipeline import Pipeline
 from pyspark_nexo.status import status

@@ -118,7 +118,7 @@ def _history(table: Table) -> TableHistory:
 
 
 def _contract(table: Table) -> ContractView | None:
-    from nexo.lake.typed import parser_of
+    from nexo.lake.typed.columns import parser_of
 
     terms = parser_of(table)
     if terms is None:

@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 from nexo.lake.paths import delete_files, local_path, make_folder_of, sync_local
 from nexo.lake.rows import CHUNK_ROWS, chunked, days
 from nexo.lake.schema import FIELD_ID, file_schema, leaf_ids
-from nexo.lake.typed import REJECTED, Parser, Terms, parser_of
+from nexo.lake.typed.columns import REJECTED, Terms, parser_of
+from nexo.lake.typed.values import Parser
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -47,7 +48,7 @@ class Target:
     io_properties: dict[str, str]
     partitioned: bool = True
     typed: Terms | None = None
-    """Columns to be parsed out of the values (`nexo.lake.typed.Parser`)."""
+    """Columns to be parsed out of the values (`nexo.lake.typed.values.Parser`)."""
 
 
 @dataclass(slots=True)

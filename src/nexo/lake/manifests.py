@@ -39,25 +39,9 @@ _ENCODED = "encoded"
 """In a manifest's record: the record as lists hold it."""
 
 
-class _Lists:
-    """Manifest lists that were written here; the next commit to their table reads them."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[str, list[Record]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def keep(self, path: str, records: list[Record]) -> None:
-        with self._lock:
-            self._known[path] = records
-            if len(self._known) > _KEPT_LISTS:
-                self._known.popitem(last=False)
-
-    def take(self, path: str) -> list[Record] | None:
-        with self._lock:
-            return self._known.get(path)
-
-
-_lists = _Lists()
+_lists: OrderedDict[str, list[Record]] = OrderedDict()
+"""Manifest lists that were written here; the next commit to their table reads them."""
+_writing = threading.Lock()
 
 
 # -- reading ---------------------------------------------------------------------------
@@ -70,7 +54,7 @@ def read_list(files: FileIO, path: str) -> list[Record]:
 
 def read_whole_list(files: FileIO, path: str) -> list[Record]:
     """All manifests of a snapshot."""
-    found = _lists.take(path)
+    found = _lists.get(path)
     return _read(files, path) if found is None else found
 
 
@@ -119,7 +103,10 @@ def write_list(
         if _ENCODED not in each:
             each[_ENCODED] = schema.encode(each)
     write_file(files, path, container(schema, head, [each[_ENCODED] for each in manifests]))
-    _lists.keep(path, manifests)
+    with _writing:
+        _lists[path] = manifests
+        if len(_lists) > _KEPT_LISTS:
+            _lists.popitem(last=False)
 
 
 def write_manifest(

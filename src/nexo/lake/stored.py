@@ -126,7 +126,7 @@ def _read(folder: Path, namespace: str, name: str) -> StoredTable | None:
 
 def _location(folder: Path, namespace: str, name: str) -> str | None:
     """Where the catalog says that a table's metadata is."""
-    address = f"file:{_escaped(folder / CATALOG)}?mode=ro"
+    address = f"file:{(folder / CATALOG).as_uri().removeprefix('file:')}?mode=ro"
     with closing(sqlite3.connect(address, timeout=_WAIT_S, uri=True)) as catalog:
         known = "select 1 from sqlite_master where name = 'iceberg_tables'"
         if catalog.execute(known).fetchone() is None:
@@ -137,10 +137,6 @@ def _location(folder: Path, namespace: str, name: str) -> str | None:
             (namespace, name),
         ).fetchone()
     return None if row is None else row[0]
-
-
-def _escaped(path: Path) -> str:
-    return path.as_uri().removeprefix("file:")
 
 
 def _no_io() -> FileIO:

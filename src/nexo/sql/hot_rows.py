@@ -66,7 +66,8 @@ def _tables(broker: HotLog, seen: Seen) -> Iterator[pa.Table]:
     table = seen.table
     if table is None or COLUMNS not in table.properties:
         return chunked(_stored_rows(*each) for each in _batches(broker, seen))
-    from nexo.lake.typed import parsed, terms_of  # noqa: PLC0415 - imports pyarrow.compute
+    from nexo.lake.typed.columns import terms_of  # noqa: PLC0415 - imports pyarrow.compute
+    from nexo.lake.typed.values import parsed  # noqa: PLC0415 - imports pyarrow.compute
 
     found = chunked(rows(*each) for each in _batches(broker, seen))
     return parsed(found, terms_of(table.properties, table.names))

@@ -11,7 +11,8 @@ import pyarrow as pa
 from nexo.errors import InvalidOption, OffsetOutOfRange
 from nexo.lake.plan import HotPartition
 from nexo.lake.rows import chunked, rows
-from nexo.lake.typed import ParsedColumn, Terms, parsed
+from nexo.lake.typed.columns import ParsedColumn, Terms
+from nexo.lake.typed.values import parsed
 from pyspark_nexo.options import Position, SourceOptions
 from pyspark_nexo.reading.origins import RecordOrigin
 from pyspark_nexo.reading.pushdown import EVERYTHING, NumberRange

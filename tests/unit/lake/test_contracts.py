@@ -16,7 +16,7 @@ from nexo.lake.derived import dead_letters
 from nexo.lake.derived.redrive import HEADER, redrive
 from nexo.lake.maintenance.backfill import Backfilled, backfill
 from nexo.lake.maintenance.maintain import Care, maintain
-from nexo.lake.typed import rename, set_permissive, set_schema
+from nexo.lake.typed.columns import rename, set_permissive, set_schema
 from nexo.lake.typed.models import columns_from
 
 from .conftest import Filler

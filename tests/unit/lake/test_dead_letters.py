@@ -12,7 +12,7 @@ from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import LostRace
 from nexo.lake.derived import dead_letters
 from nexo.lake.maintenance.maintain import Care, maintain
-from nexo.lake.typed import set_schema
+from nexo.lake.typed.columns import set_schema
 
 from .conftest import Filler
 

@@ -15,8 +15,8 @@ import pytest
 
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.lake.maintenance.backfill import Backfilled, backfill
-from nexo.lake.typed import set_additions, set_format, set_permissive, set_schema
 from nexo.lake.typed.avro import avro_format
+from nexo.lake.typed.columns import set_additions, set_format, set_permissive, set_schema
 from nexo.lake.typed.formats import ValueFormat, extended, format_of, format_text
 
 from .conftest import Filler

@@ -19,7 +19,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from nexo.errors import InvalidInput
-from nexo.lake.typed import set_format
+from nexo.lake.typed.columns import set_format
 from nexo.lake.typed.formats import extended
 from nexo.lake.typed.protobuf import protobuf_format
 

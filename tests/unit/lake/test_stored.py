@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from nexo.errors import Corrupt
-from nexo.lake import typed
 from nexo.lake.catalog import DEAD_LETTERS, Lake, StreamId
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.read import live_files
 from nexo.lake.stored import StoredTable, find
+from nexo.lake.typed import columns as typed
 
 from .conftest import Filler
 

@@ -17,7 +17,9 @@ from nexo.lake.files import target
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.read import row_groups, spans
 from nexo.lake.rows import ROWS, rows
-from nexo.lake.typed import Parser, infer, rename, set_additions, set_permissive, set_schema
+from nexo.lake.typed.columns import rename, set_additions, set_permissive, set_schema
+from nexo.lake.typed.infer import infer
+from nexo.lake.typed.values import Parser
 
 from .conftest import Filler, make_batch
 

@@ -8,6 +8,7 @@ count the rejected rows of each file, so files without any are never opened.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,10 +21,9 @@ from nexo.lake.files import DataFileFacts
 from nexo.lake.read import FileSpan, row_groups, spans
 from nexo.lake.rows import ROWS
 from nexo.lake.schema import iceberg_schema
-from nexo.lake.typed import REJECTED
+from nexo.lake.typed.columns import REJECTED
 
 if TYPE_CHECKING:
-    from pyiceberg.schema import Schema
     from pyiceberg.table import Table
 
 SUFFIX = SUFFIXES[DEAD_LETTERS]
@@ -33,17 +33,13 @@ _SHOWN = pa.schema([LETTERS.field(name) for name in ("partition", "offset", "tim
 _REFUSED = ROWS.append(pa.field(REJECTED, pa.string()))
 
 
-def _schema() -> Schema:
-    return iceberg_schema(LETTERS)
-
-
 def plan(lake: Lake, stream: StreamId) -> tuple[Table, list[DeriveStep]] | None:
     """The table of dead letters and the partitions that have new ones; None if none has."""
     source = lake.known(stream)
     if source is None or REJECTED not in source.schema().column_names:
         return None
     rejected_id = int(source.schema().find_field(REJECTED).field_id)
-    table = lake.ensure(stream, _schema, SUFFIX, DEAD_LETTERS)
+    table = lake.ensure(stream, partial(iceberg_schema, LETTERS), SUFFIX, DEAD_LETTERS)
     steps = derive.steps(source, table, lambda span: _refuses(span, rejected_id))
     due = [step for step in steps if step.added]
     return (table, due) if due else None

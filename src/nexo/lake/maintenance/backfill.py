@@ -24,7 +24,8 @@ from nexo.lake.read import FileSpan, row_groups, spans
 from nexo.lake.rows import ROWS
 from nexo.lake.schema import leaf_ids
 from nexo.lake.snapshot import FilesGone, TableChange
-from nexo.lake.typed import MISFITS, REJECTED, Terms, parsed, parser_of
+from nexo.lake.typed.columns import MISFITS, REJECTED, Terms, parser_of
+from nexo.lake.typed.values import parsed
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -44,6 +44,10 @@ _TYPES: dict[type[msgspec.inspect.Type], Kind] = {
     msgspec.inspect.DateType: PlainKind("date"),
     msgspec.inspect.DecimalType: _ANY_DECIMAL,
 }
+_VALUES: dict[type, Kind] = {
+    type(None): _NULL, bool: PlainKind("boolean"), int: PlainKind("long"),
+    float: PlainKind("double"), str: STRING,
+}  # fmt: skip
 
 
 def columns_from(source: object) -> dict[str, str]:
@@ -207,18 +211,7 @@ def _decimal(digits: Any) -> Kind:
 
 
 def _of_value(value: object) -> Kind:
-    match value:
-        case None:
-            return _NULL
-        case bool():
-            return PlainKind("boolean")
-        case int():
-            return PlainKind("long")
-        case float():
-            return PlainKind("double")
-        case str():
-            return STRING
-    return JSON
+    return _VALUES.get(type(value), JSON)
 
 
 def _common(kinds: Iterable[Kind]) -> Kind:
