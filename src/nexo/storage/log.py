@@ -23,10 +23,9 @@ from nexo.storage.header import (
     stamp,
 )
 from nexo.storage.ports import Buffer, Files
-from nexo.storage.rewriting import Rewriting
 from nexo.storage.room import SMALL, room_behind, was_torn
 from nexo.storage.segment import HEADER, Damage, Segment, SegmentInfo, file_header
-from nexo.storage.segment_folder import SegmentFolder
+from nexo.storage.segment_folder import Rewriting, SegmentFolder
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 _RULE = f"whole multiples of {ALIGN} bytes, and a span of at least 1 and the count"

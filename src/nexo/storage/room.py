@@ -44,11 +44,6 @@ def _begins_with_room(region: bytes) -> bool:
     return MARK in (region[:ALIGN], region[ALIGN : 2 * ALIGN])
 
 
-def _is_room(sector: bytes) -> bool:
-    """Whether a sector, or part of one, is still room."""
-    return sector == _PAGE_OF_ROOM[: len(sector)]
-
-
 def is_cut_short(region: bytes) -> bool:
     """Whether the last entry is shorter than its header says, or missing: a kill can cause that."""
     head = head_at(region, 0)
@@ -75,4 +70,5 @@ def was_torn(region: bytes, position: int) -> bool:
 
 
 def _never_arrived(sector: bytes) -> bool:
-    return not any(sector) or _is_room(sector)
+    """Whether a sector, or part of one, is zeros or still room."""
+    return not any(sector) or sector == _PAGE_OF_ROOM[: len(sector)]

@@ -15,6 +15,7 @@ offset  size  field
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from struct import Struct
 
@@ -56,13 +57,10 @@ def _crc(blank: bytes, payload: bytes) -> int:
 def write(files: Files, path: Path, data: bytes) -> None:
     """Replace the file at ``path`` atomically and durably: write aside, sync, rename."""
     aside = path.with_name(path.name + ".new")
-    file = files.open(aside, create=True)
-    try:
+    with closing(files.open(aside, create=True)) as file:
         file.truncate(0)
         file.write_at(0, [data])
         file.sync()
-    finally:
-        file.close()
     files.rename(aside, path)
 
 
@@ -72,7 +70,5 @@ def read(files: Files, path: Path, magic: bytes) -> tuple[bytes, int] | None:
         file = files.open(path)
     except FileNotFoundError:
         return None
-    try:
+    with closing(file):
         return unpack(magic, file.read_at(0, file.size()))
-    finally:
-        file.close()

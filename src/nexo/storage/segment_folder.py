@@ -4,13 +4,17 @@ Beside the segments and their indexes lies ``start``, a sealed file whose mark i
 start offset. It is absent until something is dropped. Files named ``*.new`` were being
 written during a crash; files named ``*.cut`` are copies of what
 `SegmentedLog.drop_damaged_tail` dropped.
+
+A compacted segment is written beside the closed ones that it will replace, in portions, each
+of which can be synced before the next, and put in place by one durable rename. A crash leaves
+either the old segments or the new one.
 """
 
 from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
@@ -19,8 +23,7 @@ from nexo.errors import Corrupt, InvalidInput
 from nexo.storage import sealed
 from nexo.storage.ports import Files
 from nexo.storage.recovery import recover_tail
-from nexo.storage.rewriting import Rewriting
-from nexo.storage.segment import Segment, parse_name, segment_name
+from nexo.storage.segment import Segment, file_header, parse_name, segment_name
 
 _START_MAGIC = b"NEXOSTA\0"
 _START = "start"
@@ -155,3 +158,44 @@ class SegmentFolder:
             return
         if stored is not None:
             self.start_offset = max(self.start_offset, min(stored[1], self.segments[-1].end))
+
+
+class Rewriting:
+    """A new segment for offsets ``first`` to ``end``: entries
+    keep their offsets, with gaps in between.
+    """
+
+    __slots__ = ("_aside", "_file", "_files", "_folder", "_new")
+
+    def __init__(self, files: Files, folder: SegmentFolder, new: Segment) -> None:
+        folder.closed_between(new.base, new.end)
+        self._files = files
+        self._folder = folder
+        self._new = new
+        self._aside = new.path.with_name(new.path.name + ".new")
+        self._file = files.open(self._aside, create=True)
+        self._file.truncate(0)
+        new.size = self._file.write_at(0, [file_header(new.base, new.end)])
+
+    def add(self, entries: Iterable[bytes]) -> None:
+        """Write entries in ascending order. Not durable."""
+        for entry in entries:
+            self._new.size += self._file.write_at(self._new.size, [entry])
+
+    def finish(self) -> None:
+        """Make it durable and put it in place; quick if it was synced before."""
+        old = self._folder.closed_between(self._new.base, self._new.end)
+        self._file.sync()
+        self._file.close()
+        self._files.remove(self._new.index_path)
+        self._files.rename(self._aside, self._new.path)
+        for stale in old:
+            if stale.path != self._new.path:
+                stale.remove()
+            stale.close()
+        self._folder.replace(old, self._new)
+
+    def abandon(self) -> None:
+        """Leave the log as it was; does nothing after `finish`."""
+        self._file.close()
+        self._files.remove(self._aside)

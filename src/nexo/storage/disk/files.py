@@ -324,24 +324,21 @@ def _mount_of(folder: Path) -> Path:
 
 def _sync_closed(path: Path) -> None:
     """Sync writes made before the descriptor was closed; a removed file needs none."""
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        os.fdatasync(fd)
-    finally:
-        os.close(fd)
+    _sync_path(path, os.O_RDWR | os.O_CLOEXEC, os.fdatasync)
 
 
 def sync_folder(folder: Path) -> None:
     """Make what was created, renamed or removed in ``folder`` durable."""
+    _sync_path(folder, os.O_RDONLY | os.O_DIRECTORY, os.fsync)
+
+
+def _sync_path(path: Path, flags: int, sync: Callable[[int], None]) -> None:
     try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:  # removed meanwhile: there are no names left to sync
+        fd = os.open(path, flags)
+    except FileNotFoundError:  # removed meanwhile: there is nothing left to sync
         return
     try:
-        os.fsync(fd)
+        sync(fd)
     finally:
         os.close(fd)
 
