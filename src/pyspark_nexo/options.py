@@ -13,7 +13,7 @@ import msgspec
 
 from nexo.errors import InvalidOption
 from nexo.lake.rows import ROWS
-from nexo.lake.typed.columns import MISFITS, REJECTED
+from nexo.lake.typed.columns import MISFITS, REJECTED, ParsedColumn, Terms
 from nexo.lake.typed.formats import ValueFormat, format_of
 from nexo.lake.typed.kinds import parse as parse_kind
 
@@ -33,15 +33,6 @@ Position = str | int | dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class TypedColumn:
-    """A column, and the JSON field of the values that it holds."""
-
-    name: str
-    field: str
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
 class SourceOptions:
     """What a query reads."""
 
@@ -58,10 +49,8 @@ class SourceOptions:
     data_dir: str | None = None
     """A server's data folder, to be read instead of asking its broker."""
     push_filters: bool = False
-    typed: tuple[TypedColumn, ...] = ()
-    permissive: bool = False
-    value_format: ValueFormat | None = None
-    """How values are encoded that are taken apart; None for JSON."""
+    typed: Terms | None = None
+    """How values are taken apart into further columns."""
 
 
 def parse(given: Mapping[str, str], *, writing: bool = False) -> SourceOptions:
@@ -76,7 +65,7 @@ def parse(given: Mapping[str, str], *, writing: bool = False) -> SourceOptions:
     if "url" in found and "dataDir" in found:
         raise InvalidOption("give either url or dataDir: a broker to ask, or files to read")
     permissive = _flag("permissive", found.get("permissive", "false"))
-    typed = _typed(found.get("typed"), permissive)
+    typed = _typed(found.get("typed"), permissive, _format(found.get("valueFormat")))
     from_ms = _millis("startingTimestamp", found.get("startingTimestamp"))
     until_ms = _millis("endingTimestamp", found.get("endingTimestamp"))
     if from_ms is not None and until_ms is not None and until_ms < from_ms:
@@ -94,12 +83,10 @@ def parse(given: Mapping[str, str], *, writing: bool = False) -> SourceOptions:
         until_ms,
         _count("maxOffsetsPerTrigger", found.get("maxOffsetsPerTrigger")),
         _count("rowsPerTask", found.get("rowsPerTask")) or ROWS_PER_TASK,
-        _columns(found.get("columns"), typed, permissive),
+        _columns(found.get("columns"), typed),
         found.get("dataDir"),
         _flag("pushFilters", found.get("pushFilters", "false")),
         typed,
-        permissive,
-        _format(found.get("valueFormat")),
     )
 
 
@@ -279,9 +266,10 @@ def _format(text: str | None) -> ValueFormat | None:
         ) from None
 
 
-def _columns(text: str | None, typed: tuple[TypedColumn, ...], permissive: bool) -> tuple[str, ...]:
-    own = own_columns(permissive) if typed else []
-    known = [*ROWS.names, *(column.name for column in typed), *own]
+def _columns(text: str | None, typed: Terms | None) -> tuple[str, ...]:
+    known = list(ROWS.names)
+    if typed is not None:
+        known += [*typed.names.values(), *own_columns(typed.permissive)]
     if text is None:
         return tuple(known)
     names = tuple(name.strip() for name in text.split(","))
@@ -293,31 +281,34 @@ def _columns(text: str | None, typed: tuple[TypedColumn, ...], permissive: bool)
     return names
 
 
-def _typed(text: str | None, permissive: bool) -> tuple[TypedColumn, ...]:
+def _typed(text: str | None, permissive: bool, value_format: ValueFormat | None) -> Terms | None:
     try:
         found = json.loads(text or "{}")
-        columns = [_typed_column(name, given) for name, given in found.items()]
+        columns = [
+            _typed_column(name, given, number) for number, (name, given) in enumerate(found.items())
+        ]
     except (ValueError, AttributeError):
         raise InvalidOption(
             f"typed = {text!r}: give JSON fields and their types, such as "
             '{"amount": "double"}, or {"euros": ["amount", "double"]} for another name'
         ) from None
-    fields = [column.field for column in columns]
+    fields = [column.source for column in columns]
     for source in fields:
         if fields.count(source) > 1:
             raise InvalidOption(f"typed: the JSON field {source!r} is there twice")
     own = own_columns(permissive)
-    taken = [name.lower() for name in (*ROWS.names, *own, *(each.name for each in columns))]
-    for column in columns:
-        if taken.count(column.name.lower()) > 1:
+    taken = [name.lower() for name in (*ROWS.names, *own, *found)]
+    for name, column in zip(found, columns, strict=True):
+        if taken.count(name.lower()) > 1:
             raise InvalidOption(
-                f"typed: there is another column {column.name!r}: give this one another name, "
-                f'such as {{"value_{column.name}": ["{column.field}", "{column.kind}"]}}'
+                f"typed: there is another column {name!r}: give this one another name, "
+                f'such as {{"value_{name}": ["{column.source}", "{column.kind}"]}}'
             )
-    return tuple(columns)
+    names = dict(enumerate(found))
+    return Terms(columns, names, permissive, format=value_format) if columns else None
 
 
-def _typed_column(name: str, given: object) -> TypedColumn:
+def _typed_column(name: str, given: object, number: int) -> ParsedColumn:
     source, kind = given if isinstance(given, list) else (name, given)
     if not isinstance(source, str) or not isinstance(kind, str):
         raise ValueError
@@ -325,4 +316,4 @@ def _typed_column(name: str, given: object) -> TypedColumn:
         parse_kind(kind)
     except InvalidOption as error:
         raise InvalidOption(f"typed: {name!r}: {error.message}") from None
-    return TypedColumn(name, source, kind)
+    return ParsedColumn(source, number, kind)

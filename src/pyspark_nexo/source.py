@@ -218,11 +218,14 @@ def _text(offsets: dict[int, int], created_ms: int) -> dict[str, int]:
 
 
 def _types(options: SourceOptions) -> dict[str, DataType]:
-    if not options.typed:
+    terms = options.typed
+    if terms is None:
         return _TYPES
-    stored = {column.name: kinds.arrow_type(kinds.parse(column.kind)) for column in options.typed}
-    typed = {name: spark_type(kind) for name, kind in stored.items()}
-    return _TYPES | typed | dict.fromkeys(own_columns(options.permissive), StringType())
+    typed = {
+        terms.names[each.field_id]: spark_type(kinds.arrow_type(kinds.parse(each.kind)))
+        for each in terms.columns
+    }
+    return _TYPES | typed | dict.fromkeys(own_columns(terms.permissive), StringType())
 
 
 def _columns(schema: StructType, types: Mapping[str, DataType]) -> tuple[str, ...]:

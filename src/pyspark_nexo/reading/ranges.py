@@ -11,7 +11,6 @@ import pyarrow as pa
 from nexo.errors import InvalidOption, OffsetOutOfRange
 from nexo.lake.plan import HotPartition
 from nexo.lake.rows import chunked, rows
-from nexo.lake.typed.columns import ParsedColumn, Terms
 from nexo.lake.typed.values import parsed
 from pyspark_nexo.options import Position, SourceOptions
 from pyspark_nexo.reading.origins import RecordOrigin
@@ -151,18 +150,8 @@ def read(options: SourceOptions, origin: RecordOrigin, part: Range) -> Iterator[
     """The records of a range as Arrow batches of the columns asked for."""
     found = origin.read(part.partition, part.first, part.end)
     batches = (rows(batch, part.partition, part.first, part.end) for batch in found)
-    for table in parsed(chunked(batches), _terms(options)):
+    for table in parsed(chunked(batches), options.typed):
         yield from _put_together(table.select(list(options.columns)))
-
-
-def _terms(options: SourceOptions) -> Terms | None:
-    columns = [
-        ParsedColumn(each.field, number, each.kind) for number, each in enumerate(options.typed)
-    ]
-    names = {number: each.name for number, each in enumerate(options.typed)}
-    if not columns:
-        return None
-    return Terms(columns, names, options.permissive, format=options.value_format)
 
 
 def _put_together(table: pa.Table) -> list[pa.RecordBatch]:
