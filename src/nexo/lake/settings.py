@@ -8,6 +8,7 @@ from pathlib import Path
 NAMESPACE = "nexo"
 CATALOG = "catalog.db"
 """The catalog of a lake in a folder."""
+_SQLITE = "sqlite:///"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +28,17 @@ class LakeSettings:
     def there(self) -> bool:
         """Whether there is a catalog; one that PyIceberg knows is taken to be."""
         return bool(self.catalog) or (self.folder / CATALOG).exists()
+
+    def catalog_file(self) -> Path | None:
+        """The SQLite file of the catalog, which goes along with the server's data.
+
+        None if a service keeps it.
+        """
+        if not self.catalog:
+            return self.folder / CATALOG
+        try:
+            from pyiceberg.utils.config import Config  # noqa: PLC0415 - not installed everywhere
+        except ImportError:
+            return None
+        uri = str((Config().get_catalog_config(self.catalog) or {}).get("uri", ""))
+        return Path(uri.removeprefix(_SQLITE)) if uri.startswith(_SQLITE) else None

@@ -8,7 +8,6 @@ from uuid import uuid4
 import msgspec
 
 from nexo.config import Settings
-from nexo.lake.catalog_file import catalog_file
 from nexo.lake.settings import LakeSettings
 from nexo.model import Broker
 from nexo.replication.objects import ObjectsBelow, ObjectStore
@@ -31,7 +30,7 @@ def small_paths(settings: Settings) -> dict[str, Path]:
         "users": settings.users_path,
         "format": settings.data_dir.absolute() / folder_format.FILE,
     }
-    catalog = catalog_file(LakeSettings(settings.lake_folder, settings.lake_catalog))
+    catalog = LakeSettings(settings.lake_folder, settings.lake_catalog).catalog_file()
     if catalog is not None:
         paths["catalog"] = catalog
     return paths
