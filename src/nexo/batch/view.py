@@ -201,14 +201,12 @@ class Batch:
     def _masked(self, items: list[bytes | None], valid_at: int) -> list[bytes | None]:
         if valid_at < 0:
             return items
-        valid = read_bitmap(self._bits(valid_at), len(items))
+        bits = self.body[valid_at : valid_at + (self.header.count + 7) // 8]
+        valid = read_bitmap(bits, len(items))
         return [item if bit == "1" else None for item, bit in zip(items, valid, strict=True)]
 
     def _valid(self, valid_at: int, index: int) -> bool:
         return valid_at < 0 or bool(self.body[valid_at + index // 8] >> index % 8 & 1)
-
-    def _bits(self, valid_at: int) -> memoryview:
-        return self.body[valid_at : valid_at + (self.header.count + 7) // 8]
 
 
 def decode(entry: Buffer, max_bytes: int = MAX_BODY_BYTES) -> Batch:

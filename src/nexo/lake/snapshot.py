@@ -168,10 +168,6 @@ def _kept(table: Table) -> int:
     return max(int(given), 1) if given.isdigit() else KEEP_SNAPSHOTS
 
 
-def _merge_at(table: Table) -> int:
-    return _MERGE_AT // 2 + table.metadata.table_uuid.int % _MERGE_AT
-
-
 def _kind(manifest: Record) -> int:
     """0 for a manifest of less than 8 files, 1 for less than 64, and so on."""
     files = (manifest["added_files_count"] or 0) + (manifest["existing_files_count"] or 0)
@@ -270,7 +266,7 @@ class _Builder:
         """
         if self._change.merge_at is not None:
             return small if len(small) >= self._change.merge_at else []
-        most = _merge_at(self._table)
+        most = _MERGE_AT // 2 + self._table.metadata.table_uuid.int % _MERGE_AT
         kinds = defaultdict[int, list[Record]](list)
         for each in small:
             kinds[_kind(each)].append(each)

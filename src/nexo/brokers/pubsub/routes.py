@@ -47,10 +47,12 @@ class ShareGroup:
             shares.setdefault(self._next(), []).append(index)
         for member, share in shares.items():
             client = member.subscriber
-            _send(client, member, self._marked(part, client.encoding, share))
-
-    def _marked(self, part: Part, encoding: Encoding, share: list[int]) -> list[bytes]:
-        return [encoding.shared(part.messages[index], self.pattern) for index in share]
+            shared = client.encoding.shared
+            messages = [shared(part.messages[index], self.pattern) for index in share]
+            if client.behind:
+                member.keep(messages)
+            else:
+                client.push(b"".join(messages))
 
     def _next(self) -> PatternSubscription:
         """The next member that keeps up; if none does, simply the next."""
@@ -62,13 +64,6 @@ class ShareGroup:
                 return member
         self._turn += 1
         return members[(self._turn - 1) % count]
-
-
-def _send(client: Subscriber, member: PatternSubscription, messages: list[bytes]) -> None:
-    if client.behind:
-        member.keep(messages)
-    else:
-        client.push(b"".join(messages))
 
 
 class Route:

@@ -132,7 +132,7 @@ class QueueEngine:
             due_ms = now_ms + jobs.delay_ms if jobs.delay_ms else 0
             expires_ms = now_ms + jobs.ttl_ms if jobs.ttl_ms else 0
             if expires_ms:
-                self._lifetimes.began()
+                self._lifetimes.any = True
             self._log(Pushed(
                 base, jobs.count, now_ms, jobs.block, jobs.priority, due_ms, expires_ms,
                 jobs.keys, jobs.dedup_keys, sorted(instead) or None, jobs.owner, jobs.headers,

@@ -18,12 +18,8 @@ class Lifetimes:
     def __init__(self, batches: Batches, now_ms: int) -> None:
         self._batches = batches
         self.any = False
-        """Whether a job of the queue has a lifetime."""
+        """Whether a job of the queue has a lifetime; whoever adds one sets it."""
         self.swept(now_ms)
-
-    def began(self) -> None:
-        """A job with a lifetime was added."""
-        self.any = True
 
     def next_ms(self, now_ms: int) -> int:
         """When to sweep next; only asked if there is `any`."""

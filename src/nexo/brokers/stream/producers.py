@@ -117,18 +117,16 @@ class Producers:
             )
         if producer is None or header.epoch > producer.epoch:
             # Unknown here: it may start anywhere, because its earlier batches may be gone.
-            _check_positive(header)
+            if header.sequence < 0:
+                raise OutOfOrderSequence(f"sequence {header.sequence} is negative: start at 0")
             return None
         for first, end, offset in producer.batches:
             if first == header.sequence and end == header.sequence + header.count:
                 return offset
-        self._in_order(header, producer.batches[-1][1] if producer.batches else 0)
-        return None
-
-    @staticmethod
-    def _in_order(header: Header, expected: int) -> None:
+        expected = producer.batches[-1][1] if producer.batches else 0
         if header.sequence != expected:
             raise OutOfOrderSequence.after(header.producer_id, header.sequence, expected)
+        return None
 
     def note(self, header: Header, offset: int) -> None:
         """Record a batch that was appended (or found in the log) at ``offset``."""
@@ -142,8 +140,3 @@ class Producers:
 
     def state(self) -> list[ProducerState]:
         return [(key, p.epoch, list(p.batches)) for key, p in self._by_id.items()]
-
-
-def _check_positive(header: Header) -> None:
-    if header.sequence < 0:
-        raise OutOfOrderSequence(f"sequence {header.sequence} is negative: start at 0")

@@ -7,6 +7,7 @@ stable offset; after a restart, whatever the journal does not commit counts as a
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -46,28 +47,24 @@ class Offsets(msgspec.Struct, frozen=True):
     checked: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class OpenTransaction:
     """One open transaction."""
 
-    __slots__ = (
-        "acks", "deadline_ms", "decided", "ending", "id", "offsets", "owner", "touched", "user",
-    )  # fmt: skip
-
-    def __init__(self, number: int, owner: Hashable, deadline_ms: int, user: str) -> None:
-        self.id = number
-        self.owner = owner
-        """The connection it belongs to, at whose end it is rolled back, or a name."""
-        self.user = user
-        """Who began it; empty while authentication is off."""
-        self.deadline_ms = deadline_ms
-        self.touched: dict[tuple[int, int], OpenStream] = {}
-        """By stream number and partition: where it wrote."""
-        self.acks: list[Acks] = []
-        self.offsets: list[Offsets] = []
-        self.ending = False
-        """Its commit was asked for."""
-        self.decided = False
-        """Its commit is journalled: there is no way back."""
+    id: int
+    owner: Hashable
+    """The connection it belongs to, at whose end it is rolled back, or a name."""
+    deadline_ms: int
+    user: str
+    """Who began it; empty while authentication is off."""
+    touched: dict[tuple[int, int], OpenStream] = field(default_factory=dict)
+    """By stream number and partition: where it wrote."""
+    acks: list[Acks] = field(default_factory=list)
+    offsets: list[Offsets] = field(default_factory=list)
+    ending: bool = False
+    """Its commit was asked for."""
+    decided: bool = False
+    """Its commit is journalled: there is no way back."""
 
 
 class Transactions:

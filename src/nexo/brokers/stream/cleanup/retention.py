@@ -37,7 +37,9 @@ def retain(stream: OpenStream, now_ms: int, hot: HotTier) -> int:
 
 
 def _retain(stream: OpenStream, index: int, partition: Partition, now_ms: int, hot: HotTier) -> int:
-    target = max(_by_age(stream, partition, now_ms), _by_size(stream, partition))
+    age_ms = stream.options.retention_ms
+    by_age = partition.log.offset_at(now_ms - age_ms) if age_ms else 0
+    target = max(by_age, _by_size(stream, partition))
     target = min(target, partition.stable_offset, freeable(stream, index, partition, now_ms, hot))
     return partition.drop_before(target) if target > partition.start_offset else 0
 
@@ -51,11 +53,6 @@ def freeable(
     if not stream.options.tiering:
         return partition.next_offset
     return min(stream.tiered[index], hot.start(partition, now_ms))
-
-
-def _by_age(stream: OpenStream, partition: Partition, now_ms: int) -> int:
-    age_ms = stream.options.retention_ms
-    return partition.log.offset_at(now_ms - age_ms) if age_ms else 0
 
 
 def _by_size(stream: OpenStream, partition: Partition) -> int:

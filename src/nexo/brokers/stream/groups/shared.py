@@ -148,7 +148,9 @@ class SharedGroup:
         room = self.options.max_ack_pending - sum(progress.pending for progress in self._progress)
         expires_ms = now_ms + self.options.ack_wait_ms
         deliveries: list[DeliveredRange] = []
-        for partition in self._rotation():
+        count = len(self._progress)
+        turn = self._turn % count
+        for partition in (*range(turn, count), *range(turn)):
             progress = self._progress[partition]
             if progress.order is not None:
                 try:
@@ -173,11 +175,6 @@ class SharedGroup:
     def turn_to(self, partition: int) -> None:
         """Start the next delivery with this partition: its last one was returned unused."""
         self._turn = partition
-
-    def _rotation(self) -> Iterable[int]:
-        count = len(self._progress)
-        turn = self._turn % count
-        return (*range(turn, count), *range(turn))
 
     def _admit(
         self, partition: int, limit: int, end: int, room: int, keys_of: KeysOf | None
