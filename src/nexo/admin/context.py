@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -21,7 +21,6 @@ from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import BROKER_OF, Op
 
 if TYPE_CHECKING:
-    from nexo.admin.http.sessions import Sessions
     from nexo.admin.watching.sampler import Sampler
     from nexo.client._async.link.link import Link
 
@@ -74,6 +73,16 @@ class LoginSeen(msgspec.Struct):
     used_ms: int
 
 
+class DashboardLogins(Protocol):
+    """Who is logged in to this dashboard."""
+
+    def seen(self) -> list[LoginSeen]:
+        """Every login, the newest first."""
+
+    async def end(self, user: str, login: str) -> int:
+        """End one login of a user, or all without its id; says how many."""
+
+
 Watchable: TypeAlias = Callable[[], Awaitable[frozenset[Broker]]]
 Names: TypeAlias = Callable[[Broker], Awaitable[frozenset[str]]]
 
@@ -102,7 +111,7 @@ class ApiContext:
     who: Credentials = NOBODY
     user: str | None = None
     """The caller's name; None while authentication is off."""
-    logins: Sessions | None = None
+    logins: DashboardLogins | None = None
     """Who is logged in to this dashboard; None while nobody has to."""
     watchable: Watchable = _everything
     """Which brokers the caller may read as a whole; asked again for every use."""

@@ -11,17 +11,15 @@ import asyncio
 import enum
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from nexo.access.guard import Guard
 from nexo.config import Settings
 from nexo.dialects.busy_poll import BusyPoll
 from nexo.errors import NexoError
 from nexo.model import Broker, Clock
+from nexo.services.connection import Connection
 from nexo.services.service import Service
-
-if TYPE_CHECKING:
-    from nexo.dialects.session import BaseSession
 
 
 class Claim(enum.Enum):
@@ -43,6 +41,29 @@ class Origin(enum.Enum):
     """Another broker's process, which has logged in the client it speaks for."""
 
 
+class Session(Connection, Protocol):
+    """One connection as the host sees it; also the asyncio protocol of its transport."""
+
+    address: str
+    """The client's IP address, ``local`` for a unix socket."""
+    opened_ms: int
+    origin: Origin
+    dialect: str
+
+    @property
+    def introduced(self) -> bool:
+        """Has sent a request, or logged in where authentication is on."""
+
+    def check(self, now_ms: int) -> None:
+        """Ping a silent client, or kick one that is stuck; called now and then."""
+
+    def finish(self) -> None:
+        """Take no more requests, send what was answered, then end the stream (FIN)."""
+
+    def status(self) -> dict[str, Any]:
+        """What the dashboard shows of the connection."""
+
+
 class HostPort(Protocol):
     """What a session may ask of the host."""
 
@@ -61,22 +82,22 @@ class HostPort(Protocol):
         """Those of this process."""
 
     @property
-    def sessions(self) -> Collection[BaseSession]:
+    def sessions(self) -> Collection[Session]:
         """Every connection of this process."""
 
     def next_id(self) -> int:
         """A number that no other connection of this process has had."""
 
-    def opened(self, session: BaseSession) -> None:
+    def opened(self, session: Session) -> None:
         """Count a connection; raises `Overloaded` if there are too many."""
 
-    def closed(self, session: BaseSession) -> None:
+    def closed(self, session: Session) -> None:
         """The connection ended: let the services release what it held."""
 
-    def congested(self, session: BaseSession) -> None:
+    def congested(self, session: Session) -> None:
         """The client's write buffer went over its limit."""
 
-    def drained(self, session: BaseSession) -> None:
+    def drained(self, session: Session) -> None:
         """The client's write buffer is below its low mark again."""
 
     def status(self, broker: Broker) -> dict[str, Any]:

@@ -20,8 +20,7 @@ from nexo import limits
 from nexo.access.guard import Guard
 from nexo.config import Settings
 from nexo.dialects.busy_poll import BusyPoll
-from nexo.dialects.dialect import Dialect, Origin, Speaker
-from nexo.dialects.session import BaseSession
+from nexo.dialects.dialect import Dialect, Origin, Session, Speaker
 from nexo.errors import NexoError, Overloaded, Unavailable
 from nexo.model import Broker
 from nexo.server.clock import SteadyClock
@@ -58,14 +57,14 @@ class Host:
         self.loop = asyncio.get_running_loop()
         self.clock = SteadyClock()
         self.busy_poll = BusyPoll(self.loop.call_soon, busy_poll_us)
-        self.sessions: set[BaseSession] = set()
+        self.sessions: set[Session] = set()
         self.services: dict[Broker, Service] = {}
         self.guard: Guard | None = None
         self._runtimes: dict[Broker, HostRuntime] = {}
         self._run_folder = run_folder
         self._last_id = 0
         self._turned_away = 0
-        self._strangers: Strangers[BaseSession] = Strangers(limits.STRANGERS_PER_ADDRESS)
+        self._strangers: Strangers[Session] = Strangers(limits.STRANGERS_PER_ADDRESS)
         self._handshakes: Strangers[asyncio.Task[None]] = Strangers(limits.STRANGERS_PER_ADDRESS)
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         for broker, make in services.items():
@@ -115,9 +114,7 @@ class Host:
                 lambda: session, sock, ssl=tls, ssl_handshake_timeout=timeout_s
             )
         except asyncio.CancelledError:
-            if (
-                cast("BaseSession", session) in self.sessions
-            ):  # uvloop closed it and does not say so
+            if cast("Session", session) in self.sessions:  # uvloop closed it and does not say so
                 session.connection_lost(None)
             raise
         except (OSError, ssl.SSLError) as error:
@@ -129,7 +126,7 @@ class Host:
         self._last_id += 1
         return self._last_id
 
-    def opened(self, session: BaseSession) -> None:
+    def opened(self, session: Session) -> None:
         """Count it; at the limit the oldest that has not introduced itself gives way."""
         self.sessions.add(session)
         if session.origin is not Origin.CLIENT:
@@ -147,25 +144,25 @@ class Host:
             self._turned_away += 1
             raise Overloaded(f"there are {limit} connections already; try again later")
 
-    def _turn_away(self, session: BaseSession) -> None:
+    def _turn_away(self, session: Session) -> None:
         self._turned_away += 1
         self._strangers.leave(session)
         if not session.introduced:
             session.kick("it said nothing, and others want its place")
 
-    def closed(self, session: BaseSession) -> None:
+    def closed(self, session: Session) -> None:
         """Let every service release what the connection held."""
         self.sessions.discard(session)
         self._strangers.leave(session)
         for service in self.services.values():
             service.peer_closed(session)
 
-    def congested(self, session: BaseSession) -> None:
+    def congested(self, session: Session) -> None:
         """Tell the services."""
         for service in self.services.values():
             service.peer_congested(session)
 
-    def drained(self, session: BaseSession) -> None:
+    def drained(self, session: Session) -> None:
         """Tell the services."""
         for service in self.services.values():
             service.peer_drained(session)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 from nexo import limits
 from nexo.errors import NexoError
@@ -20,10 +21,25 @@ from nexo.replication.shipping import Shipper
 from nexo.storage.disk.files import OsFiles
 from nexo.storage.disk.recording import RecordingFiles
 
-if TYPE_CHECKING:
-    from nexo.services.replicating import Replicating
+T = TypeVar("T")
 
 log = logging.getLogger("nexo.replica")
+
+
+class LogShipping(Protocol):
+    """What ships the log, as the maker of bases sees it."""
+
+    def gather(self) -> int:
+        """Take what is recorded; the ticket of everything so far."""
+
+    def cut(self) -> int:
+        """Like `gather`; what is recorded later begins another log object."""
+
+    async def all_shipped(self, ticket: int) -> int:
+        """Wait until the store has everything up to a ticket; returns the number after it."""
+
+    def in_thread(self, work: Callable[[], T]) -> Awaitable[T]:
+        """Run what may wait for the store or the disk."""
 
 
 class BaseMaker:
@@ -31,7 +47,7 @@ class BaseMaker:
 
     def __init__(
         self,
-        shipping: Replicating,
+        shipping: LogShipping,
         files: RecordingFiles,
         root: Path,
         shipper: Shipper,

@@ -5,26 +5,47 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from nexo.access.scram import Exchange
 from nexo.dialects.kafka.format.apis import Api, Key
 from nexo.dialects.kafka.format.codec import Message
+from nexo.dialects.kafka.speaker import KafkaShared
 from nexo.dialects.pipelined import Pending
+from nexo.errors import NexoError
 from nexo.names import name_of
-
-if TYPE_CHECKING:
-    from nexo.dialects.kafka.session import KafkaSession
+from nexo.protocol.hello import Hello
+from nexo.services.connection import Connection
 
 T = TypeVar("T")
 
 _SIZE, _CORRELATION = Struct(">i"), Struct(">i")
 
 
+class KafkaClient(Connection, Protocol):
+    """A session as its requests see it."""
+
+    shared: KafkaShared
+    address: str
+    mechanism: str | None
+    exchange: Exchange | None
+
+    @property
+    def address_told(self) -> tuple[str, int]:
+        """Where the client shall connect to."""
+
+    def log_in(self, asked: Hello, done: Callable[[NexoError | None], None]) -> None:
+        """Identify the client."""
+
+    def finish(self) -> None:
+        """Send what was answered, then end the connection."""
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """A decoded request. It has to be answered once."""
 
-    session: KafkaSession
+    session: KafkaClient
     pending: Pending
     api: Api
     version: int

@@ -13,15 +13,13 @@ import logging
 import sys
 from collections.abc import Iterable
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from nexo.client.connecting import RESTART_S
 from nexo.client.replies import Reply, room_bytes
 from nexo.errors import Forbidden, InvalidInput, NexoError, ProtocolError, ShuttingDown
 from nexo.model import Buffer
-
-if TYPE_CHECKING:
-    from nexo.client._async.link.link import Link
+from nexo.protocol.hello import Welcome
 
 log = logging.getLogger("nexo.client")
 
@@ -33,6 +31,37 @@ FULL = 256
 """A run of this many sends is sent at once: the server works on it while the next is built."""
 _MOST_UNHEARD = 100
 """Failures kept for the next call; all of them are logged."""
+
+
+class Sends(Protocol):
+    """The part of a link that runs need."""
+
+    gatherer: Gatherer
+
+    @property
+    def welcome(self) -> Welcome | None:
+        """The server's last reply to HELLO."""
+
+    def send(
+        self,
+        op: int,
+        parts: tuple[Buffer, ...],
+        timeout_s: float | None = None,
+        future: ReplyFuture | None = None,
+    ) -> ReplyFuture:
+        """Send a request at once."""
+
+    def call(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> ReplyFuture:
+        """Send a request and wait for its reply."""
+
+    def flush(self) -> None:
+        """Write the requests sent so far."""
+
+    def let_end(self, work: asyncio.Future[Any]) -> None:
+        """Let `close` wait for it."""
+
+    def may_wait(self, since_s: float) -> bool:
+        """Whether a request made at that time may still be sent again."""
 
 
 class Gatherer:
@@ -85,7 +114,7 @@ class Gatherer:
         self._blocks += 1
         self.unsent = True
 
-    def unblock(self, link: Link) -> None:
+    def unblock(self, link: Sends) -> None:
         """Send the requests held back, after the run they waited for."""
         self._blocks -= 1
         self.flush()
@@ -94,7 +123,7 @@ class Gatherer:
             _send_later(link, op, parts, timeout_s, future)
 
     def call(
-        self, link: Link, op: int, parts: tuple[Buffer, ...], timeout_s: float | None
+        self, link: Sends, op: int, parts: tuple[Buffer, ...], timeout_s: float | None
     ) -> ReplyFuture:
         """Send a request after everything gathered."""
         self.flush()
@@ -140,7 +169,7 @@ def _holders(receipt: object) -> int:
 
 
 def _send_later(
-    link: Link, op: int, parts: tuple[Buffer, ...], timeout_s: float | None, future: ReplyFuture
+    link: Sends, op: int, parts: tuple[Buffer, ...], timeout_s: float | None, future: ReplyFuture
 ) -> None:
     if future.done():
         return  # it was cancelled
@@ -165,7 +194,7 @@ class GatheredSends(Generic[R]):
     raises_later: ClassVar[bool] = True
     """Whether a failure that nobody awaits is raised by the next send."""
 
-    def __init__(self, link: Link, most_bytes: int) -> None:
+    def __init__(self, link: Sends, most_bytes: int) -> None:
         self.link = link
         self.room_bytes = room_bytes(link.welcome, most_bytes)
         self.size_bytes = 0
@@ -300,7 +329,7 @@ class GatheredSends(Generic[R]):
 class RunSender(Generic[S]):
     """Gathers sends into one run after another."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Sends) -> None:
         self.link = link
         self.run: S | None = None
         """The run that takes more sends; None after it was sent."""

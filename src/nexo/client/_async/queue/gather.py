@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Protocol, TypeVar
 
 from nexo.blocks import pack_block
 from nexo.client._async.link.gathering import GatheredSends, ReplyFuture, RunSender
@@ -30,9 +30,6 @@ from nexo.protocol.queue import (
     encode,
     encode_head,
 )
-
-if TYPE_CHECKING:
-    from nexo.client._async.queue.jobs import Job
 
 T = TypeVar("T")
 
@@ -120,6 +117,13 @@ def _unless_empty(column: list[T | None]) -> list[T | None] | None:
     return None if column.count(None) == len(column) else column
 
 
+class Settling(Protocol):
+    """A job whose ack is in flight."""
+
+    def reopen(self) -> None:
+        """The ack failed: another settlement may be tried."""
+
+
 class Settler(RunSender["_Acks"]):
     """Gathers the acks of one queue's jobs; other settlements are sent at once, after them."""
 
@@ -131,7 +135,7 @@ class Settler(RunSender["_Acks"]):
         self._begun: dict[int, list[int]] = {}
 
     def ack(
-        self, token: int, job: int, result: bytes | None, owner: Job[Any]
+        self, token: int, job: int, result: bytes | None, owner: Settling
     ) -> asyncio.Future[bool]:
         """Finish one job; its ``result`` is kept if the queue keeps results.
 
@@ -146,7 +150,7 @@ class Settler(RunSender["_Acks"]):
         run.add(token, job, result)
         return run.receipt()
 
-    def post_ack(self, token: int, job: int, result: bytes | None, owner: Job[Any]) -> None:
+    def post_ack(self, token: int, job: int, result: bytes | None, owner: Settling) -> None:
         """`ack` for callers that will not wait; a rejection is logged."""
         self.ack(token, job, result, owner)
 
@@ -197,7 +201,7 @@ class _Acks(GatheredSends[bool]):
         self.settler = settler
         self.acks: dict[int, Settled] = {}
         self.named: list[tuple[int, int]] = []
-        self.owners: list[Job[Any]] = []
+        self.owners: list[Settling] = []
 
     def add(self, token: int, job: int, result: bytes | None) -> None:
         self.named.append((token, job))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, overload
@@ -10,7 +9,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, overload
 from nexo.client._async.link.link import Link
 from nexo.client._async.store.collections import StoreList, StoreMap, StoreSet
 from nexo.client._async.store.coordination import Lock, RateKind, RateLimiter
-from nexo.client._async.store.requests import ask
+from nexo.client._async.store.requests import StoreKeys, ask, ttl_ms
 from nexo.client.checks import Duration, each, pairs, positive_millis
 from nexo.client.store_values import call_key, taken
 from nexo.errors import ConnectionLost, InvalidInput, ShuttingDown
@@ -19,7 +18,6 @@ from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.store_classic import encode_map_key, encode_map_set
 from nexo.protocol.values import decode_value, encode_value
-from nexo.values import MAX_TTL_S
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -35,7 +33,7 @@ _GET, _SET = int(Op.MAP_GET), int(Op.MAP_SET)
 _PAGE_KEYS = 1_000
 
 
-class Store:
+class Store(StoreKeys):
     """Shared state of all clients: keys of 1 byte to 64 KiB, values of any type.
 
     TTLs are seconds, a text like ``"5m"`` or a ``timedelta``, exact to the millisecond;
@@ -45,7 +43,7 @@ class Store:
     """
 
     def __init__(self, link: Link) -> None:
-        self._link = link
+        super().__init__(link)
         self.map = Maps(self)
         """``store.map(name)`` is a map; ``store.map.get(key)`` and so on are plain keys."""
 
@@ -89,7 +87,7 @@ class Store:
             except ShuttingDown:  # it was rejected
                 await self._link.ask(_SET, request)
             return True
-        reply = await self._set(wire.SetKey(key, raw, _ttl_ms(ttl), keep_ttl, if_absent))
+        reply = await self._set(wire.SetKey(key, raw, ttl_ms(ttl), keep_ttl, if_absent))
         return reply.done
 
     async def cas(
@@ -103,7 +101,7 @@ class Store:
     ) -> bool:
         """Compare and set: set ``key`` only if it holds ``expected``; False if it does not."""
         command = wire.SetKey(
-            key, encode_value(value), _ttl_ms(ttl), keep_ttl, if_equal=encode_value(expected)
+            key, encode_value(value), ttl_ms(ttl), keep_ttl, if_equal=encode_value(expected)
         )
         return (await self._set(command)).done
 
@@ -121,7 +119,7 @@ class Store:
 
         If that does not fit ``type_``, `DoesNotFit` carries it as its ``value``.
         """
-        command = wire.SetKey(key, encode_value(value), _ttl_ms(ttl), keep_ttl, get_previous=True)
+        command = wire.SetKey(key, encode_value(value), ttl_ms(ttl), keep_ttl, get_previous=True)
         previous = (await self._set(command)).previous
         return default if previous is None else taken(previous, type_, "the key was set")
 
@@ -148,16 +146,6 @@ class Store:
         deleted: bool = await ask(self._link, Op.KEY_DELETE_IF, command)
         return deleted
 
-    async def exists(self, key: str) -> bool:
-        """Whether there is such a key, of any kind."""
-        count: int = await ask(self._link, Op.KEY_EXISTS, wire.Keys([key]))
-        return count == 1
-
-    async def inspect(self, key: str) -> wire.KeyInfoReply | None:
-        """Kind, items, size and TTL of a key without its value; None if there is none."""
-        info: wire.KeyInfoReply | None = await ask(self._link, Op.KEY_INSPECT, wire.OneKey(key))
-        return info
-
     # -- numbers --------------------------------------------------------------
 
     async def incr(self, key: str, by: float = 1, *, ttl: Duration | None = None) -> float:
@@ -165,32 +153,13 @@ class Store:
 
         The TTL applies only to a new key, so that a counter per time window is one call.
         """
-        command = wire.Increment(key, by, _ttl_ms(ttl))
+        command = wire.Increment(key, by, ttl_ms(ttl))
         total: float = await ask(self._link, Op.KEY_INCR, command)
         return total
 
     async def decr(self, key: str, by: float = 1, *, ttl: Duration | None = None) -> float:
         """Subtract from a number; see `incr`."""
         return await self.incr(key, -by, ttl=ttl)
-
-    # -- life time ------------------------------------------------------------
-
-    async def expire(self, key: str, ttl: Duration) -> bool:
-        """Give a key a new TTL; False if there is no such key."""
-        done: bool = await ask(self._link, Op.KEY_EXPIRE, wire.Expire(key, _ttl_ms(ttl) or 0))
-        return done
-
-    async def ttl(self, key: str) -> float | None:
-        """Seconds a key has left, infinity if it never expires, None if there is none."""
-        info = await self.inspect(key)
-        if info is None:
-            return None
-        return math.inf if info.ttl_ms is None else info.ttl_ms / 1000
-
-    async def persist(self, key: str) -> bool:
-        """Remove the TTL of a key; False if there is no such key or it had none."""
-        done: bool = await ask(self._link, Op.KEY_PERSIST, wire.OneKey(key))
-        return done
 
     # -- several keys ---------------------------------------------------------
 
@@ -208,12 +177,7 @@ class Store:
     async def mset(self, values: Mapping[str, object], *, ttl: Duration | None = None) -> None:
         """Set several keys at once, with one TTL or none."""
         encoded = {key: encode_value(value) for key, value in pairs(values).items()}
-        await ask(self._link, Op.KEY_MSET, wire.SetMany(encoded, _ttl_ms(ttl)))
-
-    async def delete_many(self, *keys: str) -> int:
-        """Delete keys of any kind; returns how many existed."""
-        count: int = await ask(self._link, Op.KEY_DELETE, wire.Keys([*keys]))
-        return count
+        await ask(self._link, Op.KEY_MSET, wire.SetMany(encoded, ttl_ms(ttl)))
 
     async def keys(self, prefix: str = "", *, glob: str = "") -> AsyncIterator[str]:
         """Every key that begins with ``prefix`` and matches ``glob`` (``*``, ``?``, ``[a-z]``).
@@ -318,7 +282,7 @@ class Store:
     def list(self, name: str, type_: type[T]) -> StoreList[T]: ...
     def list(self, name: str, type_: type[Any] | None = None) -> StoreList[Any]:
         """The list of that name, whose values are of ``type_``; nothing is sent yet."""
-        return StoreList(self, name, type_)
+        return StoreList(self._link, name, type_)
 
     @overload
     def set_(self, name: str) -> StoreSet[Any]: ...
@@ -326,7 +290,7 @@ class Store:
     def set_(self, name: str, type_: type[T]) -> StoreSet[T]: ...
     def set_(self, name: str, type_: type[Any] | None = None) -> StoreSet[Any]:
         """The set of that name, whose members are of ``type_``; nothing is sent yet."""
-        return StoreSet(self, name, type_)
+        return StoreSet(self._link, name, type_)
 
 
 class Maps:
@@ -336,7 +300,7 @@ class Maps:
     """
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._link = store._link
         self.get = store.get
         self.set = store.set
         self.delete = self.del_ = store.delete
@@ -347,11 +311,7 @@ class Maps:
     def __call__(self, name: str, type_: type[T]) -> StoreMap[T]: ...
     def __call__(self, name: str, type_: type[Any] | None = None) -> StoreMap[Any]:
         """The map of that name, whose values are of ``type_``; nothing is sent yet."""
-        return StoreMap(self._store, name, type_)
-
-
-def _ttl_ms(ttl: Duration | None) -> int | None:
-    return None if ttl is None else positive_millis(ttl, "ttl", MAX_TTL_S * 1_000)
+        return StoreMap(self._link, name, type_)
 
 
 def _decoded(value: Buffer | None, type_: Any, default: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 from nexo.client.checks import Duration, millis
 from nexo.client.failures import readable
@@ -11,12 +11,41 @@ from nexo.client.replies import Reply
 from nexo.client.stream_records import Record, batches_in
 from nexo.protocol import stream as wire
 
-if TYPE_CHECKING:
-    from nexo.client._async.stream.consumer import StreamConsumer
-
 T = TypeVar("T")
 
 _NOTHING = wire.pack_headed(wire.TakeReply(0, [], []))
+
+
+class RecordHolder(Protocol):
+    """A consumer as its records see it."""
+
+    stream: str
+    group: str
+    type_: Any
+
+    @property
+    def name(self) -> str:
+        """The server's name for it."""
+
+    async def settle(
+        self,
+        verb: wire.Verb,
+        records: Iterable[StreamRecord[Any]],
+        *,
+        delay_ms: int = 0,
+        reason: str = "",
+    ) -> None:
+        """Settle records; raises the error of the first rejected one."""
+
+    async def send(
+        self,
+        verb: wire.Verb,
+        generation: int,
+        spans: list[wire.Range],
+        delay_ms: int = 0,
+        reason: str = "",
+    ) -> None:
+        """`settle` for ranges."""
 
 
 class StreamRecord(Record[T]):
@@ -26,7 +55,7 @@ class StreamRecord(Record[T]):
 
     def __init__(
         self,
-        consumer: StreamConsumer[T],
+        consumer: RecordHolder,
         generation: int,
         lease: tuple[int, int, int, int, int],
         row: Any,
@@ -37,7 +66,7 @@ class StreamRecord(Record[T]):
         self._consumer = consumer
 
     @property
-    def consumer(self) -> StreamConsumer[T]:
+    def consumer(self) -> RecordHolder:
         """The consumer that holds its lease."""
         return self._consumer
 
@@ -63,7 +92,7 @@ class Records(Sequence[StreamRecord[T]], Generic[T]):
 
     __slots__ = ("_batches", "_consumer", "_head", "_made")
 
-    def __init__(self, consumer: StreamConsumer[T], reply: Reply) -> None:
+    def __init__(self, consumer: RecordHolder, reply: Reply) -> None:
         self._head, rest = wire.unpack_headed(wire.TakeReply, reply or _NOTHING)
         self._batches = list(zip(self._head.partitions, batches_in(rest), strict=True))
         self._consumer = consumer

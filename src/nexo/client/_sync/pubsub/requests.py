@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from nexo.client._sync import runtime
 from nexo.client._sync.pubsub.subscription import Subscription
@@ -19,12 +19,25 @@ from nexo.client.failures import failure_text
 from nexo.client.pubsub_message import Message
 from nexo.errors import NoResponder, ReplyFailed, RequestTimeout
 
-if TYPE_CHECKING:
-    from nexo.client._sync.pubsub.pubsub import PubSub
-
 REPLY_TO, REQUEST, ERROR = "reply-to", "request", "error"
 """Headers of requests and replies."""
 _MAX_REPLIES = 1_000_000
+
+
+class RequestTransport(Protocol):
+    """Pub/sub as requests and replies use it."""
+
+    @property
+    def timeout_s(self) -> float:
+        """The default timeout of a request."""
+
+    def publish(self, topic: str, value: object, *, headers: dict[str, Any]) -> int:
+        """Publish a message; the result is the number of receivers."""
+
+    def subscribe(
+        self, pattern: str, handler: Callable[[Message[Any]], Any], *, retained: bool
+    ) -> Subscription[Any]:
+        """Call ``handler`` with each message."""
 
 
 class _PendingRequest:
@@ -40,7 +53,7 @@ class _PendingRequest:
 class TopicRequests:
     """The requests of one client; replies arrive through its own subscription."""
 
-    def __init__(self, pubsub: PubSub) -> None:
+    def __init__(self, pubsub: RequestTransport) -> None:
         self._pubsub = pubsub
         self._topic = f"$reply/{secrets.token_hex(16)}/replies"
         self._numbers = count(1)
@@ -104,7 +117,7 @@ def value_of(reply: Message[Any]) -> Any:
 
 
 def responder(
-    pubsub: PubSub, handler: Callable[[Message[Any]], Any]
+    pubsub: RequestTransport, handler: Callable[[Message[Any]], Any]
 ) -> Callable[[Message[Any]], Any]:
     """A handler that replies with what ``handler`` returns, or with its error."""
 

@@ -8,18 +8,16 @@ item to its last, and every call is atomic on the server.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from nexo.client._sync.store.requests import ask
+from nexo.client._sync.link.link import Link
+from nexo.client._sync.store.requests import StoreKeys, ask
 from nexo.client.checks import Duration, pairs
 from nexo.client.store_values import all_taken, taken
 from nexo.model import Buffer
 from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value, encode_as
-
-if TYPE_CHECKING:
-    from nexo.client._sync.store.store import Store
 
 T = TypeVar("T")
 
@@ -29,10 +27,10 @@ _REMOVED = "it was taken out"
 class Collection(Generic[T]):
     """What maps, lists and sets have in common."""
 
-    def __init__(self, store: Store, name: str, type_: type[T] | None = None) -> None:
+    def __init__(self, link: Link, name: str, type_: type[T] | None = None) -> None:
         self.name = name
-        self._store = store
-        self._link = store._link
+        self._link = link
+        self._keys = StoreKeys(link)
         self._type: Any = type_
 
     def __repr__(self) -> str:
@@ -46,23 +44,23 @@ class Collection(Generic[T]):
         return [self._decoded(value) for value in values]
 
     def exists(self) -> bool:
-        return self._store.exists(self.name)
+        return self._keys.exists(self.name)
 
     def drop(self) -> bool:
         """Delete it with all its items; False if there was none."""
-        return self._store.delete(self.name)
+        return self._keys.delete_many(self.name) == 1
 
     def expire(self, ttl: Duration) -> bool:
         """Give the whole collection a TTL from now; False if there is none."""
-        return self._store.expire(self.name, ttl)
+        return self._keys.expire(self.name, ttl)
 
     def ttl(self) -> float | None:
         """Seconds it has left, infinity if it never expires, None if there is none."""
-        return self._store.ttl(self.name)
+        return self._keys.ttl(self.name)
 
     def persist(self) -> bool:
         """Remove its TTL; False if it had none."""
-        return self._store.persist(self.name)
+        return self._keys.persist(self.name)
 
 
 class StoreMap(Collection[T]):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, overload
@@ -11,7 +10,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, overload
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.store.collections import StoreList, StoreMap, StoreSet
 from nexo.client._sync.store.coordination import Lock, RateKind, RateLimiter
-from nexo.client._sync.store.requests import ask
+from nexo.client._sync.store.requests import StoreKeys, ask, ttl_ms
 from nexo.client.checks import Duration, each, pairs, positive_millis
 from nexo.client.store_values import call_key, taken
 from nexo.errors import ConnectionLost, InvalidInput, ShuttingDown
@@ -20,7 +19,6 @@ from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.store_classic import encode_map_key, encode_map_set
 from nexo.protocol.values import decode_value, encode_value
-from nexo.values import MAX_TTL_S
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -36,7 +34,7 @@ _GET, _SET = int(Op.MAP_GET), int(Op.MAP_SET)
 _PAGE_KEYS = 1_000
 
 
-class Store:
+class Store(StoreKeys):
     """Shared state of all clients: keys of 1 byte to 64 KiB, values of any type.
 
     TTLs are seconds, a text like ``"5m"`` or a ``timedelta``, exact to the millisecond;
@@ -46,7 +44,7 @@ class Store:
     """
 
     def __init__(self, link: Link) -> None:
-        self._link = link
+        super().__init__(link)
         self.map = Maps(self)
         """``store.map(name)`` is a map; ``store.map.get(key)`` and so on are plain keys."""
 
@@ -90,7 +88,7 @@ class Store:
             except ShuttingDown:  # it was rejected
                 self._link.ask(_SET, request)
             return True
-        reply = self._set(wire.SetKey(key, raw, _ttl_ms(ttl), keep_ttl, if_absent))
+        reply = self._set(wire.SetKey(key, raw, ttl_ms(ttl), keep_ttl, if_absent))
         return reply.done
 
     def cas(
@@ -104,7 +102,7 @@ class Store:
     ) -> bool:
         """Compare and set: set ``key`` only if it holds ``expected``; False if it does not."""
         command = wire.SetKey(
-            key, encode_value(value), _ttl_ms(ttl), keep_ttl, if_equal=encode_value(expected)
+            key, encode_value(value), ttl_ms(ttl), keep_ttl, if_equal=encode_value(expected)
         )
         return (self._set(command)).done
 
@@ -122,7 +120,7 @@ class Store:
 
         If that does not fit ``type_``, `DoesNotFit` carries it as its ``value``.
         """
-        command = wire.SetKey(key, encode_value(value), _ttl_ms(ttl), keep_ttl, get_previous=True)
+        command = wire.SetKey(key, encode_value(value), ttl_ms(ttl), keep_ttl, get_previous=True)
         previous = (self._set(command)).previous
         return default if previous is None else taken(previous, type_, "the key was set")
 
@@ -149,16 +147,6 @@ class Store:
         deleted: bool = ask(self._link, Op.KEY_DELETE_IF, command)
         return deleted
 
-    def exists(self, key: str) -> bool:
-        """Whether there is such a key, of any kind."""
-        count: int = ask(self._link, Op.KEY_EXISTS, wire.Keys([key]))
-        return count == 1
-
-    def inspect(self, key: str) -> wire.KeyInfoReply | None:
-        """Kind, items, size and TTL of a key without its value; None if there is none."""
-        info: wire.KeyInfoReply | None = ask(self._link, Op.KEY_INSPECT, wire.OneKey(key))
-        return info
-
     # -- numbers --------------------------------------------------------------
 
     def incr(self, key: str, by: float = 1, *, ttl: Duration | None = None) -> float:
@@ -166,32 +154,13 @@ class Store:
 
         The TTL applies only to a new key, so that a counter per time window is one call.
         """
-        command = wire.Increment(key, by, _ttl_ms(ttl))
+        command = wire.Increment(key, by, ttl_ms(ttl))
         total: float = ask(self._link, Op.KEY_INCR, command)
         return total
 
     def decr(self, key: str, by: float = 1, *, ttl: Duration | None = None) -> float:
         """Subtract from a number; see `incr`."""
         return self.incr(key, -by, ttl=ttl)
-
-    # -- life time ------------------------------------------------------------
-
-    def expire(self, key: str, ttl: Duration) -> bool:
-        """Give a key a new TTL; False if there is no such key."""
-        done: bool = ask(self._link, Op.KEY_EXPIRE, wire.Expire(key, _ttl_ms(ttl) or 0))
-        return done
-
-    def ttl(self, key: str) -> float | None:
-        """Seconds a key has left, infinity if it never expires, None if there is none."""
-        info = self.inspect(key)
-        if info is None:
-            return None
-        return math.inf if info.ttl_ms is None else info.ttl_ms / 1000
-
-    def persist(self, key: str) -> bool:
-        """Remove the TTL of a key; False if there is no such key or it had none."""
-        done: bool = ask(self._link, Op.KEY_PERSIST, wire.OneKey(key))
-        return done
 
     # -- several keys ---------------------------------------------------------
 
@@ -209,12 +178,7 @@ class Store:
     def mset(self, values: Mapping[str, object], *, ttl: Duration | None = None) -> None:
         """Set several keys at once, with one TTL or none."""
         encoded = {key: encode_value(value) for key, value in pairs(values).items()}
-        ask(self._link, Op.KEY_MSET, wire.SetMany(encoded, _ttl_ms(ttl)))
-
-    def delete_many(self, *keys: str) -> int:
-        """Delete keys of any kind; returns how many existed."""
-        count: int = ask(self._link, Op.KEY_DELETE, wire.Keys([*keys]))
-        return count
+        ask(self._link, Op.KEY_MSET, wire.SetMany(encoded, ttl_ms(ttl)))
 
     def keys(self, prefix: str = "", *, glob: str = "") -> Iterator[str]:
         """Every key that begins with ``prefix`` and matches ``glob`` (``*``, ``?``, ``[a-z]``).
@@ -317,7 +281,7 @@ class Store:
     def list(self, name: str, type_: type[T]) -> StoreList[T]: ...
     def list(self, name: str, type_: type[Any] | None = None) -> StoreList[Any]:
         """The list of that name, whose values are of ``type_``; nothing is sent yet."""
-        return StoreList(self, name, type_)
+        return StoreList(self._link, name, type_)
 
     @overload
     def set_(self, name: str) -> StoreSet[Any]: ...
@@ -325,7 +289,7 @@ class Store:
     def set_(self, name: str, type_: type[T]) -> StoreSet[T]: ...
     def set_(self, name: str, type_: type[Any] | None = None) -> StoreSet[Any]:
         """The set of that name, whose members are of ``type_``; nothing is sent yet."""
-        return StoreSet(self, name, type_)
+        return StoreSet(self._link, name, type_)
 
 
 class Maps:
@@ -335,7 +299,7 @@ class Maps:
     """
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._link = store._link
         self.get = store.get
         self.set = store.set
         self.delete = self.del_ = store.delete
@@ -346,11 +310,7 @@ class Maps:
     def __call__(self, name: str, type_: type[T]) -> StoreMap[T]: ...
     def __call__(self, name: str, type_: type[Any] | None = None) -> StoreMap[Any]:
         """The map of that name, whose values are of ``type_``; nothing is sent yet."""
-        return StoreMap(self._store, name, type_)
-
-
-def _ttl_ms(ttl: Duration | None) -> int | None:
-    return None if ttl is None else positive_millis(ttl, "ttl", MAX_TTL_S * 1_000)
+        return StoreMap(self._link, name, type_)
 
 
 def _decoded(value: Buffer | None, type_: Any, default: Any) -> Any:

@@ -5,16 +5,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from nexo.client._sync import runtime
 from nexo.errors import InvalidInput
 from nexo.topics.model import Rebalance, TopicPartition
 
-if TYPE_CHECKING:
-    from nexo.topics._sync.consumer.consumer import Consumer
-
 log = logging.getLogger("nexo.topics")
+
+
+class RebalancingMember(Protocol):
+    """The member whose partitions change."""
+
+    @property
+    def member_id(self) -> str: ...
+
+    @property
+    def generation(self) -> int: ...
+
+    @property
+    def assignment(self) -> Sequence[TopicPartition]: ...
 
 
 class RebalanceHandlers:
@@ -32,7 +42,7 @@ class RebalanceHandlers:
         self,
         kind: Literal["revoked", "assigned"],
         partitions: Sequence[TopicPartition],
-        member: Consumer[Any],
+        member: RebalancingMember,
     ) -> None:
         left = [at for at in member.assignment if kind == "assigned" or at not in partitions]
         event = Rebalance(kind, tuple(partitions), tuple(left), member.member_id, member.generation)
