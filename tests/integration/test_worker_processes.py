@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import nexo
-from nexo.cli.brokers.worker_processes import sources
+from nexo.client.worker_processes import sources
 from tests.timing import wait_until
 
 WAIT_S = 30.0

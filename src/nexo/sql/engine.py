@@ -93,24 +93,14 @@ class Engine:
                 f"as_of = {as_of.isoformat()} says nothing of its time zone: add tzinfo=UTC, say"
             )
         with plain_errors(), duckdb.connect(config=dict(self.settings)) as connection:
-            return self._run(connection, text, limit, streams, as_of)
-
-    def _run(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        text: str,
-        limit: int | None,
-        streams: Sequence[str] | None,
-        as_of: datetime | None,
-    ) -> Result:
-        connection.execute("set timezone = 'UTC'")
-        for macro in dialect.MACROS:
-            connection.execute(macro)
-        query = dialect.parse(connection, text)
-        if query.tables:
-            with HotLog(self.url) as broker:
-                QueryViews(connection, broker, self.lake, as_of, streams).make(query.tables)
-        return Result(_first(connection.execute(query.text), limit))
+            connection.execute("set timezone = 'UTC'")
+            for macro in dialect.MACROS:
+                connection.execute(macro)
+            query = dialect.parse(connection, text)
+            if query.tables:
+                with HotLog(self.url) as broker:
+                    QueryViews(connection, broker, self.lake, as_of, streams).make(query.tables)
+            return Result(_first(connection.execute(query.text), limit))
 
     def names(self) -> list[str]:
         """Every view that a query may name; for completion."""

@@ -71,7 +71,9 @@ def command(
     with client() as nexo:
         target = nexo.stream(stream)
         if values:
-            _publish_values(target, [read_value(value, kind) for value in values], key, titles)
+            for content in [read_value(value, kind) for value in values]:
+                at = target.publish(content, key=key, headers=titles)
+                output.done(f"{at.partition}:{at.offset}", partition=at.partition, offset=at.offset)
             return
         total = 0
         for name in files or ("-",):
@@ -84,14 +86,6 @@ def _headers(given: Iterable[str]) -> dict[str, Any] | None:
     if any(not name or not equals for name, equals, _ in pairs):
         raise click.BadParameter("a header is NAME=VALUE")
     return {name: value for name, _, value in pairs} or None
-
-
-def _publish_values(
-    stream: Stream[Any], values: list[Any], key: str | None, headers: dict[str, Any] | None
-) -> None:
-    for value in values:
-        at = stream.publish(value, key=key, headers=headers)
-        output.done(f"{at.partition}:{at.offset}", partition=at.partition, offset=at.offset)
 
 
 # -- lines ------------------------------------------------------------------------

@@ -16,12 +16,12 @@ import click
 from click.core import ParameterSource
 
 import nexo
-from nexo.cli.brokers.worker_processes import WorkerProcesses, stop_with_parent
 from nexo.cli.options import terms
 from nexo.cli.sizes import seconds
 from nexo.client._async.queue.worker import Worker as AsyncWorker
 from nexo.client._sync.queue.worker import Worker
 from nexo.client.address import ConnectOptions
+from nexo.client.worker_processes import WorkerProcesses, stop_with_parent
 from nexo.errors import NexoError
 
 log = logging.getLogger("nexo.worker")

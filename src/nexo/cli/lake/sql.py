@@ -15,6 +15,7 @@ import click
 from nexo.cli import output
 from nexo.cli.lake import sql_cells as cells
 from nexo.cli.lake.lakes import lake_options, missing_extra, open_lake, server_address
+from nexo.cli.lake.sql_prompt import prompt
 from nexo.cli.options import terms
 from nexo.cli.sizes import moment
 from nexo.errors import NexoError
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from nexo.lake.catalog import Lake
     from nexo.sql import Engine
 
-# ruff: noqa: PLC0415 - Spark, DuckDB and Arrow are slow to import, and optional; a query needs
-# neither Spark nor the prompt
+# ruff: noqa: PLC0415 - Spark, DuckDB and Arrow are slow to import, and optional
 
 Rows = tuple[list[str], list[tuple[Any, ...]]]
 
@@ -71,14 +71,8 @@ def command(
     with_spark = engine == "spark" or (engine is None and master is not None)
     lake = open_lake(**where)
     with _spark(master, lake, names, as_of) if with_spark else _duckdb(lake, names, as_of) as runs:
-        for text in _typed(runs) if query is None else [query]:
+        for text in prompt(runs.names) if query is None else [query]:
             _answer(runs, text, limit, as_csv, raises=query is not None)
-
-
-def _typed(runs: Runs) -> Iterator[str]:
-    from nexo.cli.lake.sql_prompt import prompt
-
-    return prompt(runs.names)
 
 
 def _answer(runs: Runs, text: str, limit: int, as_csv: bool, *, raises: bool) -> None:

@@ -107,19 +107,15 @@ def command(file: Path | None, embedded: bool, pipeline: bool, **flags: object) 
 
 def exposure_warnings(settings: Settings) -> list[str]:
     """What to say about an address that others can reach (SPEC A10)."""
-    missing = [what for what, there in _guards(settings).items() if not there]
+    guards = {
+        "encryption (tls_cert, tls_key)": settings.tls_cert is not None,
+        "users (auth)": settings.auth,
+    }
+    missing = [what for what, there in guards.items() if not there]
     if is_loopback(settings.host) or not missing:
         return []
     without = " and ".join(missing)
     return [f"listening on {settings.host}, which other machines may reach, without {without}"]
-
-
-def _guards(settings: Settings) -> dict[str, bool]:
-    """What keeps strangers out, by the names of the settings that switch it on."""
-    return {
-        "encryption (tls_cert, tls_key)": settings.tls_cert is not None,
-        "users (auth)": settings.auth,
-    }
 
 
 def _run(settings: Settings, pipeline: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -78,12 +78,8 @@ class TaskRecord:
 
     @classmethod
     def read(cls, raw: dict[str, Any]) -> TaskRecord:
-        """What `written` gave."""
+        """What `asdict` gave."""
         return cls(**{**raw, "message": TaskCall(**raw["message"])})
-
-    def written(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
 
     def result(self) -> TaskResult:
         """As Django shows it."""

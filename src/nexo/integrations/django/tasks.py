@@ -8,7 +8,7 @@ committed (`nexo.integrations.django.outbox`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 from uuid import uuid4
@@ -100,19 +100,16 @@ class DjangoTaskBackend(BaseTaskBackend):
         if self.result_ttl_s:
             client.store.set(
                 self._record_key(message.id),
-                TaskRecord(message).written(),
+                asdict(TaskRecord(message)),
                 ttl=self.result_ttl_s + message.delay_s(),
                 if_absent=True,
             )
-        self._with_queue(client, message.queue, lambda queue: _push(queue, message, headers))
-
-    def _with_queue(self, client: Client, name: str, use: Callable[[Queue[Any]], Any]) -> None:
-        queue = client.queue(self.queue_name(name))
+        queue = client.queue(self.queue_name(message.queue))
         try:
-            use(queue)
+            _push(queue, message, headers)
         except NotFound:
             queue.create(**self.queue_options)
-            use(queue)
+            _push(queue, message, headers)
 
     # -- results
 
@@ -140,7 +137,7 @@ class DjangoTaskBackend(BaseTaskBackend):
         """Remember what became of a task."""
         if self.result_ttl_s:
             key = self._record_key(record.message.id)
-            self.client().store.set(key, record.written(), ttl=self.result_ttl_s)
+            self.client().store.set(key, asdict(record), ttl=self.result_ttl_s)
 
     def _look_for_death(self, record: TaskRecord, job: str) -> None:
         """A task that killed every worker it was given to has nobody left to say so."""

@@ -22,9 +22,7 @@ from nexo.errors import NexoError
 from nexo.integrations.django import outbox
 from nexo.integrations.django.api import (
     TaskContext,
-    TaskError,
     TaskResult,
-    TaskResultStatus,
     normalize_json,
     task_backends,
     task_finished,
@@ -189,12 +187,9 @@ class TaskWorker:
 
 def _show(result: TaskResult, record: TaskRecord) -> None:
     """Let receivers of signals see in ``result`` how it ended."""
-    errors = [TaskError(exception_class_path=e, traceback=text) for e, text in record.errors]
     shown = record.result()
-    for name in ("finished_at", "last_attempted_at", "_return_value"):
+    for name in ("status", "errors", "finished_at", "last_attempted_at", "_return_value"):
         object.__setattr__(result, name, getattr(shown, name))
-    object.__setattr__(result, "status", TaskResultStatus(record.status))
-    object.__setattr__(result, "errors", errors)
 
 
 def _described(error: BaseException) -> tuple[str, str]:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import atexit
-import os
+import sys
 import threading
 from argparse import ArgumentParser
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
+import django
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import autoreload
 
 from nexo.client.stop_signal import ProcessStopSignal
+from nexo.client.worker_processes import WorkerProcesses, stop_with_parent
 from nexo.integrations.django.api import task_backends
 from nexo.integrations.django.clients import close_all
-from nexo.integrations.django.processes import PARENT, CommandProcesses, orphaned
 from nexo.integrations.django.tasks import DjangoTaskBackend
 from nexo.integrations.django.worker import TaskWorker
 
 _LOOK_S = 1.0
+_OPTIONS = ("backend", "queue", "threads", "stop_timeout", "no_relay")
+"""What one process needs to know."""
 
 
 class Command(BaseCommand):
@@ -48,12 +52,16 @@ class Command(BaseCommand):
             raise CommandError("--threads and --processes are at least 1")
         if options["reload"]:
             autoreload.run_with_reloader(self._work, options, None)
-        elif options["processes"] > 1 and PARENT not in os.environ:
-            command = autoreload.get_child_arguments()
-            CommandProcesses(command, options["processes"], options["stop_timeout"]).run()
+        elif options["processes"] > 1:
+            work = partial(_run_alone, {name: options[name] for name in _OPTIONS})
+            WorkerProcesses(work, options["processes"], options["stop_timeout"]).run()
         else:
-            with ProcessStopSignal() as asked:
-                self._work(options, asked)
+            self.run_alone(options)
+
+    def run_alone(self, options: dict[str, Any]) -> None:
+        """Work in this process until a signal comes."""
+        with ProcessStopSignal() as asked:
+            self._work(options, asked)
 
     def _work(self, options: dict[str, Any], asked: ProcessStopSignal | None) -> None:
         worker = TaskWorker(
@@ -76,13 +84,23 @@ class Command(BaseCommand):
             raise CommandError(f"a queue is no longer served: {failure}")
 
 
+def _run_alone(options: dict[str, Any]) -> None:
+    """One of several processes, which stops if the first one is lost."""
+    django.setup()
+    stop_with_parent()
+    try:
+        Command().run_alone(options)
+    except CommandError as error:
+        sys.exit(str(error))
+
+
 def _wait(worker: TaskWorker, asked: ProcessStopSignal | None) -> None:
     """Until a signal, or until there is nothing left to work for."""
     over = threading.Event()
 
     def look() -> None:
         while not over.wait(_LOOK_S):
-            if worker.failure() is not None or orphaned():
+            if worker.failure() is not None:
                 over.set()
         if asked is not None:
             asked.set()
