@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from nexo import limits
-from nexo.admin.http.accounts import NOBODY, Accounts, Credentials, NoAccounts
+from nexo.admin.http.accounts import NOBODY, Accounts, Credentials
 from nexo.client._async.client import AsyncClient
 from nexo.config import Settings
 from nexo.errors import Forbidden, Overloaded
@@ -36,7 +36,8 @@ class ServerAccess:
     """Where the brokers are, as fields of `nexo.client.address.Address`."""
     credentials: Credentials = NOBODY
     """Who this process is."""
-    accounts: Accounts = field(default_factory=NoAccounts)
+    accounts: Accounts | None = None
+    """Its users; None while authentication is off."""
     url: str = ""
     """What users open."""
 

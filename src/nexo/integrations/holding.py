@@ -108,7 +108,6 @@ class _Settlement(NamedTuple):
     place: HeldJob
     how: int
     error: str
-    delay_ms: int
     then: Callable[[], None]
 
 
@@ -126,16 +125,11 @@ class Settlements:
         self._thread: threading.Thread | None = None
 
     def add(
-        self,
-        place: HeldJob,
-        how: int,
-        error: str = "",
-        delay_ms: int = -1,
-        then: Callable[[], None] = lambda: None,
+        self, place: HeldJob, how: int, error: str, then: Callable[[], None] = lambda: None
     ) -> None:
         """Settle a job soon; ``then`` is called once the server knows."""
         with self._change:
-            self._waiting.append(_Settlement(place, how, error, delay_ms, then))
+            self._waiting.append(_Settlement(place, how, error, then))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="nexo-settle", daemon=True)
                 self._thread.start()
@@ -163,9 +157,9 @@ class Settlements:
 
     def _run(self) -> None:
         while (some := self._next()) is not None:
-            for (queue, how, error, delay_ms), group in groupby(some, key=_alike):
+            for (queue, how, error), group in groupby(some, key=_alike):
                 alike = list(group)
-                self._send(queue, how, error, delay_ms, [each.place for each in alike])
+                self._send(queue, how, error, [each.place for each in alike])
                 for each in alike:
                     each.then()
             with self._change:
@@ -184,9 +178,9 @@ class Settlements:
     def _is_enough(self) -> bool:
         return self._closed or self._flushing or len(self._waiting) >= _GATHERED
 
-    def _send(self, queue: str, how: int, error: str, delay_ms: int, places: list[HeldJob]) -> None:
+    def _send(self, queue: str, how: int, error: str, places: list[HeldJob]) -> None:
         leases = [Settled(token, runs) for token, runs in _runs(places).items()]
-        request = encode(SettleJobs(queue, how, leases, error, delay_ms))
+        request = encode(SettleJobs(queue, how, leases, error))
         try:
             refused = self._call(request)
             if refused:
@@ -208,8 +202,8 @@ class Settlements:
         raise AssertionError("the last try returns or raises")
 
 
-def _alike(each: _Settlement) -> tuple[str, int, str, int]:
-    return each.place.queue, each.how, each.error, each.delay_ms
+def _alike(each: _Settlement) -> tuple[str, int, str]:
+    return each.place.queue, each.how, each.error
 
 
 def _runs(places: list[HeldJob]) -> dict[int, list[int]]:

@@ -25,7 +25,8 @@ class StreamLimits:
     max_pending: int = MAX_PENDING
 
     def __post_init__(self) -> None:
-        options(1, max_stream_length=self.max_stream_length, max_pending=self.max_pending)
+        limits = {"max_stream_length": self.max_stream_length, "max_pending": self.max_pending}
+        at_least(1, InvalidOption, **limits)
 
 
 def names(**given: str) -> None:
@@ -36,18 +37,11 @@ def names(**given: str) -> None:
         check_name(name, what)
 
 
-def at_least(low: int, **given: int) -> None:
-    """Whole numbers from ``low``, of at most 63 bits."""
+def at_least(low: int, refusal: type[InvalidInput] = InvalidInput, /, **given: int) -> None:
+    """Whole numbers from ``low``, of at most 63 bits; a ``refusal`` names the one that is wrong."""
     for what, value in given.items():
         if problem := _problem(low, value):
-            raise InvalidInput(f"{what} {problem}")
-
-
-def options(low: int, **given: int) -> None:
-    """The same of settings: `InvalidOption` names the one that is wrong."""
-    for what, value in given.items():
-        if problem := _problem(low, value):
-            raise InvalidOption(f"{what} {problem}")
+            raise refusal(f"{what} {problem}")
 
 
 def _problem(low: int, value: object) -> str:

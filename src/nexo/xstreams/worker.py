@@ -67,8 +67,8 @@ class StreamWorker:
         """
         checks.names(stream=stream, group=group, consumer=consumer)
         checks.names(**{"the dead letters' stream, <stream>.dlq,": f"{stream}.dlq"})
-        checks.options(1, count=count, max_deliveries=max_deliveries)
-        checks.options(0, block_ms=block_ms, min_idle_ms=min_idle_ms)
+        checks.at_least(1, InvalidOption, count=count, max_deliveries=max_deliveries)
+        checks.at_least(0, InvalidOption, block_ms=block_ms, min_idle_ms=min_idle_ms)
         _check_start(start_at)
         _check_rate(max_per_s)
         self.broker, self.stream, self.group, self.consumer = broker, stream, group, consumer

@@ -50,18 +50,20 @@ class EndAsk(msgspec.Struct, forbid_unknown_fields=True):
 @routes.get("/may")
 async def may(context: ApiContext, ask: MayAsk) -> May:
     """What the caller may do to a thing; the brokers decide again about every request."""
-    if context.user is None:
+    accounts = context.place.accounts
+    if context.user is None or accounts is None:
         return May()
-    return context.place.accounts.may(context.user, Broker[ask.broker.upper()], ask.name)
+    return accounts.may(context.user, Broker[ask.broker.upper()], ask.name)
 
 
 @routes.get("/users")
 async def users(context: ApiContext, ask: Nothing) -> UserPage:
     """Users with their permissions, tokens and logins to the dashboard."""
+    accounts = context.place.accounts
     logins = context.logins.seen() if context.logins else []
     rows = [
         UserRow(account, [login for login in logins if login.user == account.name])
-        for account in context.place.accounts.every()
+        for account in (accounts.every() if accounts else ())
         if account.name == context.user or governs(context)
     ]
     return UserPage(context.place.settings.auth, context.user, rows)
@@ -80,7 +82,8 @@ async def end_logins(context: ApiContext, ask: EndAsk) -> Done:
 
 def governs(context: ApiContext) -> bool:
     """Whether the caller may administer everything."""
-    if context.user is None:
+    accounts = context.place.accounts
+    if context.user is None or accounts is None:
         return not context.place.settings.auth
-    mine = next((one for one in context.place.accounts.every() if one.name == context.user), None)
+    mine = next((one for one in accounts.every() if one.name == context.user), None)
     return mine is not None and any(grant in ("*:*:*", "*:admin:*") for grant in mine.grants)

@@ -151,17 +151,13 @@ async def _settle(
     context: ApiContext, ask: HeldAsk, how: int, reason: str = "",
     delay_ms: int = -1, result: bytes | None = None,
 ) -> Done:  # fmt: skip
+    if (token := int(ask.lease)) >= 2**64:
+        raise InvalidInput("lease is not the token of a lease")
     _, number = unpack_id(parse_id(ask.id))
     results = {} if result is None else {number: result}
-    settled = Settled(_token(ask.lease), [number, number + 1], results)
+    settled = Settled(token, [number, number + 1], results)
     request = SettleJobs(ask.queue, how, [settled], reason, delay_ms)
     reply = await context.link(Broker.QUEUE).call(Op.Q_SETTLE, encode(request))
     if reply and decode(reply, list[Any]):
         raise LeaseLost("the lease has ended: the job may run again elsewhere")
     return Done()
-
-
-def _token(lease: str) -> int:
-    if (token := int(lease)) >= 2**64:
-        raise InvalidInput("lease is not the token of a lease")
-    return token

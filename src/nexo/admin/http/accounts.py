@@ -59,19 +59,3 @@ class Accounts(Protocol):
 
     def may(self, user: str, broker: Broker, name: str) -> May:
         """What a user may do to ``name``; for an empty one, to anything at all."""
-
-
-class NoAccounts:
-    """Authentication is off: everyone may do everything."""
-
-    def who(self, credentials: Credentials) -> str | None:
-        """Nobody has a name."""
-        return None
-
-    def every(self) -> list[Account]:
-        """There are no users."""
-        return []
-
-    def may(self, user: str, broker: Broker, name: str) -> May:
-        """Everything."""
-        return May()

@@ -193,7 +193,8 @@ class Sessions:
         except BaseException:
             await client.close()
             raise
-        user, now_ms = self._desk.place.accounts.who(who), int(time.time() * 1_000)
+        accounts, now_ms = self._desk.place.accounts, int(time.time() * 1_000)
+        user = accounts.who(who) if accounts else None
         session = _Session(who, client, user, time.monotonic(), now_ms)
         self._open[_hash(secret)] = session
         return session

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -100,16 +100,6 @@ def _print(columns: list[str], shown: list[tuple[Any, ...]], as_csv: bool) -> No
     output.rows(found, labels, "no rows", literal=True)
 
 
-class Runs(Protocol):
-    """What runs queries."""
-
-    def query(self, text: str, limit: int) -> Rows:
-        """The columns and the first rows of what a query returns."""
-
-    def names(self) -> list[str]:
-        """Views that a query may name."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Duck:
     engine: Engine
@@ -117,10 +107,12 @@ class _Duck:
     as_of: datetime | None
 
     def query(self, text: str, limit: int) -> Rows:
+        """The columns and the first rows of what a query returns."""
         found = self.engine.query(text, limit=limit, streams=self.streams or None, as_of=self.as_of)
         return found.columns, [cells.zoned(row) for row in found.rows()]
 
     def names(self) -> list[str]:
+        """Views that a query may name."""
         return self.engine.names()
 
 
@@ -171,6 +163,10 @@ class _Spark:
 
     def names(self) -> list[str]:
         return [table.name for table in self.spark.catalog.listTables()]
+
+
+Runs: TypeAlias = _Duck | _Spark
+"""What runs queries."""
 
 
 @contextmanager

@@ -89,7 +89,9 @@ class Looks:
             self._see_queues()
         with contextlib.suppress(NexoError):
             self._see_streams()
-        return sample(self._nexo)
+        return Sample(
+            time.monotonic(), {broker.label: _status(self._nexo, broker) for broker in Broker}
+        )
 
     def _see_queues(self) -> None:
         for _ in range(_PAGES):
@@ -124,11 +126,6 @@ def _views(nexo: Client, interval_s: float, limit: int) -> Iterator[dict[str, An
     while True:
         time.sleep(interval_s)
         yield looks.next(limit)
-
-
-def sample(nexo: Client) -> Sample:
-    """Ask every broker how it is."""
-    return Sample(time.monotonic(), {broker.label: _status(nexo, broker) for broker in Broker})
 
 
 def check_readable(nexo: Client) -> None:

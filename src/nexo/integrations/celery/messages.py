@@ -47,7 +47,7 @@ def outgoing(message: dict[str, Any], exchange: str, routing_key: str) -> Outgoi
     return OutgoingMessage(
         _body(message["body"], message["content-encoding"]),
         _json(headers) | {REST: _json(_rest(message))},
-        _priority(properties.get("priority")),
+        min(_whole(properties.get("priority")), MAX_PRIORITY),
         delay_ms(headers),
         _whole(properties.get("expiration")),
         tag,
@@ -102,10 +102,6 @@ def _body(body: Any, encoding: str | None) -> str | bytes:
         with suppress(UnicodeDecodeError):
             return content.decode()
     return content
-
-
-def _priority(priority: Any) -> int:
-    return min(_whole(priority), MAX_PRIORITY)
 
 
 def _whole(number: Any) -> int:

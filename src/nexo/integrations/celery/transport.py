@@ -36,11 +36,9 @@ from nexo.integrations.celery.messages import OutgoingMessage
 from nexo.integrations.celery.publisher import BackgroundPublisher
 from nexo.integrations.celery.routes import CeleryRoutes
 from nexo.integrations.holding import HeldLeases, Settlements
+from nexo.integrations.jobs import MAX_RETRIES
 from nexo.model import Broker
 from nexo.names import name_of
-
-MAX_RETRIES = 20
-"""How often a job may lose its worker before it is a dead letter, in queues created here."""
 
 _CLIENT_OPTIONS = (
     "ca_file", "cert_file", "client", "connect_timeout_s", "ping_s", "timeout_s", "token", "verify",

@@ -18,12 +18,11 @@ from nexo.client._sync.queue.jobs import Job
 from nexo.client._sync.queue.queue import Queue
 from nexo.errors import AlreadyExists, ConnectionLost, RequestTimeout, Unavailable
 from nexo.integrations.holding import HeldJob, HeldLeases, Settlements
+from nexo.integrations.jobs import MAX_RETRIES, readable
 from nexo.model import Broker as NexoPart
 from nexo.names import name_of
 from nexo.protocol.queue import ACK, REJECT, RELEASE
 
-MAX_RETRIES = 20
-"""How often a message may lose its worker before it is a dead letter, in queues created here."""
 _JOIN_S = 0.05
 
 
@@ -79,7 +78,7 @@ class DramatiqBroker(Broker):
         for last in (False, True):
             try:
                 queue.push(
-                    _readable(message.encode()),
+                    readable(message.encode()),
                     priority=int(message.options.get("broker_priority") or 0),
                     delay=delay_s,
                     dedup_key=tag,  # so that the second try stores nothing if the first did
@@ -202,14 +201,6 @@ class _Consumer(Consumer):
         with self._change:
             self._held -= 1
             self._change.notify_all()
-
-
-def _readable(content: bytes) -> str | bytes:
-    """Text as text, for whoever looks at the job."""
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return content
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from nexo.client._sync.store.store import Store
 from nexo.client._sync.stream.stream import Stream
 from nexo.client.checks import Duration, seconds
 from nexo.errors import NexoError, RequestTimeout
-from nexo.types import Message
+from nexo.types import Message, Subscription
 
 _KEEP_ALIVE_S = 15.0
 
@@ -115,7 +115,7 @@ class FlaskNexo:
 
         response = Response(lines(), mimetype="text/event-stream")
         response.headers["Cache-Control"] = "no-cache"
-        response.call_on_close(lambda: _end(subscription))
+        response.call_on_close(lambda: _close(subscription))
         return response
 
 
@@ -136,11 +136,6 @@ def _json(message: Message[Any]) -> str:
     return msgspec.json.encode(message.value).decode()
 
 
-def _close(client: nexo.Client) -> None:
+def _close(what: nexo.Client | Subscription[Any]) -> None:
     with suppress(NexoError):
-        client.close()
-
-
-def _end(subscription: Any) -> None:
-    with suppress(NexoError):
-        subscription.close()
+        what.close()

@@ -14,12 +14,10 @@ from nexo.client._async.client import AsyncClient
 from nexo.client._async.queue.jobs import Job
 from nexo.client._async.queue.queue import Queue
 from nexo.errors import AlreadyExists, InvalidOption, NexoError
+from nexo.integrations.jobs import MAX_RETRIES, readable
 from nexo.names import name_of
 
 log = logging.getLogger("nexo.integrations")
-
-MAX_RETRIES = 20
-"""How often a task may lose its worker before it is a dead letter, in queues created here."""
 
 
 class TaskiqBroker(AsyncBroker):
@@ -67,7 +65,7 @@ class TaskiqBroker(AsyncBroker):
         """Store a task."""
         queue = await self._created_queue(str(message.labels.get("queue_name") or self._queue))
         await queue.push(
-            _readable(message.message),
+            readable(message.message),
             priority=int(_number(message.labels, "priority")),
             delay=_number(message.labels, "delay"),
             headers={"task": message.task_name, "id": message.task_id},
@@ -141,14 +139,6 @@ class _Delivery:
         with suppress(NexoError):
             await self._job.release()
         self.settled.set()
-
-
-def _readable(content: bytes) -> str | bytes:
-    """Text as text, for whoever looks at the job."""
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return content
 
 
 def _number(labels: dict[str, Any], name: str) -> float:

@@ -23,7 +23,7 @@ from nexo.access.internal import read_token
 from nexo.access.users import UsersFile
 from nexo.admin.app import AdminApp
 from nexo.admin.context import ServerAccess
-from nexo.admin.http.accounts import Credentials, NoAccounts
+from nexo.admin.http.accounts import Credentials
 from nexo.config import Settings, load
 from nexo.server import loops
 from nexo.server.processes import logs
@@ -40,7 +40,7 @@ GRACE_S = 1
 async def serve(settings: Settings, start: Start) -> None:
     """Serve until told to stop or until the supervisor is gone."""
     credentials = Credentials(token=read_token(start.run_folder))
-    accounts = FileAccounts(UsersFile(settings.users_path)) if settings.auth else NoAccounts()
+    accounts = FileAccounts(UsersFile(settings.users_path)) if settings.auth else None
     reach = {"door_folder": str(start.run_folder)}
     place = ServerAccess(settings, reach, credentials, accounts, start.url)
     async with AdminApp(place) as admin:
