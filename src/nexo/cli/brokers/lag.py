@@ -1,4 +1,4 @@
-"""``nexo lag``: how far groups are behind; and all queues, streams and groups, page by page."""
+"""``nexo lag``: how far groups are behind."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from nexo.errors import Forbidden, NotFound
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import decode, encode
 from nexo.protocol.stream_ordered import OrderedAsk, OrderedInfo
-from nexo.protocol.survey import QueueSurvey, StreamSurvey, SurveyAsk, shared_kind
+from nexo.protocol.survey import StreamSurvey, SurveyAsk, shared_kind
 
 if TYPE_CHECKING:
     from nexo import Client
@@ -110,12 +109,6 @@ def stream_page(nexo: Client, position: int) -> StreamSurvey:
     """Streams and groups from ``position`` on."""
     reply = nexo.link(Broker.STREAM).call(Op.S_SURVEY, wire.pack(SurveyAsk(position=position)))
     return wire.unpack(StreamSurvey, reply or b"")
-
-
-def queue_page(nexo: Client, position: int) -> QueueSurvey:
-    """Queues from ``position`` on."""
-    reply = nexo.link(Broker.QUEUE).call(Op.Q_SURVEY, encode(SurveyAsk(position=position)))
-    return decode(reply or b"", QueueSurvey)
 
 
 def group_rows(nexo: Client) -> Iterator[dict[str, Any]]:
