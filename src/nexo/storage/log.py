@@ -19,6 +19,7 @@ from nexo.storage.header import (
     SIZE,
     body_sound,
     head_at,
+    parse,
     sound_run,
     stamp,
 )
@@ -208,6 +209,21 @@ class SegmentedLog:
                 yield run[position : position + head.length]
                 position, at = position + head.length, head.next
 
+    def sound_entries(self, offset: int) -> Iterator[bytes]:
+        """Every entry from ``offset`` on except damaged ones, which raise an error when read."""
+        at = offset
+        while True:
+            try:
+                for entry in self.entries(at):
+                    yield entry
+                    at = parse(entry).next_offset
+            except Corrupt as error:
+                if error.next_offset is None or error.next_offset <= at:
+                    return
+                at = error.next_offset
+            else:
+                return
+
     def offset_at(self, timestamp_ms: int) -> int:
         """The first offset of an entry whose last timestamp is at or after ``timestamp_ms``."""
         for segment in self._folder.segments:
@@ -358,17 +374,10 @@ class SegmentedLog:
 
         Offsets before the start are ignored, though their bytes may still be there.
         """
-        at = self.start_offset
         for segment in self._folder.segments:
             segment.check_header()
-        while at < self.next_offset:
-            try:
-                for entry in self.entries(at):
-                    head = head_at(entry, 0)
-                    at = head.next if head else at
-                break
-            except Corrupt as error:
-                at = error.next_offset or self.next_offset
+        for _ in self.sound_entries(self.start_offset):
+            pass
         found = self.damaged()
         return [d for d in found if d.next_offset > self.start_offset or d.next_offset == d.offset]
 

@@ -90,30 +90,22 @@ class KeyIndex:
         return select(batch, kept) if kept else None
 
 
-def scan(partition: Partition, offset: int) -> Iterator[tuple[Header, memoryview]]:
-    """Every readable entry from ``offset`` on; the log may grow and be trimmed meanwhile."""
+def sound(partition: Partition, offset: int) -> Iterator[tuple[Header, memoryview]]:
+    """Every readable entry from ``offset`` on except damaged ones.
+
+    The log may grow and be trimmed meanwhile.
+    """
     at = max(offset, partition.start_offset)
     while True:
         before = at
-        for header, entry in partition.read(at, READ_BYTES):
-            at = header.next_offset
-            yield header, entry
-        if at == before:
-            return
-        at = max(at, partition.start_offset)
-
-
-def sound(partition: Partition, offset: int) -> Iterator[tuple[Header, memoryview]]:
-    """`scan` that skips damaged entries."""
-    at = offset
-    while True:
         try:
-            for header, entry in scan(partition, at):
+            for header, entry in partition.read(at, READ_BYTES):
                 at = header.next_offset
                 yield header, entry
         except Corrupt as error:
             if error.next_offset is None or error.next_offset <= at:
                 raise
             at = error.next_offset
-        else:
+        if at == before:
             return
+        at = max(at, partition.start_offset)

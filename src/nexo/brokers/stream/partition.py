@@ -98,7 +98,7 @@ class Partition:
         self._recover(min(max(found.offset, log.start_offset), log.next_offset))
 
     def _recover(self, offset: int) -> None:
-        for entry in self._sound_entries(offset):
+        for entry in self.log.sound_entries(offset):
             header = parse(entry)
             self.last_ms = max(self.last_ms, header.last_ms)
             if header.producer_id >= 0:
@@ -106,21 +106,6 @@ class Partition:
             undecided = header.flags & _TRANSACTIONAL and header.base_offset not in self.committed
             if undecided or header.flags & _CONTROL:
                 self.aborted.add(header.base_offset, header.next_offset)
-
-    def _sound_entries(self, offset: int) -> Iterator[bytes]:
-        """Every entry except damaged ones, which raise an error when readers reach them."""
-        at = offset
-        while True:
-            try:
-                for entry in self.log.entries(at):
-                    yield entry
-                    at = parse(entry).next_offset
-            except Corrupt as error:
-                if error.next_offset is None or error.next_offset <= at:
-                    return
-                at = error.next_offset
-            else:
-                return
 
     # -- bounds ----------------------------------------------------------------
 
