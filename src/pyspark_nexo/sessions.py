@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark_nexo.java import find_java
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 # ruff: noqa: PLC0415 - pyspark takes a second to import
@@ -50,14 +51,22 @@ def _stop(spark: SparkSession) -> None:
         spark.stop()
 
 
-def tasks(spark: SparkSession) -> tuple[int, int]:
-    """How many tasks of the stages that run now are done, and how many there are."""
+def context_of(spark: SparkSession) -> SparkContext | None:
+    """What runs jobs without SQL; None for a Spark Connect server."""
     from pyspark.errors import PySparkException
 
     try:
-        tracker = spark.sparkContext.statusTracker()
-    except PySparkException:  # a Spark Connect server does not tell
+        return spark.sparkContext
+    except PySparkException:
+        return None
+
+
+def tasks(spark: SparkSession) -> tuple[int, int]:
+    """How many tasks of the stages that run now are done, and how many there are."""
+    context = context_of(spark)
+    if context is None:  # a Spark Connect server does not tell
         return 0, 0
+    tracker = context.statusTracker()
     stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
     known = [stage for stage in stages if stage is not None]
     return sum(one.numCompletedTasks for one in known), sum(one.numTasks for one in known)

@@ -21,9 +21,9 @@ from nexo.lake.plan import packed
 from nexo.lake.rows import rows
 from nexo.protocol import stream as wire
 from pyspark_nexo.failures import plain_errors
+from pyspark_nexo.sessions import context_of
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 log = logging.getLogger("nexo.pipeline")
@@ -163,25 +163,15 @@ class TaskGroup:
 def slots(spark: SparkSession) -> int:
     """How many tasks run at once; a Spark Connect server does not say."""
     with plain_errors():
-        context = _context(spark)
+        context = context_of(spark)
         return 4 if context is None else int(context.defaultParallelism)
-
-
-def _context(spark: SparkSession) -> SparkContext | None:
-    """What runs jobs without SQL; None for a Spark Connect server."""
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - pyspark takes a second to import
-
-    try:
-        return spark.sparkContext
-    except PySparkException:
-        return None
 
 
 def run_tasks(spark: SparkSession, work: TaskGroup) -> list[Any]:
     """Run each item of ``work`` as a Spark task; what became of each."""
     count = len(work.items)
     with plain_errors():
-        context = _context(spark)
+        context = context_of(spark)
         if context is not None:
             found = context.parallelize(range(count), count).map(work).collect()
         else:

@@ -184,9 +184,8 @@ class Tracker:
             return
         folder = lake_folder / FOLDER
         self.pipeline.updated_ms = now_ms()
-        with suppress(
-            OSError
-        ):  # a full disk under these numbers is no reason to stop taking records
+        # A full disk under these numbers is no reason to stop taking records.
+        with suppress(OSError):
             lake_folder.mkdir(mode=0o750, parents=True, exist_ok=True)
             folder.mkdir(exist_ok=True)
             if self._saved_s == float("-inf"):

@@ -47,16 +47,15 @@ class Subscriber:
     """One connection and its subscriptions, delivered in order."""
 
     __slots__ = (
-        "_replay", "_sink", "behind", "congested", "dropped_before", "encoding", "name", "push",
+        "_replay", "behind", "congested", "dropped_before", "encoding", "kick", "name", "push",
         "subscriptions",
     )  # fmt: skip
 
     def __init__(
         self, sink: MessageSink, name: str, encoding: Encoding, *, congested: bool = False
     ) -> None:
-        self._sink = sink
         self._replay: deque[Iterator[bytes]] = deque()
-        self.push = sink.push
+        self.push, self.kick = sink.push, sink.kick
         self.name = name
         self.encoding = encoding
         self.congested = congested
@@ -70,9 +69,6 @@ class Subscriber:
     def dropped(self) -> int:
         """Messages dropped because this client was too slow."""
         return self.dropped_before + sum(s.outbox.dropped for s in self.subscriptions.values())
-
-    def kick(self, reason: str) -> None:
-        self._sink.kick(reason)
 
     def replay(self, messages: Iterator[bytes]) -> None:
         """Send messages before anything published from now on; call `catch_up` next."""

@@ -17,7 +17,7 @@ from uuid import UUID
 from pyarrow.fs import FileSelector, FileType
 
 from nexo.lake.manifests import read_entries, read_whole_list
-from nexo.lake.paths import delete_files, local_path
+from nexo.lake.paths import delete_files, local_path, read_file, write_file
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -67,11 +67,8 @@ def _others(table: Table, unused: set[str]) -> Iterator[Table]:
             continue
         try:
             found = StaticTable.from_metadata(path, table.io.properties)
-        except (
-            FileNotFoundError,
-            ValidationError,
-        ):  # swept by another, or left half written by a crash
-            continue
+        except (FileNotFoundError, ValidationError):
+            continue  # swept by another, or left half written by a crash
         known = newest.get(found.metadata.table_uuid)
         if known is None or known.metadata.last_updated_ms < found.metadata.last_updated_ms:
             newest[found.metadata.table_uuid] = found
@@ -118,11 +115,10 @@ def _plain(path: str) -> str:
 
 def _noted(table: Table) -> dict[str, float]:
     try:
-        with table.io.new_input(f"{table.location()}/{NOTE}").open() as stream:
-            found: dict[str, float] = json.loads(stream.read())
-            return found
+        found: dict[str, float] = json.loads(read_file(table.io, f"{table.location()}/{NOTE}"))
     except (FileNotFoundError, ValueError):
         return {}
+    return found
 
 
 def _note(table: Table, waiting: dict[str, float]) -> None:
@@ -130,5 +126,4 @@ def _note(table: Table, waiting: dict[str, float]) -> None:
     if not waiting:
         delete_files(table.io, [path])
         return
-    with table.io.new_output(path).create(overwrite=True) as stream:
-        stream.write(json.dumps(waiting).encode())
+    write_file(table.io, path, json.dumps(waiting).encode())
