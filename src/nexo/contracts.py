@@ -130,8 +130,9 @@ class StreamContract:
         address = self.url if isinstance(self.url, Address) else parse_url(self.url)
         link = Link(address, Broker.STREAM)
         try:
-            made = StreamId(self.stream, _stream(link, self.stream).info().created_ms)
-            target = _stream(link, to or self.stream)
+            source: Stream[Any] = Stream(link, self.stream)
+            made = StreamId(self.stream, source.info().created_ms)
+            target: Stream[Any] = Stream(link, to or self.stream)
 
             def publish(values: Sequence[Any], keys: Sequence[Any], headers: Sequence[Any]) -> None:
                 target.publish_many(values, keys=keys, headers=headers)
@@ -190,10 +191,6 @@ def open_contract(
     """For a client; ``status`` is what the stream broker says of itself."""
     where = told_lake(status) if lake is None else LakeSettings(Path(lake))
     return StreamContract(Lake(where), address, stream)
-
-
-def _stream(link: Link, name: str) -> Stream[Any]:
-    return Stream(link, name, None, {})
 
 
 def wanted_columns(source: object) -> Mapping[str, str]:

@@ -187,11 +187,6 @@ def _seconds(value: Any) -> None:
         raise ValueError("must be a positive number of seconds")
 
 
-def _optional_seconds(value: Any) -> None:
-    if value is not None:
-        _seconds(value)
-
-
 def _others(value: Any) -> None:
     for host, port in value:
         _host(host)
@@ -230,29 +225,28 @@ def _host(value: Any) -> None:
         raise ValueError(f"is no name of a host: {error}") from None
 
 
-def _optional_text(value: Any) -> None:
-    if value is not None:
-        _text(value)
+def _optional(check: Callable[[Any], None]) -> Callable[[Any], None]:
+    return lambda value: None if value is None else check(value)
 
 
 _CHECKS: dict[str, Callable[[Any], None]] = {
     "host": _host,
     "port": _port,
     "tls": _flag,
-    "user": _optional_text,
-    "password": _optional_text,
-    "token": _optional_text,
+    "user": _optional(_text),
+    "password": _optional(_text),
+    "token": _optional(_text),
     "client": _text,
     "timeout_s": _seconds,
     "connect_timeout_s": _seconds,
     "while_down": _while_down,
-    "down_wait_s": _optional_seconds,
+    "down_wait_s": _optional(_seconds),
     "ping_s": _seconds,
-    "ca_file": _optional_text,
-    "cert_file": _optional_text,
+    "ca_file": _optional(_text),
+    "cert_file": _optional(_text),
     "verify": _flag,
-    "door_folder": _optional_text,
-    "caller": _optional_text,
+    "door_folder": _optional(_text),
+    "caller": _optional(_text),
     "others": _others,
 }
 """What each field may be; a `ValueError` says what it may."""

@@ -16,7 +16,7 @@ from nexo.client._sync.link.link import Link
 from nexo.client._sync.pubsub.pubsub import PubSub
 from nexo.client._sync.pubsub.traced import TracedPubSub
 from nexo.client._sync.queue.gather import Pusher
-from nexo.client._sync.queue.queue import Queue, list_queues
+from nexo.client._sync.queue.queue import Queue
 from nexo.client._sync.queue.traced import TracedQueue
 from nexo.client._sync.requests import status
 from nexo.client._sync.store.store import Store
@@ -31,6 +31,7 @@ from nexo.client.queue_views import QueueInfo
 from nexo.errors import ConfigError, NexoError
 from nexo.extras import hint
 from nexo.model import Broker
+from nexo.protocol.messages import unpack
 from nexo.protocol.ops import Op
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ class Client:
 
     def queues(self) -> list[QueueInfo]:
         """Every queue, with its options and counts."""
-        return list_queues(self._links[Broker.QUEUE])
+        rows = self._links[Broker.QUEUE].repeat(Op.Q_LIST)
+        return [QueueInfo(**row) for row in unpack(list[dict[str, Any]], rows or b"")]
 
     @overload
     def stream(self, name: str) -> Stream[Any]: ...
@@ -144,7 +146,7 @@ class Client:
 
         ``lake`` is the lake's folder, if it is not where the server says.
         """
-        return Contract(self._links[Broker.STREAM], self.address, stream, lake)
+        return Contract(self._links[Broker.STREAM], stream, lake)
 
     def transaction(self, *, timeout: Duration = 60.0) -> Transaction:
         """Records and commits that become visible together or not at all.

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nexo.client._sync import runtime
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.requests import status
-from nexo.client.address import Address
 from nexo.client.contract_views import BackfillResult, ContractInfo
 from nexo.errors import ConfigError
 from nexo.extras import hint
@@ -33,9 +32,8 @@ class Contract:
     and ``struct<street: string, zip: int>``.
     """
 
-    def __init__(self, link: Link, address: Address, stream: str, lake: str | None) -> None:
+    def __init__(self, link: Link, stream: str, lake: str | None) -> None:
         self._link = link
-        self._address = address
         self._stream = stream
         self._lake = lake
 
@@ -104,5 +102,5 @@ class Contract:
         except ImportError as error:
             raise ConfigError(hint(str(error.name), "sql")) from None
         told = status(self._link.call, Broker.STREAM)
-        made = open_contract(self._address, told, self._stream, self._lake)
+        made = open_contract(self._link.address, told, self._stream, self._lake)
         return runtime.in_thread(partial(work, made))

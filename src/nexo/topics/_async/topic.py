@@ -103,14 +103,11 @@ class AsyncTopic(AsyncClosing, Generic[T]):
         partition: int | None = None,
     ) -> RecordMetadata:
         """Write a message; its key decides the partition. A value of None deletes the key."""
-        record = self._checked(ProducerRecord.made(value, key, headers, partition))
-        sender = await self._ensure()
-        return await sender.send(self.name, record).result()
-
-    def _checked(self, record: ProducerRecord) -> ProducerRecord:
+        record = ProducerRecord.made(value, key, headers, partition)
         if record.value is not None:
             check_type(self._type, record.value)
-        return record
+        sender = await self._ensure()
+        return await sender.send(self.name, record).result()
 
     async def produce_batch(
         self, records: Iterable[ProducerRecord | Mapping[str, Any]]

@@ -104,14 +104,11 @@ class Topic(Closing, Generic[T]):
         partition: int | None = None,
     ) -> RecordMetadata:
         """Write a message; its key decides the partition. A value of None deletes the key."""
-        record = self._checked(ProducerRecord.made(value, key, headers, partition))
-        sender = self._ensure()
-        return sender.send(self.name, record).result()
-
-    def _checked(self, record: ProducerRecord) -> ProducerRecord:
+        record = ProducerRecord.made(value, key, headers, partition)
         if record.value is not None:
             check_type(self._type, record.value)
-        return record
+        sender = self._ensure()
+        return sender.send(self.name, record).result()
 
     def produce_batch(
         self, records: Iterable[ProducerRecord | Mapping[str, Any]]

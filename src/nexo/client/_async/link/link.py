@@ -137,7 +137,7 @@ class Link(NotPicklable):
         holds.
         """
         future = self.call(op, *parts, timeout_s=timeout_s)
-        return Poll(self._current, self.broker, future, on_late)
+        return Poll(lambda: self._wire, self.broker, future, on_late)
 
     def flush(self) -> None:
         """Send the requests made so far before the loop's turn ends."""
@@ -248,9 +248,10 @@ class Link(NotPicklable):
         if by_hook and self._opening is not None:
             return self._opening.request(op, parts, timeout_s)
         future = future or asyncio.get_running_loop().create_future()
+        fails_at_once = self.address.while_down == "fail" and self._was_up
         if self._closed:
             future.set_exception(ClientClosed("the client is closed"))
-        elif by_hook or (self._fails_at_once and self._opening is None):
+        elif by_hook or (fails_at_once and self._opening is None):
             future.set_exception(ConnectionLost(f"not connected to {self.address}"))
         else:
             self._held.add(HeldRequest(future, op, parts, timeout_s))
@@ -260,10 +261,6 @@ class Link(NotPicklable):
     def _is_hook(self) -> bool:
         """Whether a hook is calling: its requests precede those that wait for the connection."""
         return self._runner is not None and asyncio.current_task() is self._runner
-
-    @property
-    def _fails_at_once(self) -> bool:
-        return self.address.while_down == "fail" and self._was_up
 
     def _fail_waiters(self, error: NexoError) -> None:
         """Fail everyone who waits for a connection."""
@@ -375,9 +372,6 @@ class Link(NotPicklable):
         else:
             ready.set_exception(error)
             ready.exception()  # mark as retrieved: often nobody waits for it
-
-    def _current(self) -> Wire | None:
-        return self._wire
 
     def _lost(self, wire: Wire) -> None:
         """Detach a connection that has ended, so that it gets no more requests."""

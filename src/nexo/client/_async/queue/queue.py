@@ -316,11 +316,5 @@ class Queue(Generic[T]):
         return Crons(self._link, self.name)
 
 
-async def list_queues(link: Link) -> list[QueueInfo]:
-    """Every queue of the server."""
-    rows = decode(await link.repeat(Op.Q_LIST) or b"", list[dict[str, Any]])
-    return [QueueInfo(**row) for row in rows]
-
-
 def _part(column: Sequence[V] | None, start: int, stop: int) -> list[V] | None:
     return None if column is None else [*column[start:stop]]

@@ -13,7 +13,7 @@ from nexo.client._async.store.requests import StoreKeys, ask, ttl_ms
 from nexo.client.checks import Duration, each, pairs, positive_millis
 from nexo.client.store_values import call_key, taken
 from nexo.errors import ConnectionLost, InvalidInput, ShuttingDown
-from nexo.model import Broker, Buffer
+from nexo.model import Broker
 from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.store_classic import encode_map_key, encode_map_set
@@ -172,7 +172,7 @@ class Store(StoreKeys):
         if isinstance(keys, str):
             raise InvalidInput("keys are a list of keys, not one key")
         values = await ask(self._link, Op.KEY_MGET, wire.Keys([*each(keys, "keys")]))
-        return [_decoded(value, type_, None) for value in values]
+        return [None if value is None else decode_value(value, type_) for value in values]
 
     async def mset(self, values: Mapping[str, object], *, ttl: Duration | None = None) -> None:
         """Set several keys at once, with one TTL or none."""
@@ -312,7 +312,3 @@ class Maps:
     def __call__(self, name: str, type_: type[Any] | None = None) -> StoreMap[Any]:
         """The map of that name, whose values are of ``type_``; nothing is sent yet."""
         return StoreMap(self._link, name, type_)
-
-
-def _decoded(value: Buffer | None, type_: Any, default: Any) -> Any:
-    return default if value is None else decode_value(value, type_)

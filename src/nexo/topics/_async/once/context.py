@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -102,6 +103,15 @@ class AsyncExactlyOnceContext(AsyncClosing):
             return found
         return None
 
+    @asynccontextmanager
+    async def _joined_or_new(self) -> AsyncIterator[AsyncOnceTransaction]:
+        """The transaction that the caller runs in, or one that ends here."""
+        if (joined := self._joined()) is not None:
+            yield joined
+        else:
+            async with self.begin() as tx:
+                yield tx
+
     # -- state
 
     async def get(self, key: str, default: Any = None) -> Any:
@@ -113,19 +123,13 @@ class AsyncExactlyOnceContext(AsyncClosing):
 
     async def put(self, key: str, value: Any) -> None:
         """Set a value; within a transaction, with it."""
-        if (tx := self._joined()) is not None:
+        async with self._joined_or_new() as tx:
             await tx.put(key, value)
-            return
-        async with self.begin() as alone:
-            await alone.put(key, value)
 
     async def delete(self, key: str) -> None:
         """Remove a value; within a transaction, with it."""
-        if (tx := self._joined()) is not None:
+        async with self._joined_or_new() as tx:
             await tx.delete(key)
-            return
-        async with self.begin() as alone:
-            await alone.delete(key)
 
     # -- once
 
@@ -184,11 +188,8 @@ class AsyncExactlyOnceContext(AsyncClosing):
             raise InvalidInput("an event needs a topic, unless the context has 'deliver'")
         if topic is not None:
             text(topic, "a topic's name")
-        if (tx := self._joined()) is not None:
+        async with self._joined_or_new() as tx:
             await tx.emit(value, topic=topic, key=key)
-            return
-        async with self.begin() as alone:
-            await alone.emit(value, topic=topic, key=key)
 
     async def pending(self) -> list[OutboxEvent]:
         """The events that wait to be delivered, in order."""

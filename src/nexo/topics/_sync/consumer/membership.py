@@ -61,7 +61,7 @@ class Membership:
         self._stopping = runtime.Event()
         self._beat = runtime.Event()
         self._task: runtime.Task | None = None
-        self._unhook: Callable[[], object] = _nothing
+        self._unhook: Callable[[], object] = lambda: None
         session_s = (options.session_timeout_ms or _DEFAULT_SESSION_MS) / 1000
         self._pause_s = session_s / _BEATS
         self._poll: Any = None
@@ -204,12 +204,9 @@ class Membership:
                 if not self.in_hand and not self._stopping.is_set():
                     self._join()
                 return
-            while self._news is not None and self._may_take(self._news):
-                news, self._news = self._news, None
+            while (news := self._news) and not self.in_hand.intersection(self._gone(news)):
+                self._news = None
                 self._take(news)
-
-    def _may_take(self, news: ordered.Assigned) -> bool:
-        return not self.in_hand.intersection(self._gone(news))
 
     def _gone(self, news: ordered.Assigned) -> list[TopicPartition]:
         """What is lost with a new generation; within one, partitions are only added."""
@@ -243,10 +240,6 @@ class Membership:
             self.owned, self._stays = known, True
             self.lost()
             raise
-
-
-def _nothing() -> None:
-    """There is no hook yet."""
 
 
 def _lanes(news: ordered.Assigned) -> list[TopicPartition]:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -101,6 +102,15 @@ class ExactlyOnceContext(Closing):
             return found
         return None
 
+    @contextmanager
+    def _joined_or_new(self) -> Iterator[OnceTransaction]:
+        """The transaction that the caller runs in, or one that ends here."""
+        if (joined := self._joined()) is not None:
+            yield joined
+        else:
+            with self.begin() as tx:
+                yield tx
+
     # -- state
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -112,19 +122,13 @@ class ExactlyOnceContext(Closing):
 
     def put(self, key: str, value: Any) -> None:
         """Set a value; within a transaction, with it."""
-        if (tx := self._joined()) is not None:
+        with self._joined_or_new() as tx:
             tx.put(key, value)
-            return
-        with self.begin() as alone:
-            alone.put(key, value)
 
     def delete(self, key: str) -> None:
         """Remove a value; within a transaction, with it."""
-        if (tx := self._joined()) is not None:
+        with self._joined_or_new() as tx:
             tx.delete(key)
-            return
-        with self.begin() as alone:
-            alone.delete(key)
 
     # -- once
 
@@ -183,11 +187,8 @@ class ExactlyOnceContext(Closing):
             raise InvalidInput("an event needs a topic, unless the context has 'deliver'")
         if topic is not None:
             text(topic, "a topic's name")
-        if (tx := self._joined()) is not None:
+        with self._joined_or_new() as tx:
             tx.emit(value, topic=topic, key=key)
-            return
-        with self.begin() as alone:
-            alone.emit(value, topic=topic, key=key)
 
     def pending(self) -> list[OutboxEvent]:
         """The events that wait to be delivered, in order."""
