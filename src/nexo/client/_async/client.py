@@ -19,6 +19,7 @@ from nexo.client._async.queue.queue import Queue
 from nexo.client._async.queue.traced import TracedQueue
 from nexo.client._async.requests import status
 from nexo.client._async.store.store import Store
+from nexo.client._async.stream.groups import stream_names
 from nexo.client._async.stream.publisher import RecordPublisher
 from nexo.client._async.stream.stream import Stream
 from nexo.client._async.stream.traced import TracedStream, TracedTransaction
@@ -101,8 +102,7 @@ class AsyncClient:
 
     async def queues(self) -> list[QueueInfo]:
         """Every queue, with its options and counts."""
-        rows = await self._links[Broker.QUEUE].repeat(Op.Q_LIST)
-        return [QueueInfo(**row) for row in unpack(list[dict[str, Any]], rows or b"")]
+        return unpack(list[QueueInfo], await self._links[Broker.QUEUE].repeat(Op.Q_LIST) or b"")
 
     @overload
     def stream(self, name: str) -> Stream[Any]: ...
@@ -115,8 +115,6 @@ class AsyncClient:
 
     async def streams(self, prefix: str = "") -> list[str]:
         """The names of all streams that begin with ``prefix``."""
-        from nexo.client._async.stream.groups import stream_names  # noqa: PLC0415
-
         return await stream_names(self._links[Broker.STREAM].repeat, prefix)
 
     async def sql(

@@ -20,6 +20,7 @@ from nexo.client._sync.queue.queue import Queue
 from nexo.client._sync.queue.traced import TracedQueue
 from nexo.client._sync.requests import status
 from nexo.client._sync.store.store import Store
+from nexo.client._sync.stream.groups import stream_names
 from nexo.client._sync.stream.publisher import RecordPublisher
 from nexo.client._sync.stream.stream import Stream
 from nexo.client._sync.stream.traced import TracedStream, TracedTransaction
@@ -102,8 +103,7 @@ class Client:
 
     def queues(self) -> list[QueueInfo]:
         """Every queue, with its options and counts."""
-        rows = self._links[Broker.QUEUE].repeat(Op.Q_LIST)
-        return [QueueInfo(**row) for row in unpack(list[dict[str, Any]], rows or b"")]
+        return unpack(list[QueueInfo], self._links[Broker.QUEUE].repeat(Op.Q_LIST) or b"")
 
     @overload
     def stream(self, name: str) -> Stream[Any]: ...
@@ -116,8 +116,6 @@ class Client:
 
     def streams(self, prefix: str = "") -> list[str]:
         """The names of all streams that begin with ``prefix``."""
-        from nexo.client._sync.stream.groups import stream_names  # noqa: PLC0415
-
         return stream_names(self._links[Broker.STREAM].repeat, prefix)
 
     def sql(

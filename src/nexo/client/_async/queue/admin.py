@@ -95,6 +95,4 @@ class Crons(QueuePart[Any]):
 
     async def list(self) -> list[Schedule]:
         """The queue's schedules."""
-        ask = Named(self._queue)
-        rows = await request(self._link.repeat, Op.Q_CRON_LIST, ask, list[dict[str, Any]])
-        return [Schedule(**row) for row in rows]
+        return await request(self._link.repeat, Op.Q_CRON_LIST, Named(self._queue), list[Schedule])

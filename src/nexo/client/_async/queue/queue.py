@@ -90,12 +90,11 @@ class Queue(Generic[T]):
     async def update(self, **options: Unpack[QueueSettings]) -> QueueInfo:
         """Change options while the queue runs; those not given stay."""
         change = Update(self.name, wire_options({**options}))
-        return QueueInfo(**await request(self._link.ask, Op.Q_UPDATE, change, dict[str, Any]))
+        return await request(self._link.ask, Op.Q_UPDATE, change, QueueInfo)
 
     async def info(self) -> QueueInfo:
         """Options and counts."""
-        named = Named(self.name)
-        return QueueInfo(**await request(self._link.repeat, Op.Q_INFO, named, dict[str, Any]))
+        return await request(self._link.repeat, Op.Q_INFO, Named(self.name), QueueInfo)
 
     async def exists(self) -> bool:
         """Whether the queue was created."""

@@ -96,6 +96,4 @@ class Crons(QueuePart[Any]):
 
     def list(self) -> list[Schedule]:
         """The queue's schedules."""
-        ask = Named(self._queue)
-        rows = request(self._link.repeat, Op.Q_CRON_LIST, ask, list[dict[str, Any]])
-        return [Schedule(**row) for row in rows]
+        return request(self._link.repeat, Op.Q_CRON_LIST, Named(self._queue), list[Schedule])

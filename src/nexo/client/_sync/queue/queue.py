@@ -91,12 +91,11 @@ class Queue(Generic[T]):
     def update(self, **options: Unpack[QueueSettings]) -> QueueInfo:
         """Change options while the queue runs; those not given stay."""
         change = Update(self.name, wire_options({**options}))
-        return QueueInfo(**request(self._link.ask, Op.Q_UPDATE, change, dict[str, Any]))
+        return request(self._link.ask, Op.Q_UPDATE, change, QueueInfo)
 
     def info(self) -> QueueInfo:
         """Options and counts."""
-        named = Named(self.name)
-        return QueueInfo(**request(self._link.repeat, Op.Q_INFO, named, dict[str, Any]))
+        return request(self._link.repeat, Op.Q_INFO, Named(self.name), QueueInfo)
 
     def exists(self) -> bool:
         """Whether the queue was created."""

@@ -45,6 +45,10 @@ class _Identity:
         self.stored: Counter[TopicPartition] = Counter()
         """Messages of each partition so far, which is the next one's sequence."""
 
+    def of_next(self, at: TopicPartition) -> BatchProducer:
+        """For the next batch of a partition."""
+        return BatchProducer(self.id, self.epoch, self.stored[at])
+
 
 class BatchWriter:
     """Callers write one batch of a partition at a time, which keeps the order."""
@@ -63,8 +67,9 @@ class BatchWriter:
         `PartitionsChanged` if the topic does not have ``count`` partitions; then nothing is stored.
         """
         identity = await self._identified() if self._options.idempotent else None
+        producer = ANONYMOUS if identity is None else identity.of_next(at)
         head, body = batch_of(batch).encode(
-            int(time.time() * 1000), producer=_producer(identity, at), compression=self._compression
+            int(time.time() * 1000), producer=producer, compression=self._compression
         )
         where = publish_head(*at, count)
         # Without a sequence, a batch that is sent again might be stored twice.
@@ -117,10 +122,3 @@ class BatchWriter:
     def close(self) -> None:
         """Stop repeating."""
         self._closed = True
-
-
-def _producer(identity: _Identity | None, at: TopicPartition) -> BatchProducer:
-    """The producer identity of the next batch of a partition."""
-    if identity is None:
-        return ANONYMOUS
-    return BatchProducer(identity.id, identity.epoch, identity.stored[at])

@@ -11,7 +11,7 @@ from nexo.client._sync.client import Client
 from nexo.model import Broker
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head, read_places
-from nexo.topics.model import RecordMetadata, TopicPartition
+from nexo.topics.model import RecordMetadata
 from nexo.topics.packing import BATCH_BYTES, Packed, batch_of, chunks
 
 
@@ -29,32 +29,11 @@ def store_together(
     """
     if len(lanes) == 1 and sum(each.size_bytes for each in packed) <= BATCH_BYTES:
         (partition,) = lanes
-        at = TopicPartition(topic, partition)
-        return _store_batch(client, at, packed, count, compression)
-    return _store_in_transaction(client, topic, lanes, packed, count)
-
-
-def _store_batch(
-    client: Client,
-    at: TopicPartition,
-    packed: Sequence[Packed[None]],
-    count: int,
-    compression: Compression,
-) -> list[RecordMetadata]:
-    head, body = batch_of(packed).encode(int(time.time() * 1000), compression=compression)
-    where = publish_head(*at, count)
-    reply = client.link(Broker.STREAM).call(Op.S_PUBLISH, where, head, *body)
-    _, first, _ = next(read_places(reply or b""))
-    return [RecordMetadata(*at, first + number) for number in range(len(packed))]
-
-
-def _store_in_transaction(
-    client: Client,
-    topic: str,
-    lanes: Mapping[int, list[int]],
-    packed: Sequence[Packed[None]],
-    count: int,
-) -> list[RecordMetadata]:
+        head, body = batch_of(packed).encode(int(time.time() * 1000), compression=compression)
+        where = publish_head(topic, partition, count)
+        reply = client.link(Broker.STREAM).call(Op.S_PUBLISH, where, head, *body)
+        _, first, _ = next(read_places(reply or b""))
+        return [RecordMetadata(topic, partition, first + at) for at in range(len(packed))]
     places: dict[int, RecordMetadata] = {}
     with client.transaction() as tx:
         for partition, lane in lanes.items():
