@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from nexo.client.stream_records import Outgoing, content_of, headers_bytes, key_bytes
@@ -34,19 +35,17 @@ class Packed(Generic[D]):
             raise InvalidInput("a message without a value deletes its key, so it needs one")
 
 
+@dataclass(slots=True, eq=False)
 class PartitionBacklog(Generic[D]):
     """What waits for one partition."""
 
-    __slots__ = ("at", "busy", "count", "first_s", "waiting")
-
-    def __init__(self, at: TopicPartition) -> None:
-        self.at = at
-        self.waiting: deque[Packed[D]] = deque()
-        self.first_s = 0.0
-        """Since when the first of them waits."""
-        self.busy = False
-        self.count = 0
-        """How many partitions the topic had when they were placed."""
+    at: TopicPartition
+    waiting: deque[Packed[D]] = field(default_factory=deque)
+    first_s: float = 0.0
+    """Since when the first of them waits."""
+    busy: bool = False
+    count: int = 0
+    """How many partitions the topic had when they were placed."""
 
 
 def batch_of(packed: Sequence[Packed[Any]]) -> Outgoing:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
 
 from nexo.client.checks import text, whole
-from nexo.errors import InvalidInput
+from nexo.errors import InvalidInput, NotOwner
 from nexo.topics.model import Position, TopicMessage, TopicPartition
 
 Partition: TypeAlias = TopicPartition | int
@@ -33,6 +33,13 @@ def lanes_of(partitions: Iterable[Any], topics: Sequence[str]) -> list[TopicPart
         else lane_of(each, None, topics)
         for each in partitions
     ]
+
+
+def check_owned(partitions: Iterable[TopicPartition], owned: Container[TopicPartition]) -> None:
+    """Reject partitions that belong to another member."""
+    for at in partitions:
+        if at not in owned:
+            raise NotOwner(f"{at.topic}/{at.partition} is not assigned to this consumer")
 
 
 def position_in(given: Mapping[str, Any], topics: Sequence[str]) -> Position:

@@ -36,27 +36,15 @@ class Mutex(asyncio.Lock):
     """Held with ``async with``."""
 
 
-class Event:
+class Event(asyncio.Event):
     """A flag to wait for."""
 
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-
-    def is_set(self) -> bool:
-        return self._event.is_set()
-
-    def set(self) -> None:
-        self._event.set()
-
-    def clear(self) -> None:
-        self._event.clear()
-
-    async def wait(self, timeout_s: float | None = None) -> bool:
+    async def wait(self, timeout_s: float | None = None) -> bool:  # type: ignore[override]
         """Wait until set; False if the time ran out first."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await self._event.wait()
-        return self._event.is_set()
+                await super().wait()
+        return self.is_set()
 
 
 class Task:

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from nexo.client._async.link.wire import ReplyFuture, Wire
 from nexo.client.replies import Reply, cancel_frame
 from nexo.model import Broker
 
 
+@dataclass(slots=True, eq=False)
 class Poll:
     """A long poll in flight that can be cut short (`Op.CANCEL`)."""
 
-    __slots__ = ("_broker", "_current", "_future", "_on_late")
-
-    def __init__(
-        self,
-        current: Callable[[], Wire | None],
-        broker: Broker,
-        future: ReplyFuture,
-        on_late: Callable[[Reply], None] | None,
-    ) -> None:
-        self._current = current
-        self._broker = broker
-        self._future = future
-        self._on_late = on_late
+    _current: Callable[[], Wire | None]
+    _broker: Broker
+    _future: ReplyFuture
+    _on_late: Callable[[Reply], None] | None
 
     async def reply(self) -> Reply:
         """Wait for the reply; cancelling the waiting task also ends the poll on the server."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from nexo.client._sync import runtime
 from nexo.client._sync.pubsub.subscription import Subscription
@@ -40,14 +40,11 @@ class RequestTransport(Protocol):
         """Call ``handler`` with each message."""
 
 
-class _PendingRequest:
+class _PendingRequest(NamedTuple):
     """A request in flight."""
 
-    __slots__ = ("arrived", "replies")
-
-    def __init__(self) -> None:
-        self.replies: list[Message[Any]] = []
-        self.arrived = runtime.Event()
+    replies: list[Message[Any]]
+    arrived: runtime.Event
 
 
 class TopicRequests:
@@ -72,7 +69,7 @@ class TopicRequests:
         until_s = runtime.now_s() + (self._pubsub.timeout_s if limit_s is None else limit_s)
         whole(limit, "limit", 1, _MAX_REPLIES)
         self._subscribe()
-        number, waiting = next(self._numbers), _PendingRequest()
+        number, waiting = next(self._numbers), _PendingRequest([], runtime.Event())
         self._waiting[number] = waiting
         try:
             headers = {REPLY_TO: self._topic, REQUEST: number}

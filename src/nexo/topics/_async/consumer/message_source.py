@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nexo.client._async.stream.transaction import Transaction
@@ -21,6 +22,7 @@ from nexo.topics.model import Commits, TopicMessage, TopicPartition
 from nexo.topics.progress import MessageProgress, last_of
 
 
+@dataclass(slots=True, eq=False)
 class MessageSource:
     """A consumer as transactions see it: the `TopicMessage.source` of its messages.
 
@@ -28,17 +30,10 @@ class MessageSource:
     transaction of an exactly-once context collects offsets and calls the others.
     """
 
-    def __init__(
-        self,
-        group_id: str,
-        subscription: ConsumerSubscription,
-        progress: MessageProgress[Any],
-        doubts: Doubts,
-    ) -> None:
-        self.group_id = group_id
-        self._subscription = subscription
-        self._progress = progress
-        self._doubts = doubts
+    group_id: str
+    _subscription: ConsumerSubscription
+    _progress: MessageProgress[Any]
+    _doubts: Doubts
 
     async def commit_within(
         self, transaction: Transaction, messages: list[TopicMessage[Any]]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from nexo.client._async import runtime
@@ -27,6 +28,7 @@ from nexo.topics.model import (
     TopicPartition,
     committed_of,
 )
+from nexo.topics.places import check_owned
 
 log = logging.getLogger("nexo.topics")
 
@@ -42,16 +44,14 @@ _MAX_WAIT_S = 600.0
 _T = TypeVar("_T")
 
 
+@dataclass(slots=True, eq=False)
 class PartitionBuffer:
     """One partition: messages read ahead, and where reading continues."""
 
-    __slots__ = ("at", "next_fetch", "paused", "rows")
-
-    def __init__(self, at: TopicPartition, offset: int) -> None:
-        self.at = at
-        self.next_fetch = offset
-        self.rows: deque[Sequence[Any]] = deque()
-        self.paused = False
+    at: TopicPartition
+    next_fetch: int
+    rows: deque[Sequence[Any]] = field(default_factory=deque)
+    paused: bool = False
 
     def restart(self, offset: int) -> None:
         """Drop what was read, and continue elsewhere."""
@@ -296,14 +296,14 @@ class NexoReader:
 
     async def seek(self, positions: Mapping[TopicPartition, int]) -> None:
         """Continue reading there; the committed offset changes with the next commit."""
-        self._check_owned(positions)
+        check_owned(positions, self._lanes)
         starts: dict[TopicPartition, int] = {}
         for at, offset in positions.items():
             first, end = await self.bounds(at)
             if not 0 <= offset <= end:
                 raise InvalidInput(f"{at.topic}/{at.partition}: offset {offset} is not in 0..{end}")
             starts[at] = max(offset, first)
-        self._check_owned(positions)  # still
+        check_owned(positions, self._lanes)  # still
         for at, offset in starts.items():
             self._lanes[at].restart(offset)
             self._sought.add(at)
@@ -315,14 +315,9 @@ class NexoReader:
             if at in self._lanes:
                 self._lanes[at].restart(offset)
 
-    def _check_owned(self, partitions: Iterable[TopicPartition]) -> None:
-        for at in partitions:
-            if at not in self._lanes:
-                raise NotOwner(f"{at.topic}/{at.partition} is not assigned to this consumer")
-
     def pause(self, partitions: Sequence[TopicPartition], *, paused: bool) -> None:
         """Pause or resume delivery of these."""
-        self._check_owned(partitions)
+        check_owned(partitions, self._lanes)
         for at in partitions:
             self._lanes[at].paused = paused
         self.interrupt()

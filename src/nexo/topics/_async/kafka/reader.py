@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from nexo.errors import NotOwner
 from nexo.topics._async.ports import Rebalanced
 from nexo.topics.kafka import library, row_of, translated
 from nexo.topics.model import Commits, Committed, ReaderOptions, TopicMessage, TopicPartition
+from nexo.topics.places import check_owned
 
 _SLICE_MS = 200
 """How long one call to aiokafka waits, so that `interrupt` takes effect."""
@@ -149,7 +149,7 @@ class KafkaReader:
         return (await self.bounds(at))[1] if found is None else int(found.offset)
 
     async def seek(self, positions: Mapping[TopicPartition, int]) -> None:
-        self._check(positions)
+        check_owned(positions, self.assignment)
         self.unread(positions)
 
     def unread(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -161,14 +161,9 @@ class KafkaReader:
 
     def pause(self, partitions: Sequence[TopicPartition], *, paused: bool) -> None:
         """Pause or resume delivery of these."""
-        self._check(partitions)
+        check_owned(partitions, self.assignment)
         lanes = [library().TopicPartition(*at) for at in partitions]
         (self._consumer.pause if paused else self._consumer.resume)(*lanes)
-
-    def _check(self, partitions: Iterable[TopicPartition]) -> None:
-        for at in partitions:
-            if at not in self.assignment:
-                raise NotOwner(f"{at.topic}/{at.partition} is not assigned to this consumer")
 
     async def close(self) -> None:
         """Leave the group."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from nexo.batch import ANONYMOUS, BatchProducer, Compression
@@ -36,19 +37,17 @@ _PASSING = (*_UNCERTAIN, Unavailable)
 """Errors that a retry may avoid."""
 
 
+@dataclass(slots=True, eq=False)
 class _Identity:
     """A producer's identity at the broker."""
 
-    __slots__ = ("epoch", "id", "stored")
-
-    def __init__(self, start: transactions.ProducerStart) -> None:
-        self.id, self.epoch = start.producer, start.epoch
-        self.stored: Counter[TopicPartition] = Counter()
-        """Messages of each partition so far, which is the next one's sequence."""
+    start: transactions.ProducerStart
+    stored: Counter[TopicPartition] = field(default_factory=Counter)
+    """Messages of each partition so far, which is the next one's sequence."""
 
     def of_next(self, at: TopicPartition) -> BatchProducer:
         """For the next batch of a partition."""
-        return BatchProducer(self.id, self.epoch, self.stored[at])
+        return BatchProducer(self.start.producer, self.start.epoch, self.stored[at])
 
 
 class BatchWriter:
