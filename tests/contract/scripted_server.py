@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from nexo.model import Broker
 from nexo.protocol.frames import HEADER, HEADER_SIZE, FrameKind, Status, frame, pack_str
-from nexo.protocol.hello import Welcome, decode_hello, encode_welcome
+from nexo.protocol.hello import Welcome, decode_hello
+from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
 
 T = TypeVar("T")
@@ -197,7 +198,7 @@ class _Peer(asyncio.Protocol):
         self.server.hellos.append((broker, hello.user))
         if self.server.reject is not None:
             return Status.ERR_CODED, self.server.reject
-        return Status.DATA, encode_welcome(self.server.welcome)
+        return Status.DATA, pack(self.server.welcome)
 
     def cancel(self, request_id: int) -> bytes:
         self.server.cancelled.append(request_id)

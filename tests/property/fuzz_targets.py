@@ -35,6 +35,7 @@ from nexo.errors import NexoError
 from nexo.model import Broker, check_name, duration_ms
 from nexo.protocol import hello, pubsub, store_classic, stream, values
 from nexo.protocol.frames import FieldReader, FrameKind, Status, frame, pack_str
+from nexo.protocol.messages import pack
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.protocol.stream_publishing import PLACE, pack_refused, read_each, read_places
 from nexo.server.entrance.alpn import alpn_names
@@ -155,7 +156,7 @@ WIRE = {
         hello.decode_hello,
         [hello.encode_hello(Broker.QUEUE, hello.Hello("me", "ana", "secret", "token"))],
     ),
-    "welcome": Target(hello.decode_welcome, [hello.encode_welcome(hello.Welcome("1", 10))]),
+    "welcome": Target(hello.decode_welcome, [pack(hello.Welcome("1", 10))]),
     "batch": Target(_batch, [sample_batch()]),
     "hostile batch": Target(lambda data: _batch(resealed(data)), [sample_batch()]),
     "batches": Target(_batches, [sample_batch() * 2]),

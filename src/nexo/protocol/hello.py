@@ -11,6 +11,7 @@ import msgspec
 from nexo.errors import ProtocolError
 from nexo.model import Broker, Buffer
 from nexo.protocol.frames import FieldReader
+from nexo.protocol.messages import pack
 
 VERSION = 1
 LOCKED_OUT_MS = 10_000
@@ -44,14 +45,13 @@ class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int = VERSION
 
 
-_encode = msgspec.msgpack.Encoder().encode
 _decode_hello = msgspec.msgpack.Decoder(Hello).decode
 _decode_welcome = msgspec.msgpack.Decoder(Welcome).decode
 
 
 def encode_hello(broker: Broker, hello: Hello) -> bytes:
     """The payload of a HELLO request."""
-    return bytes((VERSION, broker)) + _encode(hello)
+    return bytes((VERSION, broker)) + pack(hello)
 
 
 def decode_hello(payload: Buffer) -> tuple[Broker, Hello]:
@@ -64,11 +64,6 @@ def decode_hello(payload: Buffer) -> tuple[Broker, Hello]:
         return Broker(number), _decode_hello(reader.rest())
     except (ValueError, msgspec.DecodeError, RecursionError) as error:
         raise ProtocolError(f"malformed HELLO: {error}") from None
-
-
-def encode_welcome(welcome: Welcome) -> bytes:
-    """The payload of the reply to HELLO."""
-    return _encode(welcome)
 
 
 def decode_welcome(payload: Buffer) -> Welcome:

@@ -46,27 +46,12 @@ class Mutex:
         self._lock.release()
 
 
-class Event:
+class Event(threading.Event):
     """A flag to wait for."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-
-    def is_set(self) -> bool:
-        """Whether it was set."""
-        return self._event.is_set()
-
-    def set(self) -> None:
-        """Wake all who wait."""
-        self._event.set()
-
-    def clear(self) -> None:
-        """Take the flag down again."""
-        self._event.clear()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until set; False if the time ran out first."""
-        return self._event.wait(timeout_s)
+        return super().wait(timeout_s)
 
 
 class Task:

@@ -23,6 +23,7 @@ from nexo.model import Broker
 from nexo.printable import printable
 from nexo.protocol import hello
 from nexo.protocol.frames import FrameKind, frame
+from nexo.protocol.messages import pack
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.protocol.values import encode_value
 
@@ -188,7 +189,7 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         if isinstance(self._inbox, Inbox):
             self._inbox.admit(self._shared.read_buffer, settings.max_payload_bytes)
         welcome = hello.Welcome(__version__, settings.max_payload_bytes, settings.idle_ping_ms)
-        self.data(request_id, hello.encode_welcome(welcome))
+        self.data(request_id, pack(welcome))
 
     def _for_broker(self, op: int, request_id: int, payload: memoryview) -> None:
         """STATUS, PEERS, CANCEL and BACKUP name their broker in the first byte."""

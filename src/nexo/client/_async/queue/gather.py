@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
 from nexo.blocks import pack_block
@@ -223,10 +222,18 @@ class _Acks(GatheredSends[bool]):
         self.settler.last = reply
 
     def results(self, reply: Reply) -> list[bool | NexoError]:
-        if reply:
-            count = len(decode(reply, list[tuple[int, int]]))
-            log.warning("%d leases of queue %s were lost before the ack", count, self.settler.queue)
-        return [*_verdicts(self.named, reply)]
+        """True for each ack, or why it was rejected."""
+        if not reply:
+            return [True] * len(self.named)
+        refused = set(decode(reply, list[tuple[int, int]]))
+        queue = self.settler.queue
+        log.warning("%d leases of queue %s were lost before the ack", len(refused), queue)
+        return [
+            LeaseLost("the lease ended before the ack; the job may run again elsewhere")
+            if (token, job) in refused or (token, WHOLE_LEASE) in refused
+            else True
+            for token, job in self.named
+        ]
 
     def fail(self, error: BaseException) -> None:
         """Fail every ack; a job can be settled again when its waiter gets the failure."""
@@ -234,16 +241,6 @@ class _Acks(GatheredSends[bool]):
         for owner in self.owners:
             owner.reopen()
         super().fail(error)
-
-
-def _verdicts(named: list[tuple[int, int]], reply: Reply) -> Iterator[bool | NexoError]:
-    """True for each ack, or why it was rejected; ``named`` are their leases and jobs."""
-    refused = set(decode(reply, list[tuple[int, int]])) if reply else set()
-    for token, job in named:
-        if refused and ((token, job) in refused or (token, WHOLE_LEASE) in refused):
-            yield LeaseLost("the lease ended before the ack; the job may run again elsewhere")
-        else:
-            yield True
 
 
 def _append_job(runs: list[int] | None, job: int) -> None:

@@ -184,7 +184,16 @@ class _Records(GatheredSends[Published]):
         return part
 
     def results(self, reply: Reply) -> list[Published | NexoError]:
-        return _placed(reply)
+        payload = reply or b""
+        if len(payload) == PLACE.size:
+            return [*consecutive(*PLACE.unpack(payload))]
+        partition, first, count, limit, refused = read_each(payload)
+        found: list[Published | NexoError] = [*consecutive(partition, first, count)]
+        for row in refused:
+            found.insert(
+                row, PayloadTooLarge(f"the value exceeds the stream's limit of {limit} bytes")
+            )
+        return found
 
     def refuse(self, error: BaseException) -> None:
         if isinstance(error, PartitionsChanged):
@@ -196,14 +205,3 @@ class _Records(GatheredSends[Published]):
         """Send each record to the partition that its key has now."""
         for row, receipt in zip(self.records.rows(), self.receipts, strict=True):
             self.publisher.send_again(row, receipt)
-
-
-def _placed(reply: Reply) -> list[Published | NexoError]:
-    payload = reply or b""
-    if len(payload) == PLACE.size:
-        return [*consecutive(*PLACE.unpack(payload))]
-    partition, first, count, limit, refused = read_each(payload)
-    found: list[Published | NexoError] = [*consecutive(partition, first, count)]
-    for row in refused:
-        found.insert(row, PayloadTooLarge(f"the value exceeds the stream's limit of {limit} bytes"))
-    return found
