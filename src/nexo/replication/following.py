@@ -43,9 +43,9 @@ class Follower:
     def _is_other(self, group: LogObject) -> bool:
         return self.writer not in {"", group.writer}
 
-    def claim(self, writer: str, *, every_ms: int = 0) -> Shipper:
+    def claim(self, writer: str) -> Shipper:
         """A shipper whose first object takes the lead, at the end of what was read.
 
         If that put is refused, the log had not ended: read on, and claim again.
         """
-        return Shipper(writer, self.epoch + 1, self.number, every_ms=every_ms, claim=True)
+        return Shipper(writer, self.epoch + 1, self.number, claim=True)

@@ -74,7 +74,6 @@ class LogReplay:
         self._files = files
         self._root = root
         self.follower = Follower()
-        self.applied_bytes = 0
         self._whole = True
         """False while the folder is between two places of the log."""
 
@@ -132,7 +131,6 @@ class LogReplay:
             self._reset(group.reset)
         recording.apply(group.operations, self._files, self._root)
         self._whole = True
-        self.applied_bytes += len(data)
         return True
 
     def _reset(self, key: str) -> None:

@@ -58,7 +58,6 @@ class Shipper:
         epoch: int,
         number: int,
         *,
-        every_ms: int = 0,
         claim: bool = False,
         reset: str = "",
     ) -> None:
@@ -74,8 +73,6 @@ class Shipper:
         self.leads = not claim
         """Whether an object of this writer is in the store, or it began as the leader."""
         self.writer = writer
-        self._every_ms = every_ms
-        self._due_ms: int | None = None
         self._ticket = 0
         self._waiting: deque[_Gathered] = deque()
         self._in_flight: _InFlight | None = None
@@ -93,11 +90,6 @@ class Shipper:
         self._waiting.clear()
         self.waiting_bytes = 0
 
-    @property
-    def due_ms(self) -> int | None:
-        """When `next_put` has something at the earliest; None if it has now, or nothing."""
-        return self._due_ms if self._waiting and self._in_flight is None else None
-
     def gather(self, operations: list[Operation]) -> int:
         """Take operations in, in order; returns the ticket that `shipped` will reach."""
         self._check()
@@ -108,13 +100,10 @@ class Shipper:
         return self._ticket
 
     def next_put(self, now_ms: int) -> Put | None:
-        """What to put now: nothing while a put is in flight, too soon, or there is no need."""
+        """What to put now: nothing while a put is in flight, or there is no need."""
         self._check()
         if self._in_flight is not None or (self.leads and not self._waiting):
             return None
-        if self._due_ms is not None and now_ms < self._due_ms:
-            return None
-        self._due_ms = now_ms + self._every_ms
         ticket, operations = self._take_group() if self.leads else (self.shipped, [])
         reset = "" if self.leads else self._reset
         group = LogObject(self.epoch, self.writer, operations, now_ms, reset)

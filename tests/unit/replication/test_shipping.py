@@ -55,15 +55,13 @@ def test_operations_gather_while_a_put_is_in_flight() -> None:
     assert read_all(store, Follower()) == ["1", "2", "3"]
 
 
-def test_puts_keep_their_distance_and_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_puts_keep_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipping, "MAX_GROUP_BYTES", 600)
-    store, shipper = MemoryObjects(), Shipper("a", 1, 0, every_ms=250)
+    store, shipper = MemoryObjects(), Shipper("a", 1, 0)
     for _ in range(3):
         shipper.gather(write("x" * 200))
     do(store, shipper, shipper.next_put(1_000))
-    assert shipper.next_put(1_100) is None
-    assert shipper.due_ms == 1_250
-    do(store, shipper, shipper.next_put(1_250))
+    do(store, shipper, shipper.next_put(1_100))
     assert len(store.objects) == 2
     assert shipper.shipped == 3
 

@@ -101,11 +101,6 @@ class Folders:
         """The next number of each log to apply."""
         return {b.label: replay.follower.number for b, replay in self._replays.items()}
 
-    @property
-    def applied_bytes(self) -> int:
-        """Size of all log objects that were applied."""
-        return sum(replay.applied_bytes for replay in self._replays.values())
-
     def hand_over(self) -> None:
         """Tell the brokers' processes where their folders are; they apply the rest and sync."""
         for broker, replay in self._replays.items():

@@ -42,11 +42,6 @@ class Receivers:
     refused: Sequence[int] = ()
     """Indexes of the messages that the user may not publish."""
 
-    @property
-    def total(self) -> int:
-        """Over all messages."""
-        return sum(receivers * messages for receivers, messages in self.counts)
-
 
 @dataclass(frozen=True, slots=True)
 class Asked:

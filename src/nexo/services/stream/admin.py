@@ -162,11 +162,6 @@ class StreamAdmin:
         stream = self._core.engine.update(name, options)
         self._core.done_when_safe(stream.options.persistence, done, self._describe(stream))
 
-    def exists(self, connection: Connection, name: str) -> bool:
-        """Whether there is such a stream."""
-        permit(connection.identity, Broker.STREAM, ANY, name)
-        return name in self._core.engine.streams
-
     def describe(self, connection: Connection, name: str) -> StreamDescription:
         """Show a stream."""
         permit(connection.identity, Broker.STREAM, ANY, name)
