@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec.structs import asdict
 
@@ -15,33 +15,39 @@ from nexo.protocol import store_classic as classic
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
 from nexo.services.connection import Done
+from nexo.services.store.commands import KeyCommands
 from nexo.services.store.service import StoreService
 
 UseCase: TypeAlias = Callable[..., object]
 
 
 def _use_cases(store: StoreService) -> dict[Op, UseCase]:
-    """What each of our requests that are answered at once calls, with its fields by name.
+    """What our requests call that are answered at once, with their fields by name.
 
     Results of several fields are tuples, in the order of the structs that clients read.
     """
-    commands = store.commands
     return {
         Op.KEY_SET: store.set,
         Op.KEY_DELETE: store.delete,
-        Op.KEY_DELETE_IF: commands.delete_if,
         Op.KEY_EXISTS: store.exists,
         Op.KEY_MGET: store.mget,
         Op.KEY_MSET: store.mset,
+        Op.KEY_SCAN: store.scan,
+        Op.STORE_CLEAR: store.clear,
+        Op.LEASE_RELEASE: store.release_lease,
+    }
+
+
+def _commands(commands: KeyCommands) -> dict[Op, UseCase]:
+    """The same of requests that are commands on one key, with their fields as a dict."""
+    return {
+        Op.KEY_DELETE_IF: commands.delete_if,
         Op.KEY_INCR: commands.incr,
         Op.KEY_GETDEL: commands.getdel,
         Op.KEY_EXPIRE: commands.expire,
         Op.KEY_PERSIST: commands.persist,
         Op.KEY_INSPECT: commands.inspect,
-        Op.KEY_SCAN: store.scan,
-        Op.STORE_CLEAR: store.clear,
         Op.LEASE_RENEW: commands.renew_lease,
-        Op.LEASE_RELEASE: store.release_lease,
         Op.RATE_BUCKET: commands.take_tokens,
         Op.RATE_WINDOW: commands.count_in_window,
         Op.FIELDS_SET: commands.map_set,
@@ -59,11 +65,16 @@ def _use_cases(store: StoreService) -> dict[Op, UseCase]:
         Op.LIST_LENGTH: commands.list_length,
         Op.SET_ADD: commands.set_add,
         Op.SET_REMOVE: commands.set_remove,
-        Op.SET_POP: lambda who, key, count, left: commands.set_pop(who, key, count=count),
+        Op.SET_POP: lambda who, given: commands.set_pop(who, _without_end(given)),
         Op.SET_CONTAINS: commands.set_contains,
         Op.SET_MEMBERS: commands.set_members,
         Op.SET_SIZE: commands.set_length,
     }
+
+
+def _without_end(given: dict[str, Any]) -> dict[str, Any]:
+    """LIST_POP and SET_POP look alike, and a set has no ends."""
+    return {"key": given["key"], "count": given["count"]}
 
 
 class StoreRequests:
@@ -75,7 +86,9 @@ class StoreRequests:
             Op.MAP_SET: self._map_set,
             Op.MAP_GET: self._map_get,
             Op.MAP_DEL: self._map_del,
-        } | {op: self._answer(op, use_case) for op, use_case in _use_cases(service).items()}
+            **{op: self._answer(op, use_case) for op, use_case in _use_cases(service).items()},
+            **{op: self._command(op, use) for op, use in _commands(service.commands).items()},
+        }
         self.handlers: Mapping[int, Handler] = {
             op: handler_of(answer) for op, answer in self.answers.items()
         } | {Op.LEASE_TAKE: self._take_lease}
@@ -98,6 +111,12 @@ class StoreRequests:
     def _answer(self, op: Op, use_case: UseCase) -> Answer:
         def answer(peer: Peer, payload: memoryview) -> bytes:
             return pack(use_case(peer, **asdict(wire.decode_request(op, payload))))
+
+        return answer
+
+    def _command(self, op: Op, command: UseCase) -> Answer:
+        def answer(peer: Peer, payload: memoryview) -> bytes:
+            return pack(command(peer, asdict(wire.decode_request(op, payload))))
 
         return answer
 

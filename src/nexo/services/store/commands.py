@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class KeyCommands:
-    """Each is called with the connection, the key, and the command's other arguments by name."""
+    """Each is called with the connection and the command's arguments, a dict that gets the time."""
 
     def __init__(self, store: StoreEngine, may: May, plan: Callable[[], None]) -> None:
         """``plan`` is called after a command that may have set a TTL."""
@@ -54,15 +54,17 @@ class KeyCommands:
 
 
 def _permitted(may: May, actions: Sequence[Action], command: Callable[..., T]) -> Callable[..., T]:
-    def use_case(connection: Connection, key: str, **arguments: Any) -> T:
-        return command(key, now_ms=may(connection, actions, (key,)), **arguments)
+    def use_case(connection: Connection, given: dict[str, Any]) -> T:
+        given["now_ms"] = may(connection, actions, (given["key"],))
+        return command(**given)
 
     return use_case
 
 
 def _expiring(may: May, plan: Callable[[], None], command: Callable[..., T]) -> Callable[..., T]:
-    def use_case(connection: Connection, key: str, **arguments: Any) -> T:
-        result = command(key, now_ms=may(connection, WRITE, (key,)), **arguments)
+    def use_case(connection: Connection, given: dict[str, Any]) -> T:
+        given["now_ms"] = may(connection, WRITE, (given["key"],))
+        result = command(**given)
         plan()
         return result
 
