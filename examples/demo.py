@@ -18,7 +18,7 @@ from pathlib import Path
 import nexo
 from nexo import testing
 from nexo.cli.lake.sparks import quiet_start
-from nexo.contracts import stream_table
+from nexo.contracts import StreamContract
 from nexo.lake.catalog import Lake
 from nexo.lake.paths import local_path
 from nexo.lake.read import spans
@@ -112,7 +112,7 @@ def make_room(folder: Path) -> None:
 def set_types(lake: Lake, url: str, types: dict[str, dict[str, str]]) -> None:
     """Typed columns, so that SQL sees ``country`` and ``amount`` instead of JSON."""
     for name, columns in types.items():
-        set_schema(stream_table(lake, url, name), columns)
+        set_schema(StreamContract(lake, url, name).table(), columns)
 
 
 def ask(client: nexo.Client, what: str, query: str, as_of: datetime | None = None) -> None:
