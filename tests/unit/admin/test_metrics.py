@@ -7,7 +7,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from nexo.admin.metrics.named import SHOWN, NamedReadings, PipelineReadings
+from nexo.admin.metrics.named import SHOWN, NamedReadings
+from nexo.admin.metrics.pipelines import PipelineReadings
 from nexo.admin.metrics.prometheus import Metrics, Readings
 from nexo.admin.watching.sampler import Sampler
 from nexo.admin.watching.watch import StreamWatch

@@ -1,4 +1,4 @@
-"""The jobs of a queue, whether they wait, are in work, come later or are dead; cron schedules."""
+"""The jobs of a queue: those that wait, are in work, come later or are dead; push."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import msgspec
 
 from nexo.admin.api.connections import ConnectionRow, peers
 from nexo.admin.api.paging import Limit, Name, Seconds, Skip
-from nexo.admin.api.queue import OneQueue
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, Done
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
-from nexo.client.queue_views import Schedule, read_headers
+from nexo.client.queue_views import read_headers
 from nexo.errors import Forbidden
 from nexo.model import Broker
 from nexo.protocol.ops import Op
@@ -214,51 +213,3 @@ async def discard(context: ApiContext, ask: IdsAsk) -> Done:
 
 async def _act(context: ApiContext, op: Op, ask: IdsAsk | SomeIds) -> Done:
     return Done(await context.ask(op, Jobs(ask.queue, ask.ids), int))
-
-
-class ScheduleName(OneQueue):
-    """A schedule of a queue."""
-
-    name: Name
-
-
-class ScheduleAsk(ScheduleName):
-    """A schedule, which replaces one of the same name."""
-
-    cron: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
-    """Five fields."""
-    value: NewValue
-    priority: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
-    key: Annotated[str, msgspec.Meta(max_length=1_024)] | None = None
-    timezone: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    """Whose local time it is in, such as ``Europe/Rome``; empty for UTC."""
-
-
-class NextFiring(msgspec.Struct):
-    """When a schedule fires next."""
-
-    next_ms: int
-
-
-@routes.get("/schedules")
-async def schedules(context: ApiContext, ask: OneQueue) -> list[Schedule]:
-    """The queue's cron schedules."""
-    return await context.client.queue(ask.queue).cron.list()
-
-
-@routes.post("/schedule")
-async def schedule(context: ApiContext, ask: ScheduleAsk) -> NextFiring:
-    """Push a job whenever a cron expression matches."""
-    crons = context.client.queue(ask.queue).cron
-    value = python_value(ask.value)
-    next_ms = await crons.set(
-        ask.name, ask.cron, value, priority=ask.priority, key=ask.key, timezone=ask.timezone
-    )
-    return NextFiring(next_ms)
-
-
-@routes.post("/unschedule")
-async def unschedule(context: ApiContext, ask: ScheduleName) -> Done:
-    """Remove a schedule."""
-    await context.client.queue(ask.queue).cron.delete(ask.name)
-    return Done()

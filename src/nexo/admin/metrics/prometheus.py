@@ -13,7 +13,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from nexo.admin.metrics.families import Counter, Gauge, Read, Row, families
-from nexo.admin.metrics.named import NamedReadings, PipelineReadings
+from nexo.admin.metrics.named import NamedReadings
+from nexo.admin.metrics.pipelines import PipelineReadings
 from nexo.admin.watching.sampler import Sampler
 from nexo.admin.watching.watch import BrokerWatch
 from nexo.histogram import BOUNDS_S

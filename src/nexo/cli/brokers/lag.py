@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from nexo.cli import output
+from nexo.cli.brokers.surveys import group_rows
 from nexo.cli.options import client
 from nexo.errors import Forbidden, NotFound
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_ordered import OrderedAsk, OrderedInfo
-from nexo.protocol.survey import StreamSurvey, SurveyAsk, shared_kind
+from nexo.protocol.survey import shared_kind
 
 if TYPE_CHECKING:
     from nexo import Client
@@ -103,25 +103,3 @@ def shown_ordered_groups(nexo: Client) -> list[OrderedInfo]:
     except Forbidden:
         output.note("ordered groups are not shown: it takes stream:read:*")
         return []
-
-
-def stream_page(nexo: Client, position: int) -> StreamSurvey:
-    """Streams and groups from ``position`` on."""
-    reply = nexo.link(Broker.STREAM).call(Op.S_SURVEY, wire.pack(SurveyAsk(position=position)))
-    return wire.unpack(StreamSurvey, reply or b"")
-
-
-def group_rows(nexo: Client) -> Iterator[dict[str, Any]]:
-    """Every group, shared and ordered, of every stream."""
-    position = 0
-    while True:
-        page = stream_page(nexo, position)
-        for group in page.groups:
-            yield {
-                "stream": group.stream, "group": group.name, "kind": group.kind,
-                "lag": group.lag, "in_flight": group.in_flight, "parked": group.parked,
-                "consumers": group.consumers,
-            }  # fmt: skip
-        position = page.next
-        if not position:
-            return

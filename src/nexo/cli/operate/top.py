@@ -12,7 +12,7 @@ import click
 from msgspec import structs
 
 from nexo.cli import output
-from nexo.cli.brokers.lag import stream_page
+from nexo.cli.brokers.surveys import queue_page, stream_page
 from nexo.cli.operate import figures
 from nexo.cli.operate.figures import Board, Sample
 from nexo.cli.options import client, terms
@@ -20,8 +20,6 @@ from nexo.cli.sizes import seconds, size_text
 from nexo.errors import Forbidden, NexoError
 from nexo.model import Broker
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import decode, encode
-from nexo.protocol.survey import QueueSurvey, SurveyAsk
 from nexo.protocol.values import decode_value
 
 if TYPE_CHECKING:
@@ -97,7 +95,7 @@ class Looks:
 
     def _see_queues(self) -> None:
         for _ in range(_PAGES):
-            page, now_s = _queue_page(self._nexo, self._queue_position), time.monotonic()
+            page, now_s = queue_page(self._nexo, self._queue_position), time.monotonic()
             for row in page.queues:
                 counts = {name: row[name] for name in _QUEUE_COUNTS}
                 self._queues.see((row["name"],), {"queue": row["name"], **counts}, now_s)
@@ -128,12 +126,6 @@ def _views(nexo: Client, interval_s: float, limit: int) -> Iterator[dict[str, An
     while True:
         time.sleep(interval_s)
         yield looks.next(limit)
-
-
-def _queue_page(nexo: Client, position: int) -> QueueSurvey:
-    """Queues from ``position`` on."""
-    reply = nexo.link(Broker.QUEUE).call(Op.Q_SURVEY, encode(SurveyAsk(position=position)))
-    return decode(reply or b"", QueueSurvey)
 
 
 def check_readable(nexo: Client) -> None:
