@@ -10,14 +10,14 @@ from typing import Any
 
 from nexo.access.grants import Action, Extent
 from nexo.access.permit import ADMIN, READ, WRITE, permit
-from nexo.brokers.store.coordination import LeaseAnswer
-from nexo.brokers.store.engine import KeysPage, SetResult, StoreEngine
+from nexo.brokers.store.coordination import LeaseAnswer, RateAnswer
+from nexo.brokers.store.engine import KeyInfo, KeysPage, SetResult, StoreEngine
 from nexo.brokers.store.status import status
 from nexo.limits import LEASE_WAIT_MS, REPLY_PAYLOADS
 from nexo.model import Broker
 from nexo.services.connection import Connection, Done
 from nexo.services.service import Runtime
-from nexo.services.store.commands import KeyCommands
+from nexo.services.store.collections import ListUseCases, MapUseCases, SetUseCases
 from nexo.services.store.saving import Saving
 from nexo.services.waiting import Wait, WaitingRoom
 
@@ -46,7 +46,9 @@ class StoreService:
         self._hits = self._misses = self._commands = 0
         self._check_leads = runtime.check_leads if settings.replicate else None
         """Called before every change, which needs no disk and would be acknowledged at once."""
-        self.commands = KeyCommands(self._store, self._may, self._wake_for_expiry)
+        self.maps = MapUseCases(self._store, self._may)
+        self.lists = ListUseCases(self._store, self._may)
+        self.sets = SetUseCases(self._store, self._may)
 
     def _may(self, connection: Connection, actions: Sequence[Action], keys: Iterable[str]) -> int:
         """Check permission for a command on ``keys`` and count it; returns the time."""
@@ -111,6 +113,20 @@ class StoreService:
         self._wake_for_expiry()
         return result
 
+    def getdel(self, connection: Connection, key: str) -> bytes | None:
+        """Delete a key and return its value."""
+        return self._store.getdel(key, self._may(connection, WRITE, (key,)))
+
+    def delete_if(self, connection: Connection, key: str, if_equal: bytes) -> bool:
+        """Delete a key if it holds this value."""
+        return self._store.delete_if(key, if_equal, self._may(connection, WRITE, (key,)))
+
+    def incr(self, connection: Connection, key: str, by: float, ttl_ms: int | None = None) -> float:
+        """Add to a number; the TTL applies only to a new key."""
+        total = self._store.incr(key, by, self._may(connection, WRITE, (key,)), ttl_ms)
+        self._wake_for_expiry()
+        return total
+
     # -- several keys ---------------------------------------------------------------
 
     def mget(self, connection: Connection, keys: Sequence[str]) -> list[bytes | None]:
@@ -153,6 +169,20 @@ class StoreService:
 
     # -- life time ------------------------------------------------------------------
 
+    def expire(self, connection: Connection, key: str, ttl_ms: int) -> bool:
+        """Give a key a new TTL."""
+        done = self._store.expire(key, ttl_ms, self._may(connection, WRITE, (key,)))
+        self._wake_for_expiry()
+        return done
+
+    def persist(self, connection: Connection, key: str) -> bool:
+        """Remove the TTL of a key."""
+        return self._store.persist(key, self._may(connection, WRITE, (key,)))
+
+    def inspect(self, connection: Connection, key: str) -> KeyInfo | None:
+        """Type, size and remaining TTL of a key."""
+        return self._store.inspect(key, self._may(connection, READ, (key,)))
+
     # -- leases and rate limits -------------------------------------------------------
 
     def take_lease(
@@ -193,12 +223,35 @@ class StoreService:
         elif (next_ms := self._room.next_due_ms()) is not None:
             self._runtime.wake_at(next_ms)
 
+    def renew_lease(self, connection: Connection, key: str, holder: str, ttl_ms: int) -> bool:
+        """Restart a holder's TTL; False if its lease has ended."""
+        now_ms = self._may(connection, WRITE, (key,))
+        return self._store.leases.renew(key, holder, ttl_ms, now_ms)
+
     def release_lease(self, connection: Connection, key: str, holder: str) -> bool:
         """End a holder's lease; False if it had already ended."""
         released = self._store.leases.release(key, holder, self._may(connection, WRITE, (key,)))
         if self._lease_due:
             self._room.wake(key)
         return released
+
+    def take_tokens(
+        self, connection: Connection, key: str, capacity: float, per_second: float, cost: float
+    ) -> RateAnswer:
+        """Take from a token bucket."""
+        now_ms = self._may(connection, WRITE, (key,))
+        rate = self._store.rates.bucket(key, capacity, per_second, cost, now_ms)
+        self._wake_for_expiry()
+        return rate
+
+    def count_in_window(
+        self, connection: Connection, key: str, limit: int, window_ms: int, cost: int
+    ) -> RateAnswer:
+        """Count in a sliding window."""
+        now_ms = self._may(connection, WRITE, (key,))
+        rate = self._store.rates.window(key, limit, window_ms, cost, now_ms)
+        self._wake_for_expiry()
+        return rate
 
     def _look_again(self, key: str, due_ms: int) -> None:
         self._lease_due[key] = due_ms
