@@ -11,9 +11,9 @@ import msgspec
 
 from nexo.blocks import ID_SIZE, pack_id, parse_id, values_of
 from nexo.brokers.queue.jobs import NewJobs
-from nexo.dialects.nexo.handlers import Handler, Peer
+from nexo.dialects.nexo.handlers import Handler, Peer, json_options
 from nexo.dialects.nexo.replies import reply_data, reply_ok, reply_parts
-from nexo.errors import InvalidInput, LeaseLost, NotFound
+from nexo.errors import LeaseLost, NotFound
 from nexo.model import Buffer
 from nexo.protocol.frames import FieldReader, pack_str, pack_u32
 from nexo.protocol.ops import Op
@@ -43,13 +43,6 @@ class _Push(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 class _Consume(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     batch_size: int | None = None
     wait_ms: int | None = None
-
-
-def _options(text: str, type_: type[T]) -> T:
-    try:
-        return msgspec.json.decode(text or "{}", type=type_)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(f"Invalid JSON options: {error}") from None
 
 
 @contextmanager
@@ -87,7 +80,7 @@ class ClassicQueueRequests:
     def _create(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Idempotent; the first options stay."""
         reader = FieldReader(payload)
-        name, given = reader.text(), _options(reader.text(), _Create)
+        name, given = reader.text(), json_options(reader.text(), _Create)
         self._queues.create(peer, name, self._rules(given), reply_ok(peer, request_id), "keep")
 
     def _rules(self, given: _Create) -> dict[str, Any]:
@@ -114,14 +107,14 @@ class ClassicQueueRequests:
 
     def _push(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = FieldReader(payload)
-        name, given, value = reader.text(), _options(reader.text(), _Push), bytes(reader.rest())
+        name, given, value = reader.text(), json_options(reader.text(), _Push), bytes(reader.rest())
         check_value(value)
         jobs = NewJobs.of([value], given.priority or 0, given.delay_ms or 0)
         self._queues.push(peer, name, jobs, reply_ok(peer, request_id))
 
     def _consume(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = FieldReader(payload)
-        name, given = reader.text(), _options(reader.text(), _Consume)
+        name, given = reader.text(), json_options(reader.text(), _Consume)
         limit = 50 if given.batch_size is None else given.batch_size
         wait_ms = 20_000 if given.wait_ms is None else given.wait_ms
         done = reply_parts(peer, request_id, _delivery)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
-from nexo.errors import NexoError
+import msgspec
+
+from nexo.errors import InvalidInput, NexoError
 from nexo.model import Buffer
 from nexo.services.connection import Connection
+
+T = TypeVar("T")
 
 
 class Peer(Connection, Protocol):
@@ -40,6 +44,14 @@ Answer: TypeAlias = Callable[[Peer, memoryview], bytes | None]
 """``answer(peer, payload)``, for requests that never wait: it returns the reply, None for
 NULL and ``b""`` for OK. Cheaper than a `Handler`; otherwise the same.
 """
+
+
+def json_options(text: str, kind: type[T], refusal: type[InvalidInput] = InvalidInput) -> T:
+    """The options of the existing client's requests."""
+    try:
+        return msgspec.json.decode(text or "{}", type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise refusal(f"Invalid JSON options: {error}") from None
 
 
 def handler_of(answer: Answer) -> Handler:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial, reduce
-from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -51,13 +50,14 @@ class Core:
     def __init__(self, runtime: SyncReportingRuntime) -> None:
         settings = runtime.settings
         self.runtime = runtime
+        self._folder = runtime.folder / "streams"
         self.waits = WaitingRoom()
         self.engine = StreamEngine(self._open_log, defaults(settings))
         self.hot = HotTier(settings.hot_ms, settings.hot_messages)
         self.pressure = Pressure(settings.stream_unsynced_bytes)
         self.replay = LakeReplay(LakeTier(settings))
         self.exposure = ExposureControl(runtime, self.pressure)
-        self._pending_deletions = PendingDeletions(runtime.files, runtime.folder / "streams")
+        self._pending_deletions = PendingDeletions(runtime.files, self._folder)
         self.started_ms = runtime.clock.now_ms()
         self.journal = Journal(runtime.files, runtime.folder / "journal")
         self._journal_mark = 0
@@ -100,14 +100,10 @@ class Core:
         self.end_turn_soon()
         return stream
 
-    def folder_of(self, stream: OpenStream) -> Path:
-        """Where a stream's logs are."""
-        return self.runtime.folder / "streams" / stream.folder
-
     def _open_log(self, folder: str, partition: int, persistence: Persistence) -> SegmentedLog:
         return SegmentedLog(
             self.runtime.files,
-            self.runtime.folder / "streams" / folder / str(partition),
+            self._folder / folder / str(partition),
             segment_bytes=self.runtime.settings.segment_bytes,
             room_ahead=persistence is Persistence.FILE_SYNC,
             power_kept=self._power_kept,
@@ -132,7 +128,7 @@ class Core:
         self._power_kept = self.engine.boot_id in {"", self.runtime.files.boot_id}
         self._journal_mark = self.journal.size_bytes
         for folder in self.engine.take_deleted():
-            self.runtime.files.remove(self.runtime.folder / "streams" / folder)
+            self.runtime.files.remove(self._folder / folder)
         self._look_at_folders()
         for number in self._pending_deletions.found():
             if (stream := self.engine.streams.numbered(number)) is not None:
@@ -145,7 +141,7 @@ class Core:
     def _look_at_folders(self) -> None:
         """Reuse no number, and adopt streams whose creation the journal has lost."""
         streams, files = self.engine.streams, self.runtime.files
-        for found in found_folders(files, self.runtime.folder / "streams"):
+        for found in found_folders(files, self._folder):
             if self.losses and adopt(self.engine, files, found, self.now_ms):
                 log.error(
                     "the creation of stream %r was lost: it continues with the default options",
@@ -185,7 +181,7 @@ class Core:
                 self.when_safe(mode, written)
             else:
                 if error is None:
-                    self.runtime.files.remove(self.folder_of(stream))
+                    self.runtime.files.remove(self._folder / stream.folder)
                 done(error)
 
         self.when_safe_or_undone(mode, written)

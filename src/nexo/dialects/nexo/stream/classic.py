@@ -20,7 +20,7 @@ from nexo.batch import decode, entries
 from nexo.brokers.stream.groups.flight import Refusal
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.registry import OpenStream
-from nexo.dialects.nexo.handlers import Handler, Peer
+from nexo.dialects.nexo.handlers import Handler, Peer, json_options
 from nexo.dialects.nexo.replies import reply_data, reply_ok, reply_parts
 from nexo.errors import InvalidOption, NexoError, NotFound, ProtocolError
 from nexo.model import Broker
@@ -95,7 +95,7 @@ class ClassicRequests:
     def create(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Create a stream; an existing one keeps its options."""
         reader = FieldReader(payload)
-        name, options = reader.text(), _options(reader.text())
+        name, options = reader.text(), json_options(reader.text(), CreateOptions, InvalidOption)
         permit(peer.identity, Broker.STREAM, ADMIN, name)
         core = self._core
         if name not in core.engine.streams:
@@ -204,13 +204,6 @@ class ClassicRequests:
 def _member(reader: FieldReader) -> tuple[str, str, str, int]:
     """Stream, group, consumer and generation."""
     return reader.text(), reader.text(), reader.text(), reader.u64()
-
-
-def _options(text: str) -> CreateOptions:
-    try:
-        return msgspec.json.decode(text or "{}", type=CreateOptions)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidOption(f"Invalid JSON options: {error}") from None
 
 
 def _target(number: int) -> Literal["beginning", "end"]:
