@@ -49,7 +49,11 @@ def find_coordinator(request: Request) -> None:
 
 def describe_cluster(request: Request) -> None:
     """The one broker."""
-    request.answer({"cluster_id": CLUSTER_ID, "controller": NODE_ID, "brokers": [_here(request)]})
+    request.answer(_cluster(request))
+
+
+def _cluster(request: Request) -> Message:
+    return {"cluster_id": CLUSTER_ID, "controller": NODE_ID, "brokers": [_here(request)]}
 
 
 def _here(request: Request) -> Message:
@@ -63,7 +67,8 @@ def _here(request: Request) -> Message:
 def metadata(request: Request) -> None:
     """Topics and partitions; those asked for by name are created if the settings say so."""
     asked = request["topics"]
-    gather: Gather[Message] = Gather(lambda topics: _answer(request, topics))
+    cluster = _cluster(request)
+    gather: Gather[Message] = Gather(lambda topics: request.answer(cluster | {"topics": topics}))
     if asked is None or (request.version == 0 and not asked):
         for outline in _all(request):
             gather.expect()(_topic(outline))
@@ -74,17 +79,6 @@ def metadata(request: Request) -> None:
             else:
                 _look_up(request, row["name"] or "", gather)
     gather.complete()
-
-
-def _answer(request: Request, topics: list[Message]) -> None:
-    request.answer(
-        {
-            "brokers": [_here(request)],
-            "cluster_id": CLUSTER_ID,
-            "controller": NODE_ID,
-            "topics": topics,
-        }
-    )
 
 
 def _all(request: Request) -> Iterable[Outline]:

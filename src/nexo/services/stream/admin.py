@@ -136,8 +136,7 @@ class StreamAdmin:
 
         Returns the first offset that is left.
         """
-        permit(connection.identity, Broker.STREAM, ADMIN, name)
-        stream = self._core.engine.streams.get(name)
+        stream = self._core.permitted(connection, ADMIN, name)
         stream.check_writable()
         found = stream.partition(partition)
         offset = found.stable_offset if offset == -1 else offset
@@ -164,8 +163,7 @@ class StreamAdmin:
 
     def describe(self, connection: Connection, name: str) -> StreamDescription:
         """Show a stream."""
-        permit(connection.identity, Broker.STREAM, ANY, name)
-        return self._describe(self._core.engine.streams.get(name))
+        return self._describe(self._core.permitted(connection, ANY, name))
 
     def outline(self, connection: Connection, name: str) -> Outline:
         """Show a stream without opening its logs."""
@@ -235,16 +233,14 @@ class StreamAdmin:
         created_ms: int = 0,
     ) -> None:
         """Note that the lake holds everything of this incarnation below ``offset``."""
-        permit(connection.identity, Broker.STREAM, ADMIN, name)
-        stream = self._core.engine.streams.get(name)
+        stream = self._core.permitted(connection, ADMIN, name)
         stream.check_incarnation(created_ms)
         self._core.engine.tiered(stream, partition, offset)
         self._core.when_safe(Persistence.FILE_SYNC, done)
 
     def retain(self, connection: Connection, name: str) -> int:
         """Apply the limits now; returns the bytes freed."""
-        permit(connection.identity, Broker.STREAM, ADMIN, name)
-        return self.apply_limits(self._core.engine.streams.get(name))
+        return self.apply_limits(self._core.permitted(connection, ADMIN, name))
 
     def apply_limits(self, stream: OpenStream) -> int:
         """Free what a stream need not keep, and tell its groups."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
 from typing import TypeVar
 
 import msgspec
 
 from nexo import limits
+from nexo.access.grants import Action
+from nexo.access.permit import permit
 from nexo.brokers.stream.cleanup.retention import HotTier
 from nexo.brokers.stream.engine import StreamEngine
 from nexo.brokers.stream.groups.shared import SharedGroup
@@ -18,9 +20,9 @@ from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.records import BUILT_ON, Checked, JournalRecord, StreamSnapshot
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import DiskFull, NexoError, NotFound
-from nexo.model import Persistence, safer
+from nexo.model import Broker, Persistence, safer
 from nexo.options.stream import defaults
-from nexo.services.connection import Done
+from nexo.services.connection import Connection, Done
 from nexo.services.stream.capturing import Capturing
 from nexo.services.stream.exposure import ExposureControl, SyncReportingRuntime
 from nexo.services.stream.folders import adopt, found_folders
@@ -85,6 +87,11 @@ class Core:
         """Raise `NotFound` if a stream was deleted since it was looked up."""
         if self.engine.streams.numbered(stream.id) is not stream:
             raise NotFound(f"stream {stream.name!r} was deleted")
+
+    def permitted(self, connection: Connection, actions: Sequence[Action], name: str) -> OpenStream:
+        """A stream by name; `Forbidden` unless the client may do one of ``actions`` to it."""
+        permit(connection.identity, Broker.STREAM, actions, name)
+        return self.engine.streams.get(name)
 
     def find_or_create(self, name: str) -> OpenStream:
         """A stream by name; created with the default options if the server creates on first use.

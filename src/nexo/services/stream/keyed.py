@@ -94,8 +94,7 @@ class Keyed:
 
         ``start`` is a partition and offset: what the previous page returned, or 0, 0.
         """
-        permit(connection.identity, Broker.STREAM, READ, name)
-        stream = self._core.engine.streams.get(name)
+        stream = self._core.permitted(connection, READ, name)
         wanted = range(start[0], stream.options.partitions)
         self._when_indexed(stream, wanted, lambda: self._page(stream, start, max_bytes), done)
 
@@ -159,8 +158,7 @@ class Keyed:
 
     def compact(self, connection: Connection, name: str, done: Done[int]) -> None:
         """Compact a stream now, removing deletions at once. Answers the bytes freed."""
-        permit(connection.identity, Broker.STREAM, ADMIN, name)
-        stream = self._core.engine.streams.get(name)
+        stream = self._core.permitted(connection, ADMIN, name)
         if not stream.options.compacts:
             raise InvalidOption(
                 f"stream {name!r} keeps every record of a key (cleanup = "

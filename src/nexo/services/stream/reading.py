@@ -96,8 +96,7 @@ class Reading:
             else:
                 done([found[index] for index in sorted(found)])
 
-        permit(connection.identity, Broker.STREAM, READ, name)
-        stream = self._core.engine.streams.get(name)
+        stream = self._core.permitted(connection, READ, name)
         offsets_at(self._core.replay, stream, range(stream.options.partitions), time_ms, located)
 
     def offset_at(
@@ -108,8 +107,7 @@ class Reading:
         def located(found: dict[int, int] | NexoError) -> None:
             done(found if isinstance(found, NexoError) else found[partition])
 
-        permit(connection.identity, Broker.STREAM, READ, name)
-        stream = self._core.engine.streams.get(name)
+        stream = self._core.permitted(connection, READ, name)
         offsets_at(self._core.replay, stream, [partition], time_ms, located)
 
     def check(self, connection: Connection, at: ReadFrom) -> DroppedPosition:

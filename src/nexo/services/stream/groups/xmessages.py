@@ -145,8 +145,7 @@ class XMessages:
         self, connection: Connection, stream: str, ids: Sequence[Id], done: Done[int]
     ) -> None:
         """Remove messages from the stream and from what groups hold; answers how many."""
-        permit(connection.identity, Broker.STREAM, ADMIN, stream)
-        found = self._core.engine.streams.get(stream)
+        found = self._core.permitted(connection, ADMIN, stream)
         log, engine = self.log(found), self._core.engine
         offsets = log.genuine(ids)
         if offsets:
@@ -157,8 +156,7 @@ class XMessages:
 
     def trim(self, connection: Connection, stream: str, max_length: int, done: Done[int]) -> None:
         """Keep the newest messages; answers how many were removed."""
-        permit(connection.identity, Broker.STREAM, ADMIN, stream)
-        found = self._core.engine.streams.get(stream)
+        found = self._core.permitted(connection, ADMIN, stream)
         check_not_negative(max_length, "max_length")
         removed = self._trim(found, self.log(found), max_length, 1)
         self._core.done_when_safe(found.options.persistence, done, removed)
