@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Generic, TypeVar, Unpack
 
-from nexo.batch import Entry, encode_plain
+from nexo.batch import encode_plain
 from nexo.batch.murmur import partition_of
 from nexo.client._async.link.link import Link
 from nexo.client._async.requests import is_found, request
@@ -18,7 +18,7 @@ from nexo.client._async.stream.publisher import RecordPublisher
 from nexo.client._async.stream.records import StreamRecord
 from nexo.client._async.stream.subscription import StreamSubscription
 from nexo.client.checks import Duration, each, millis, text, whole
-from nexo.client.replies import check_sizes, room_bytes
+from nexo.client.replies import Reply, check_sizes, room_bytes
 from nexo.client.stream_options import (
     MAX_OFFSET,
     GroupSettings,
@@ -230,9 +230,12 @@ class Stream(Generic[T]):
     async def _publish_plain(
         self, kind: int, contents: list[bytes], step: int
     ) -> list[tuple[int, int, int]]:
-        now_ms, starts = int(time.time() * 1000), range(0, len(contents), step)
-        batches = (encode_plain(contents[at : at + step], kind, now_ms) for at in starts)
-        return await self._publish_batches((ROUTE, batch) for batch in batches)
+        now_ms, calls = int(time.time() * 1000), []
+        where = publish_head(self.name, ROUTE)
+        for at in range(0, len(contents), step):
+            head, body = encode_plain(contents[at : at + step], kind, now_ms)
+            calls.append(self._link.call(Op.S_PUBLISH, where, head, *body))
+        return await self._places(calls)
 
     async def _publish_chunks(
         self, rows: list[tuple[int, bytes]], headers: list[bytes] | None
@@ -278,16 +281,14 @@ class Stream(Generic[T]):
     ) -> list[tuple[int, int, int]]:
         now_ms = int(time.time() * 1000)
         batches = [(partition, records.encode(now_ms)) for partition, records in runs]
-        return await self._publish_batches(batches, count)
-
-    async def _publish_batches(
-        self, batches: Iterable[tuple[int, Entry]], count: int = 0
-    ) -> list[tuple[int, int, int]]:
-        """Where each batch was stored; waits for all before it raises the error of one."""
         calls = [
             self._link.call(Op.S_PUBLISH, publish_head(self.name, partition, count), head, *body)
             for partition, (head, body) in batches
         ]
+        return await self._places(calls)
+
+    async def _places(self, calls: Sequence[Awaitable[Reply]]) -> list[tuple[int, int, int]]:
+        """Where each request was stored; waits for all before it raises the error of one."""
         found: list[tuple[int, int, int]] = []
         failure: NexoError | None = None
         for call in calls:

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Generic, TypeVar, Unpack
 
-from nexo.batch import Entry, encode_plain
+from nexo.batch import encode_plain
 from nexo.batch.murmur import partition_of
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.requests import is_found, request
@@ -19,7 +19,7 @@ from nexo.client._sync.stream.publisher import RecordPublisher
 from nexo.client._sync.stream.records import StreamRecord
 from nexo.client._sync.stream.subscription import StreamSubscription
 from nexo.client.checks import Duration, each, millis, text, whole
-from nexo.client.replies import check_sizes, room_bytes
+from nexo.client.replies import Reply, check_sizes, room_bytes
 from nexo.client.stream_options import (
     MAX_OFFSET,
     GroupSettings,
@@ -231,9 +231,12 @@ class Stream(Generic[T]):
     def _publish_plain(
         self, kind: int, contents: list[bytes], step: int
     ) -> list[tuple[int, int, int]]:
-        now_ms, starts = int(time.time() * 1000), range(0, len(contents), step)
-        batches = (encode_plain(contents[at : at + step], kind, now_ms) for at in starts)
-        return self._publish_batches((ROUTE, batch) for batch in batches)
+        now_ms, calls = int(time.time() * 1000), []
+        where = publish_head(self.name, ROUTE)
+        for at in range(0, len(contents), step):
+            head, body = encode_plain(contents[at : at + step], kind, now_ms)
+            calls.append(self._link.call(Op.S_PUBLISH, where, head, *body))
+        return self._places(calls)
 
     def _publish_chunks(
         self, rows: list[tuple[int, bytes]], headers: list[bytes] | None
@@ -279,16 +282,14 @@ class Stream(Generic[T]):
     ) -> list[tuple[int, int, int]]:
         now_ms = int(time.time() * 1000)
         batches = [(partition, records.encode(now_ms)) for partition, records in runs]
-        return self._publish_batches(batches, count)
-
-    def _publish_batches(
-        self, batches: Iterable[tuple[int, Entry]], count: int = 0
-    ) -> list[tuple[int, int, int]]:
-        """Where each batch was stored; waits for all before it raises the error of one."""
         calls = [
             self._link.call(Op.S_PUBLISH, publish_head(self.name, partition, count), head, *body)
             for partition, (head, body) in batches
         ]
+        return self._places(calls)
+
+    def _places(self, calls: Sequence[Reply]) -> list[tuple[int, int, int]]:
+        """Where each request was stored; waits for all before it raises the error of one."""
         found: list[tuple[int, int, int]] = []
         failure: NexoError | None = None
         for call in calls:
