@@ -17,6 +17,8 @@ from click.testing import CliRunner
 from nexo import Client
 from nexo.cli import main
 from nexo.errors import Unavailable
+from nexo.replication.objects import AlreadyThere, StoreFailed
+from nexo.replication.stores import open_store
 from nexo.testing import Process, process
 from nexo.types import Message
 from tests.azure_server import azure_server
@@ -118,6 +120,20 @@ def shipped(server: Process, client: Client) -> None:
     wait_until(lambda: (client.info()["store"]["snapshot"]["saved_ms"] or 0) > now_ms, 60)
     wait_until(lambda: all(row["replica"]["lag_ms"] == 0 for row in client.info().values()), 60)
     wait_until(lambda: ready(server)["replica"]["lease_number"] > before + 1, 60)
+
+
+@pytest.mark.parametrize("fault", ["409", "412"])
+def test_a_put_that_was_refused_with_nothing_there_has_failed(
+    s3: S3Server, url: str, fault: Fault
+) -> None:
+    """A base would otherwise list files that nobody can restore."""
+    store = open_store(url)
+    with s3.failing(fault), pytest.raises(StoreFailed, match="nothing is there"):
+        store.create("file/a", b"one")
+    store.create("file/a", b"one")
+    with pytest.raises(AlreadyThere):
+        store.create("file/a", b"two")
+    assert store.get("file/a") == b"one"
 
 
 def test_a_standby_takes_over_and_an_empty_machine_is_restored(url: str, tmp_path: Path) -> None:

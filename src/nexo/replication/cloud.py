@@ -45,10 +45,22 @@ class CloudObjects:
         """Put if absent."""
         try:
             obstore.put(self._store, key, data, mode="create", use_multipart=False)
-        except AlreadyExistsError:
+        except AlreadyExistsError as error:
+            # S3 also refuses a put that meets another one, and that one may fail.
+            if not self._has(key):
+                raise StoreFailed(f"{key}: refused, but nothing is there: {error}") from error
             raise AlreadyThere(key) from None
         except _ERRORS as error:
             raise StoreFailed(f"{key}: {error}") from error
+
+    def _has(self, key: str) -> bool:
+        try:
+            obstore.head(self._store, key)
+        except FileNotFoundError:
+            return False
+        except _ERRORS as error:
+            raise StoreFailed(f"{key}: {error}") from error
+        return True
 
     def get(self, key: str) -> bytes | None:
         """An object."""
