@@ -136,7 +136,7 @@ class NexoChannelLayer(BaseChannelLayer):
             raise
 
     def _give_back(self, channel: str, raw: bytes) -> None:
-        """Put back what a caller left behind, which ends with no caller."""
+        """Put a message back in a task of its own: its receiver's is being cancelled."""
         self._background.submit(lambda client: self._put_back(client, channel, raw))
 
     async def _put_back(self, client: nexo.AsyncClient, channel: str, raw: bytes) -> None:
