@@ -19,7 +19,7 @@ class Hook:
         self.well = True
         self.calls: list[dict[str, Any]] = []
 
-    async def send(self, body: bytes) -> None:
+    def send(self, body: bytes) -> None:
         if not self.well:
             raise ConnectionRefusedError("nobody listens")
         self.calls.append(json.loads(body))

@@ -14,12 +14,8 @@ from nexo.model import Broker
 GROWTH = 1_000
 """A lag that grew by this much in a minute, and by a tenth, is worth a warning."""
 LOW_DISK_FACTOR = 4
-
-
 LATE_REPLICA_MS = 10_000
 """What waits longer for the object store is an alert."""
-
-
 RESTARTED_MS = 3_600_000
 """How long a broker's restart is an alert."""
 

@@ -7,8 +7,9 @@ import logging
 import time
 from bisect import bisect_left
 from collections.abc import Awaitable
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from nexo.admin.watching import replicas
 from nexo.admin.watching.alerts import Alert, gathered, of_broker, of_pipeline
@@ -17,12 +18,11 @@ from nexo.admin.watching.replicas import ReplicaState
 from nexo.admin.watching.survey import BrokerSurvey
 from nexo.admin.watching.watch import BrokerWatch
 from nexo.client._async.client import AsyncClient
+from nexo.client._async.requests import status as ask_status
 from nexo.config import Settings
 from nexo.errors import NexoError
 from nexo.lake.progress import PipelineProgress, read_progress
 from nexo.model import Broker
-from nexo.protocol.ops import Op
-from nexo.protocol.values import decode_value
 
 log = logging.getLogger("nexo.admin")
 
@@ -109,9 +109,10 @@ class Sampler:
         await self._next.wait()
 
     async def _ask(self, broker: Broker) -> None:
+        call = partial(self._client.link(broker).call, timeout_s=PATIENCE_S)
         watch, began_s = self.brokers[broker], time.perf_counter()
         try:
-            status = await self._status(broker)
+            status = await ask_status(call, broker)
         except NexoError as error:
             watch.silent(error.message, int(time.time() * 1000))
             return
@@ -130,11 +131,6 @@ class Sampler:
             return await looking
         except NexoError:
             return None
-
-    async def _status(self, broker: Broker) -> dict[str, Any]:
-        link = self._client.link(broker)
-        reply = await link.call(Op.STATUS, bytes((broker,)), timeout_s=PATIENCE_S)
-        return decode_value(reply or b"\x02{}", dict[str, Any])
 
     # -- what is wrong ------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -16,11 +17,10 @@ from nexo.admin.watching import alerts
 from nexo.admin.watching.alerts import Alert
 from nexo.admin.watching.watch import GroupWatch, QueueWatch, StreamWatch
 from nexo.client._async.client import AsyncClient
+from nexo.client._async.requests import request
 from nexo.client.queue_views import QueueInfo
 from nexo.model import Broker
-from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import decode, encode
 from nexo.protocol.survey import QueueSurvey, StreamSurvey, SurveyAsk
 
 PAGES = 10
@@ -130,12 +130,10 @@ class BrokerSurvey:
 
     async def see_queues(self) -> None:
         """This second's pages of queues."""
+        call = partial(self._client.link(Broker.QUEUE).call, timeout_s=PATIENCE_S)
         for _ in range(PAGES):
-            ask = encode(SurveyAsk(position=self._queue_position))
-            link = self._client.link(Broker.QUEUE)
-            reply = await link.call(Op.Q_SURVEY, ask, timeout_s=PATIENCE_S)
-            page = decode(reply or b"", QueueSurvey)
-            now_s = time.time()
+            ask = SurveyAsk(position=self._queue_position)
+            page, now_s = await request(call, Op.Q_SURVEY, ask, QueueSurvey), time.time()
             for row in page.queues:
                 self._see_queue(QueueInfo(**row), now_s)
             self._queue_position = page.next
@@ -155,11 +153,10 @@ class BrokerSurvey:
 
     async def see_streams(self) -> dict[str, int]:
         """This second's pages of streams and groups; returns the sums over all groups."""
+        call = partial(self._client.link(Broker.STREAM).call, timeout_s=PATIENCE_S)
         for _ in range(PAGES):
-            ask = wire.pack(SurveyAsk(position=self._stream_position))
-            link = self._client.link(Broker.STREAM)
-            reply = await link.call(Op.S_SURVEY, ask, timeout_s=PATIENCE_S)
-            self._see_page(wire.unpack(StreamSurvey, reply or b""), time.time())
+            ask = SurveyAsk(position=self._stream_position)
+            self._see_page(await request(call, Op.S_SURVEY, ask, StreamSurvey), time.time())
             if not self._stream_position:
                 self.streams.end_round()
                 self.groups.end_round()

@@ -103,67 +103,62 @@ def _is_other_process(before: dict[str, Any], now: dict[str, Any]) -> bool:
     return None not in pids and pids[0] != pids[1]
 
 
-class Turns:
-    """How many seconds each look at a thing stands for, when many take turns."""
-
-    __slots__ = ("_at_s",)
-
-    def __init__(self) -> None:
-        self._at_s: float | None = None
-
-    def passed(self, now_s: float) -> int:
-        """Whole seconds since the last look, at least one."""
-        before_s, self._at_s = self._at_s, now_s
-        return 1 if before_s is None else max(1, round(now_s - before_s))
-
-
 def _minute() -> Rate:
     return Rate(Series(MINUTE_S))
 
 
 @dataclass(slots=True)
-class QueueWatch:
+class _Turns:
+    """Each look at a thing stands for the seconds since the last, when many take turns."""
+
+    _at_s: float | None = field(default=None, init=False)
+
+    def _passed(self, now_s: float) -> int:
+        """Whole seconds since the last look, at least one."""
+        before_s, self._at_s = self._at_s, now_s
+        return 1 if before_s is None else max(1, round(now_s - before_s))
+
+
+@dataclass(slots=True)
+class QueueWatch(_Turns):
     """One queue."""
 
     info: QueueInfo
     pushed: Rate = field(default_factory=_minute)
     finished: Rate = field(default_factory=_minute)
-    turns: Turns = field(default_factory=Turns)
 
     def seen(self, info: QueueInfo, now_s: float) -> None:
         """Its counts now."""
         self.info = info
-        ended, seconds = info.finished_total + info.failed_total, self.turns.passed(now_s)
+        ended, seconds = info.finished_total + info.failed_total, self._passed(now_s)
         self.pushed.add(info.pushed_total, now_s, seconds)
         self.finished.add(ended + info.died_total, now_s, seconds)
 
 
 @dataclass(slots=True)
-class GroupWatch:
+class GroupWatch(_Turns):
     """One group of a stream, shared or ordered."""
 
     info: GroupSeen
     lag: Series = field(default_factory=lambda: Series(MINUTE_S))
     finished: Rate = field(default_factory=_minute)
-    turns: Turns = field(default_factory=Turns)
 
     def seen(self, info: GroupSeen, now_s: float) -> None:
         """Where it stands now."""
         self.info = info
-        seconds = self.turns.passed(now_s)
+        seconds = self._passed(now_s)
         self.lag.add(info.lag, seconds)
         self.finished.add(info.finished, now_s, seconds)
 
 
 @dataclass(slots=True)
-class StreamWatch:
+class StreamWatch(_Turns):
     """One stream."""
 
     info: StreamSeen
     published: Rate = field(default_factory=_minute)
-    turns: Turns = field(default_factory=Turns)
 
     def seen(self, info: StreamSeen, now_s: float) -> None:
         """Its counts now."""
         self.info = info
-        self.published.add(info.published, now_s, self.turns.passed(now_s))
+        self.published.add(info.published, now_s, self._passed(now_s))

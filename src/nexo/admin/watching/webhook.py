@@ -7,12 +7,12 @@ then it is tried again, ever more rarely, with what is new by then.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeAlias
 
 import msgspec
@@ -23,7 +23,7 @@ from nexo.admin.watching.alerts import Alert
 log = logging.getLogger("nexo.admin")
 
 Key: TypeAlias = tuple[str, str, str, str]
-Send: TypeAlias = Callable[[bytes], Awaitable[None]]
+Send: TypeAlias = Callable[[bytes], None]
 
 EVERY_S = 2.0
 LONGEST_S = 300.0
@@ -79,7 +79,7 @@ class Webhook:
     ) -> None:
         self._server = server
         self._alerts = alerts
-        self._send = send or _poster(url)
+        self._send = send or partial(_post, url)
         self._told = ReportedAlerts()
         self.failures = 0
         """Calls in a row that were not taken."""
@@ -100,7 +100,7 @@ class Webhook:
         standing, at_ms = sum(alert.count for alert in now), int(time.time() * 1_000)
         notice = Notice(self._server, __version__, at_ms, raised, resolved, standing)
         try:
-            await self._send(msgspec.json.encode(notice))
+            await asyncio.to_thread(self._send, msgspec.json.encode(notice))
         except (OSError, ValueError) as error:
             if not self.failures:
                 log.warning("the alert web hook does not answer, trying again: %s", error)
@@ -110,14 +110,7 @@ class Webhook:
         self._told.tell(now)
 
 
-def _poster(url: str) -> Send:
-    def post(body: bytes) -> None:
-        headers = {"content-type": "application/json", "user-agent": f"nexo/{__version__}"}
-        request = urllib.request.Request(url, body, headers)
-        with contextlib.closing(urllib.request.urlopen(request, timeout=TIMEOUT_S)):
-            pass
-
-    async def send(body: bytes) -> None:
-        await asyncio.to_thread(post, body)
-
-    return send
+def _post(url: str, body: bytes) -> None:
+    headers = {"content-type": "application/json", "user-agent": f"nexo/{__version__}"}
+    request = urllib.request.Request(url, body, headers)
+    urllib.request.urlopen(request, timeout=TIMEOUT_S).close()
