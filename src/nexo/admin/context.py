@@ -14,10 +14,10 @@ import msgspec
 from nexo import limits
 from nexo.admin.http.accounts import NOBODY, Accounts, Credentials
 from nexo.client._async.client import AsyncClient
+from nexo.client._async.requests import request as send
 from nexo.config import Settings
 from nexo.errors import Forbidden, Overloaded
 from nexo.model import Broker
-from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import BROKER_OF, Op
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class ApiContext:
         """The reply to a request that the client does not offer."""
         broker = BROKER_OF[op]
         assert broker is not None
-        return unpack(reply, await self.link(broker).call(op, pack(request)) or b"")
+        return await send(self.link(broker).call, op, request, reply)
 
     def finish(self, work: Coroutine[Any, Any, None]) -> None:
         """Run what must come to its end though its caller is cancelled."""

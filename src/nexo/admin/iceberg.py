@@ -9,17 +9,18 @@ would change the lake is refused: the pipeline and its tools do that.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from nexo.admin.context import ApiContext
+from nexo.admin.http.replies import as_json
 from nexo.config import Settings
 from nexo.errors import Forbidden, NexoError, NotFound, Unauthenticated, Unavailable
 from nexo.lake.settings import NAMESPACE, LakeSettings
@@ -71,7 +72,7 @@ class IcebergCatalog:
         @wraps(look)
         async def answer(request: Request) -> Response:
             try:
-                return _json(await look(request, await self._find_desk(request)))
+                return as_json(await look(request, await self._find_desk(request)))
             except NexoError as error:
                 status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
                 return _refusal(status, error.message)
@@ -126,14 +127,14 @@ class IcebergCatalog:
 
         return {table.name()[-1]: table.properties[STREAM] for table in self._lake().tables()}
 
-    def _load(self, name: str) -> tuple[str, str, Any] | None:
+    def _load(self, name: str) -> tuple[str, str, msgspec.Raw] | None:
         from nexo.lake.catalog import STREAM
 
         table = self._lake().at(name)
         if table is None or STREAM not in table.properties:
             return None
-        metadata = json.loads(table.metadata.model_dump_json(exclude_none=True))
-        return table.properties[STREAM], table.metadata_location, metadata
+        metadata = table.metadata.model_dump_json(exclude_none=True).encode()
+        return table.properties[STREAM], table.metadata_location, msgspec.Raw(metadata)
 
 
 def _check_namespace(request: Request) -> None:
@@ -145,11 +146,6 @@ async def _read_only(request: Request) -> Response:
     return _refusal(406, "this catalog can only be read: the pipeline writes the lake")
 
 
-def _json(value: Any, status: int = 200) -> Response:
-    headers = {"cache-control": "no-store"}
-    return Response(json.dumps(value), status, headers, media_type="application/json")
-
-
 def _refusal(status: int, message: str) -> Response:
     kind = _TYPES.get(status, "ServerErrorException")
-    return _json({"error": {"message": message, "type": kind, "code": status}}, status)
+    return as_json({"error": {"message": message, "type": kind, "code": status}}, status)

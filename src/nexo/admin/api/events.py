@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from nexo.admin.api.paging import Name, Skip
+from nexo.admin.api.paging import Offsets, Skip
 from nexo.admin.api.pubsub import Topic
 from nexo.admin.api.records import Partition, headers_of, read_partition
+from nexo.admin.api.stream import OneStream
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, LiveEvent
 from nexo.admin.values import Plain, plain, plain_content
@@ -49,11 +50,10 @@ class MessageEvent(msgspec.Struct, tag="message", tag_field="event"):
     retained: bool
 
 
-class FollowAsk(msgspec.Struct, forbid_unknown_fields=True):
+class FollowAsk(OneStream):
     """Which records."""
 
-    stream: Name
-    offsets: Annotated[str, msgspec.Meta(pattern=r"^[0-9]+(,[0-9]+)*$", max_length=8_192)] = ""
+    offsets: Offsets = ""
     """Where to begin, one offset per partition; at the end by default. The `id` of an event."""
 
 
@@ -69,10 +69,9 @@ class RecordEvent(msgspec.Struct, tag="record", tag_field="event"):
     value: Plain
 
 
-class ReadAsk(msgspec.Struct, forbid_unknown_fields=True):
+class ReadAsk(OneStream):
     """Records of a partition, from an offset on."""
 
-    stream: Name
     partition: Partition = 0
     offset: Skip = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100

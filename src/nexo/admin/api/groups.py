@@ -79,18 +79,16 @@ class GroupView(msgspec.Struct):
     """Of ordered groups whose members are Kafka clients."""
 
 
-class GroupAsk(msgspec.Struct, forbid_unknown_fields=True):
+class GroupAsk(OneStream):
     """A group."""
 
-    stream: Name
     group: Name
     mode: Mode = "shared"
 
 
-class ParkedAsk(msgspec.Struct, forbid_unknown_fields=True):
+class ParkedAsk(OneStream):
     """Parked records of a group."""
 
-    stream: Name
     group: Name
     limit: Limit = 50
     offset: Skip = 0
@@ -119,10 +117,9 @@ class At(msgspec.Struct, forbid_unknown_fields=True):
     offset: Skip
 
 
-class ParkedChoice(msgspec.Struct, forbid_unknown_fields=True):
+class ParkedChoice(OneStream):
     """Some parked records, or all for null."""
 
-    stream: Name
     group: Name
     records: Annotated[list[At], msgspec.Meta(max_length=10_000)] | None
 
@@ -139,12 +136,9 @@ class SeekAsk(GroupAsk):
 @routes.get("/groups")
 async def groups(context: ApiContext, ask: OneStream) -> list[GroupView]:
     """The stream's groups with their lag."""
-    shared = [_shared(context, ask.stream, info) for info in await _stream(context, ask).groups()]
+    infos = await context.client.stream(ask.stream).groups()
+    shared = [_shared(context, ask.stream, info) for info in infos]
     return shared + await ordered_groups(context, ask.stream)
-
-
-def _stream(context: ApiContext, ask: Any) -> Any:
-    return context.client.stream(ask.stream)
 
 
 def _shared(context: ApiContext, stream: str, info: wire.GroupInfo) -> GroupView:
@@ -210,7 +204,7 @@ def _kafka(info: ordered.OrderedInfo, stream: str) -> KafkaGroupView | None:
 @routes.get("/parked")
 async def parked(context: ApiContext, ask: ParkedAsk) -> ParkedPage:
     """Records that a group has set aside after too many deliveries."""
-    group = _stream(context, ask).group(ask.group)
+    group = context.client.stream(ask.stream).group(ask.group)
     info = await group.info()
     rows = await group.parked.peek(ask.limit, ask.offset)
     return ParkedPage(
@@ -251,12 +245,12 @@ async def seek(context: ApiContext, ask: SeekAsk) -> Done:
     to: Any = given[0]
     if ask.time_ms is not None:
         to = datetime.fromtimestamp(ask.time_ms / 1000, UTC)
-    return Done(await _stream(context, ask).seek(ask.group, to))
+    return Done(await context.client.stream(ask.stream).seek(ask.group, to))
 
 
 async def _seek_ordered(context: ApiContext, ask: SeekAsk) -> Done:
-    known = wire.pack(ordered.OrderedAsk(group=ask.group, stream=ask.stream))
-    await context.link(Broker.STREAM).call(Op.S_ORDERED_GROUPS, known)  # `NotFound` if none
+    known = ordered.OrderedAsk(group=ask.group, stream=ask.stream)
+    await context.ask(Op.S_ORDERED_GROUPS, known, list[ordered.OrderedInfo])  # or `NotFound`
     firsts = await _positions(context, ask)
     rows = [(ask.stream, partition, first - 1, "") for partition, first in enumerate(firsts)]
     request = ordered.OrderedSeek(group=ask.group, offsets=rows)
@@ -286,6 +280,6 @@ async def delete_group(context: ApiContext, ask: GroupAsk) -> Done:
     if ask.mode == "ordered":
         request = wire.pack(ordered.OrderedName(group=ask.group))
         await context.link(Broker.STREAM).call(Op.S_ORDERED_DELETE, request)
-    elif not await _stream(context, ask).group(ask.group).delete():
+    elif not await context.client.stream(ask.stream).group(ask.group).delete():
         raise NotFound(f"stream {ask.stream!r} has no group {ask.group!r}")
     return Done()

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from nexo.admin.api.connections import ConnectionRow, peers
-from nexo.admin.api.paging import Limit, Name, Seconds, Skip
+from nexo.admin.api.paging import Limit, Seconds, Skip
+from nexo.admin.api.queue import OneQueue
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, Done
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
@@ -23,10 +24,9 @@ Id: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
 State: TypeAlias = Literal["waiting", "working", "scheduled", "dead"]
 
 
-class JobsAsk(msgspec.Struct, forbid_unknown_fields=True):
+class JobsAsk(OneQueue):
     """Which jobs."""
 
-    queue: Name
     state: State = "waiting"
     limit: Limit = 50
     offset: Skip = 0
@@ -67,10 +67,9 @@ class JobPage(msgspec.Struct):
     total: int
 
 
-class JobAsk(msgspec.Struct, forbid_unknown_fields=True):
+class JobAsk(OneQueue):
     """A job."""
 
-    queue: Name
     id: Id
 
 
@@ -86,10 +85,9 @@ class JobStateView(msgspec.Struct):
     """The job that a push of the same ``dedup_key`` put in its place."""
 
 
-class PushAsk(msgspec.Struct, forbid_unknown_fields=True):
+class PushAsk(OneQueue):
     """A job to push."""
 
-    queue: Name
     value: NewValue
     priority: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
     delay_s: Seconds = 0
@@ -105,17 +103,15 @@ class PushedJob(msgspec.Struct):
     id: str
 
 
-class IdsAsk(msgspec.Struct, forbid_unknown_fields=True):
+class IdsAsk(OneQueue):
     """Some jobs, or all for null."""
 
-    queue: Name
     ids: Annotated[list[Id], msgspec.Meta(max_length=10_000)] | None
 
 
-class SomeIds(msgspec.Struct, forbid_unknown_fields=True):
+class SomeIds(OneQueue):
     """Some jobs."""
 
-    queue: Name
     ids: Annotated[list[Id], msgspec.Meta(max_length=10_000)]
 
 

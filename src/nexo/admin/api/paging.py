@@ -16,6 +16,8 @@ Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=10**10)]
 Millis: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_000)]
 """A point in time, up to the last second of the year 9999, where dates end."""
+Offsets: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9]+(,[0-9]+)*$", max_length=8_192)]
+"""One per partition."""
 
 
 def matching(rows: Iterable[T], search: str, text: Callable[[T], str]) -> list[T]:

@@ -113,10 +113,9 @@ class MessageView(msgspec.Struct):
     headers: dict[str, Any] = {}
 
 
-class PublishMessageAsk(msgspec.Struct, forbid_unknown_fields=True):
+class PublishMessageAsk(OneTopic):
     """A message to publish."""
 
-    topic: Topic
     value: NewValue
     retain: bool = False
     ttl_s: Seconds | None = None

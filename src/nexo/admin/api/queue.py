@@ -15,7 +15,7 @@ from nexo.errors import NotFound
 from nexo.model import Broker, check_name
 from nexo.options.queue import QueueOptions, defaults
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import Declare, Update, encode
+from nexo.protocol.queue import Declare, Update
 from nexo.protocol.survey import QueueSurvey, SurveyAsk
 
 routes = ApiRoutes("Queue", "/queue")
@@ -59,10 +59,9 @@ class OneQueue(msgspec.Struct, forbid_unknown_fields=True):
     queue: Name
 
 
-class OptionsAsk(msgspec.Struct, forbid_unknown_fields=True):
+class OptionsAsk(OneQueue):
     """Some options of a queue; the others stay, or are the defaults."""
 
-    queue: Name
     options: Annotated[dict[str, Any], OPTIONS.schema] = {}
     """As ``/queue/options`` describes them; durations may be written as ``30s`` or ``7d``."""
 
@@ -119,7 +118,7 @@ async def create(context: ApiContext, ask: OptionsAsk) -> Done:
     """Create a queue."""
     with OPTIONS.refusals():
         request = Declare(check_name(ask.queue, "queue name"), OPTIONS.read(ask.options))
-        await context.link(Broker.QUEUE).call(Op.Q_DECLARE, encode(request))
+        await context.ask(Op.Q_DECLARE, request, QueueInfo)
     return Done()
 
 
@@ -127,8 +126,7 @@ async def create(context: ApiContext, ask: OptionsAsk) -> Done:
 async def update(context: ApiContext, ask: OptionsAsk) -> Done:
     """Change options while the queue runs."""
     with OPTIONS.refusals():
-        request = Update(ask.queue, OPTIONS.read(ask.options))
-        await context.link(Broker.QUEUE).call(Op.Q_UPDATE, encode(request))
+        await context.ask(Op.Q_UPDATE, Update(ask.queue, OPTIONS.read(ask.options)), QueueInfo)
     return Done()
 
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from nexo.admin import timeline
-from nexo.admin.api.paging import Millis, Name, Skip
+from nexo.admin.api.paging import Millis, Offsets, Skip
+from nexo.admin.api.stream import OneStream
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes
 from nexo.admin.timeline import PartitionWindow
@@ -28,10 +29,9 @@ _MOST_PARTITIONS = 256
 Partition: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
-class RecordsAsk(msgspec.Struct, forbid_unknown_fields=True):
+class RecordsAsk(OneStream):
     """Records in the order of time, from a place on; the newest by default."""
 
-    stream: Name
     partition: Partition | None = None
     """Left out: all of them together."""
     offset: Skip | None = None
@@ -39,7 +39,7 @@ class RecordsAsk(msgspec.Struct, forbid_unknown_fields=True):
     time_ms: Millis | None = None
     key: Annotated[str, msgspec.Meta(max_length=65_536)] | None = None
     """Only records of this key."""
-    cursor: Annotated[str, msgspec.Meta(pattern=r"^[0-9]+(,[0-9]+)*$", max_length=8_192)] = ""
+    cursor: Offsets = ""
     """Where an earlier page began or ended; it comes before ``offset`` and ``time_ms``."""
     direction: Literal["earlier", "later"] | None = None
     """From the place; the default is later, and earlier where no place is given."""
@@ -73,18 +73,16 @@ class RecordPage(msgspec.Struct):
     """Records that were looked at: a search ends a page after so many."""
 
 
-class RecordAsk(msgspec.Struct, forbid_unknown_fields=True):
+class RecordAsk(OneStream):
     """One record."""
 
-    stream: Name
     offset: Skip
     partition: Partition = 0
 
 
-class PublishRecordAsk(msgspec.Struct, forbid_unknown_fields=True):
+class PublishRecordAsk(OneStream):
     """A record to publish; without a value, the key's deletion."""
 
-    stream: Name
     value: NewValue | None
     key: Annotated[str, msgspec.Meta(max_length=65_536)] | None = None
     headers: dict[str, Any] | None = None

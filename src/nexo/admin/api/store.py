@@ -29,6 +29,12 @@ _MOST_ITEMS = 10_000
 Key: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
 
 
+class KeyName(msgspec.Struct, forbid_unknown_fields=True):
+    """A key."""
+
+    key: Key
+
+
 class KeysAsk(msgspec.Struct, forbid_unknown_fields=True):
     """Which keys; ``cursor`` is where the last page ended."""
 
@@ -61,10 +67,9 @@ class KeyPage(msgspec.Struct):
     """Keys in the whole store."""
 
 
-class KeyAsk(msgspec.Struct, forbid_unknown_fields=True):
+class KeyAsk(KeyName):
     """A key; of collections, some items."""
 
-    key: Key
     offset: Skip = 0
     limit: Limit = 100
 
@@ -85,26 +90,18 @@ class KeyView(KeyRow):
     """Of collections: the items asked for."""
 
 
-class SetAsk(msgspec.Struct, forbid_unknown_fields=True):
+class SetAsk(KeyName):
     """A plain value to set."""
 
-    key: Key
     value: NewValue
     ttl_s: Seconds | None = None
     """Left out: it stays, and a TTL it had ends."""
     if_absent: bool = False
 
 
-class KeyName(msgspec.Struct, forbid_unknown_fields=True):
-    """A key."""
-
-    key: Key
-
-
-class ExpireAsk(msgspec.Struct, forbid_unknown_fields=True):
+class ExpireAsk(KeyName):
     """A new life time; null takes it off."""
 
-    key: Key
     ttl_s: Seconds | None
 
 

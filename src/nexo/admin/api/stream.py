@@ -101,10 +101,9 @@ class StreamView(msgspec.Struct):
     """Of all groups together."""
 
 
-class MakeAsk(msgspec.Struct, forbid_unknown_fields=True):
+class MakeAsk(OneStream):
     """Some options of a stream; the others stay, or are the defaults."""
 
-    stream: Name
     options: Annotated[dict[str, Any], OPTIONS.schema] = {}
     """As ``/stream/options`` describes them; ``7d`` and ``1GiB`` will do for times and sizes."""
 

@@ -6,8 +6,9 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from nexo.admin.api.jobs import Id
-from nexo.admin.api.paging import Name, Seconds
+from nexo.admin.api.jobs import JobAsk
+from nexo.admin.api.paging import Seconds
+from nexo.admin.api.queue import OneQueue
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, Done
 from nexo.admin.values import NewValue, Plain, plain, python_value
@@ -34,10 +35,9 @@ Lease: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,20}$")]
 Wait: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=60)]
 
 
-class FetchAsk(msgspec.Struct, forbid_unknown_fields=True):
+class FetchAsk(OneQueue):
     """How many jobs, and for how long."""
 
-    queue: Name
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
     wait_s: Wait = 0
     """How long to wait for the first."""
@@ -68,11 +68,9 @@ class Fetched(msgspec.Struct):
     """How long the lease lasts, from now."""
 
 
-class HeldAsk(msgspec.Struct, forbid_unknown_fields=True):
+class HeldAsk(JobAsk):
     """A job that goes back unworked."""
 
-    queue: Name
-    id: Id
     lease: Lease
 
 
@@ -93,10 +91,9 @@ class NackAsk(HeldAsk):
     """False: it can never succeed, and is a dead letter at once."""
 
 
-class ExtendAsk(msgspec.Struct, forbid_unknown_fields=True):
+class ExtendAsk(OneQueue):
     """A lease that is to last longer, from now."""
 
-    queue: Name
     lease: Lease
     lease_s: Seconds | None = None
 
@@ -141,8 +138,7 @@ async def release(context: ApiContext, ask: HeldAsk) -> Done:
 async def extend(context: ApiContext, ask: ExtendAsk) -> Done:
     """Let the lease of fetched jobs last longer. 409 if it has ended."""
     request = RenewLeases(ask.queue, [int(ask.lease)], int((ask.lease_s or 0) * 1_000))
-    reply = await context.link(Broker.QUEUE).call(Op.Q_RENEW, encode(request))
-    if decode(reply or b"\x90", list[int]):
+    if await context.ask(Op.Q_RENEW, request, list[int]):
         raise LeaseLost("the lease has ended: the jobs may run again elsewhere")
     return Done()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -18,7 +18,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from nexo import limits
 from nexo.admin.api import events
 from nexo.admin.api.events import MessageEvent, RecordEvent
-from nexo.admin.api.paging import Name, Seconds
+from nexo.admin.api.paging import Name, Offsets, Seconds
 from nexo.admin.api.pubsub import Topic
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import LiveEvent
@@ -49,7 +49,7 @@ class Follow(msgspec.Struct, tag="follow", tag_field="do", forbid_unknown_fields
     """Get the records of a stream."""
 
     stream: Name
-    offsets: Annotated[str, msgspec.Meta(pattern=r"^[0-9]+(,[0-9]+)*$", max_length=8_192)] = ""
+    offsets: Offsets = ""
     """Where to begin, one offset per partition; at the end by default."""
     id: int | None = None
 
