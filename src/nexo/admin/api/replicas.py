@@ -6,8 +6,8 @@ import msgspec
 
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, Nothing
-from nexo.admin.watching.replicas import ReplicaState
 from nexo.model import Broker
+from nexo.replication.state import ReplicaState
 
 routes = ApiRoutes("Replicas")
 

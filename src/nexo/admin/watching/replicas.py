@@ -9,35 +9,9 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from nexo.admin.watching.alerts import LATE_REPLICA_MS, Alert
+from nexo.replication.state import FILE, ReplicaState
 
 Level: TypeAlias = Literal["critical", "warning"]
-
-FILE = "replica.json"
-"""In the folder of the run; written by the supervisor."""
-
-
-class ReplicaState(msgspec.Struct, frozen=True):
-    """This server among those that share an object store."""
-
-    role: str = "starting"
-    """``leader``, ``standby`` or ``starting``."""
-    leader: str = ""
-    """Where clients find the leader."""
-    term: str = ""
-    """Names the leadership."""
-    lag_ms: int = 0
-    """Of a leader: how long something has waited to be shipped. Of a standby: how far behind."""
-    lease_number: int = -1
-    last_put_ms: int = 0
-    """When this leader last renewed its lease; 0 for a standby."""
-    standbys: list[str] = []
-    """Those that the leader knows of, by their server ids."""
-    problem: str = ""
-    """What is wrong now."""
-    prepared: bool = False
-    """Of a standby: whether processes wait, so that a takeover is quick."""
-    takeover_ms: int = 0
-    """From asking for the lease until all brokers served, the last time."""
 
 
 def read(folder: Path) -> ReplicaState | None:

@@ -14,7 +14,6 @@ from typing import TypeVar
 from nexo.admin.watching import replicas
 from nexo.admin.watching.alerts import Alert, gathered, of_broker, of_pipeline
 from nexo.admin.watching.history import TopicRates
-from nexo.admin.watching.replicas import ReplicaState
 from nexo.admin.watching.survey import BrokerSurvey
 from nexo.admin.watching.watch import BrokerWatch
 from nexo.client._async.client import AsyncClient
@@ -23,6 +22,7 @@ from nexo.config import Settings
 from nexo.errors import NexoError
 from nexo.lake.progress import PipelineProgress, read_progress
 from nexo.model import Broker
+from nexo.replication.state import ReplicaState
 
 log = logging.getLogger("nexo.admin")
 

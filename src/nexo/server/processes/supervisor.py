@@ -17,6 +17,7 @@ from nexo.access.users import UsersFile
 from nexo.config import Settings
 from nexo.errors import ConfigError, NotLeader, Unavailable
 from nexo.model import Broker
+from nexo.replication.state import FILE, ReplicaState
 from nexo.server import loops
 from nexo.server.dialects import KAFKA
 from nexo.server.entrance.gate import Arrival, Gate, Listener, listening_socket
@@ -30,7 +31,6 @@ from nexo.server.processes.folder_lock import FolderLock, make_folders
 from nexo.server.processes.health import Health, HealthServer, ServerState
 from nexo.server.processes.run_folder import RunFolder
 from nexo.server.processes.system import notify, raise_descriptor_limit
-from nexo.server.replica.member import View
 from nexo.server.replica.roles import Replica
 
 log = logging.getLogger("nexo.supervisor")
@@ -91,13 +91,13 @@ class Supervisor:
         else:
             self._brokers[broker].hand_over(arrival)
 
-    def _show_replica(self, view: View) -> None:
-        self._health.replica = asdict(view)
+    def _show_replica(self, view: ReplicaState) -> None:
+        self._health.replica = msgspec.structs.asdict(view)
         is_new = self._health.state not in (ServerState.DRAINING, ServerState.STANDBY)
         if view.role == "standby" and is_new:
             self._health.state = ServerState.STANDBY
             self._present()
-        path = self._run_folder.path / "replica.json"
+        path = self._run_folder.path / FILE
         aside = path.with_suffix(".new")
         aside.write_bytes(msgspec.json.encode(view))
         aside.rename(path)

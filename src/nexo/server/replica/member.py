@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import ParamSpec, Protocol, TypeVar
@@ -19,6 +18,7 @@ from nexo.replication.cells import Cells
 from nexo.replication.lease import LeaderLease
 from nexo.replication.objects import ObjectStore, StoreFailed
 from nexo.replication.small_files import SmallFiles
+from nexo.replication.state import ReplicaState
 from nexo.replication.stores import open_store
 from nexo.server.replica.marks import Marks, shown_path, small_paths
 
@@ -42,31 +42,13 @@ class Brokers(Protocol):
         """End them."""
 
 
-@dataclass
-class View:
-    """What is known of the replicas; shown by probes, commands and metrics."""
-
-    role: str = "starting"
-    leader: str = ""
-    term: str = ""
-    lag_ms: int = 0
-    lease_number: int = -1
-    last_put_ms: int = 0
-    standbys: list[str] = field(default_factory=list)
-    problem: str = ""
-    prepared: bool = False
-    """Of a standby: whether the brokers' processes wait, so that a takeover is quick."""
-    takeover_ms: int = 0
-    """How long the last takeover of this server took, from the lease to serving."""
-
-
 class Member:
     """What both roles use."""
 
     def __init__(
-        self, settings: Settings, address: str, run: Path, changed: Callable[[View], None]
+        self, settings: Settings, address: str, run: Path, changed: Callable[[ReplicaState], None]
     ) -> None:
-        self.view = View()
+        self.view = ReplicaState()
         self.settings = settings
         self.address = settings.replicate_address or address
         self.run = run

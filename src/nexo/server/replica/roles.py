@@ -19,9 +19,10 @@ from nexo.replication import lease as leases
 from nexo.replication.cells import now_s
 from nexo.replication.lease import LeaderLease
 from nexo.replication.objects import StoreFailed
+from nexo.replication.state import ReplicaState
 from nexo.server.replica.folders import Folders
 from nexo.server.replica.leading import Leading
-from nexo.server.replica.member import Brokers, Member, View
+from nexo.server.replica.member import Brokers, Member
 from nexo.server.replica.standing_by import StandingBy
 
 log = logging.getLogger("nexo.replica")
@@ -36,7 +37,7 @@ class Replica:
         address: str,
         run: Path,
         brokers: Brokers,
-        changed: Callable[[View], None],
+        changed: Callable[[ReplicaState], None],
     ) -> None:
         self._member = Member(settings, address, run, changed)
         self._brokers = brokers
@@ -44,7 +45,7 @@ class Replica:
         """This server as the leader."""
 
     @property
-    def view(self) -> View:
+    def view(self) -> ReplicaState:
         """What is known of the replicas."""
         return self._member.view
 
