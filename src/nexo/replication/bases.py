@@ -75,17 +75,6 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Manifest).decode
 
 
-def make(
-    store: ObjectStore, files: Files, root: Path, number: int, epoch: int, maker: str
-) -> Manifest:
-    """Upload the files below ``root``, which must not change meanwhile, and their manifest.
-
-    ``maker`` names this process, and no other one ever.
-    """
-    stored, folders = upload(store, files, root, maker, newest(store))
-    return publish(store, Manifest(number, epoch, stored, folders))
-
-
 def upload(
     store: ObjectStore,
     files: Files,
@@ -96,6 +85,7 @@ def upload(
 ) -> tuple[list[Stored], list[str]]:
     """Upload what ``before``, the newest manifest, does not have; returns files and folders.
 
+    ``maker`` names this process, and no other one ever.
     Files that are not among the ``changed`` are as that manifest says, and are not read.
     """
     known = {each.sha: each for each in before.files} if before is not None else {}

@@ -12,6 +12,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from nexo.replication.objects import AlreadyThere, StoreFailed
+from nexo.storage.disk.files import sync_folder
 
 _ASIDE = ".aside-"
 
@@ -83,10 +84,6 @@ class FolderObjects:
 
     def _sync_names(self, folder: Path) -> None:
         for parent in (folder, *folder.parents):
-            descriptor = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_folder(parent)
             if parent == self._folder:
                 return

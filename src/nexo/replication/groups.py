@@ -32,6 +32,28 @@ class LogObject(msgspec.Struct, frozen=True, array_like=True):
     goes on with files of its own that hold more than the log."""
 
 
+class Mark(msgspec.Struct, frozen=True):
+    """How far the log was read: the next number, with epoch and writer of the object before it."""
+
+    number: int = 0
+    epoch: int = 0
+    writer: str = ""
+
+    def take(self, data: bytes) -> tuple[LogObject, Mark]:
+        """Verify the next object, whose operations are to be applied; returns the mark after it.
+
+        Raises `Corrupt` if it is damaged, another number's, or of an epoch that is over.
+        """
+        group = unpack(data, self.number)
+        is_other = self.writer not in {"", group.writer}
+        if group.epoch < self.epoch or (group.epoch == self.epoch and is_other):
+            raise Corrupt(
+                f"log object {self.number} is of {group.writer} in epoch {group.epoch}, "
+                f"though epoch {self.epoch} of {self.writer} had begun"
+            )
+        return group, Mark(self.number + 1, group.epoch, group.writer)
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(LogObject).decode
 

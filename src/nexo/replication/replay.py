@@ -11,11 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from pathlib import Path
 
-import msgspec
-
 from nexo.errors import Corrupt, NotFound
 from nexo.replication import bases, groups
-from nexo.replication.following import Follower
+from nexo.replication.groups import Mark
 from nexo.replication.objects import LOG, ObjectStore, log_key
 from nexo.storage.disk import recording
 from nexo.storage.ports import Files
@@ -24,14 +22,6 @@ AHEAD = 8
 """Objects that are asked for at once."""
 ASIDE = ".superseded"
 """Ending of the folder that keeps what a replaced leader had and did not ship."""
-
-
-class Mark(msgspec.Struct, frozen=True):
-    """Where in the log a folder is."""
-
-    number: int
-    epoch: int
-    writer: str
 
 
 class ReadAhead:
@@ -73,19 +63,12 @@ class LogReplay:
         """The log has all objects below this number."""
         self._files = files
         self._root = root
-        self.follower = Follower()
+        self.mark = Mark()
+        """Where the folder is now; set it for a folder that is what a mark says."""
+        self.time_ms = 0
+        """The writer's clock, of the last object that was applied."""
         self._whole = True
         """False while the folder is between two places of the log."""
-
-    @property
-    def mark(self) -> Mark:
-        """Where the folder is now."""
-        return Mark(self.follower.number, self.follower.epoch, self.follower.writer)
-
-    def resume(self, mark: Mark) -> None:
-        """The folder is what the mark says."""
-        self.follower = Follower(mark.number, mark.epoch)
-        self.follower.writer = mark.writer
 
     def load(self, until_ms: int | None = None) -> None:
         """Make the folder from the newest base, or empty it if there is none.
@@ -99,10 +82,10 @@ class LogReplay:
             if (self._store.list(LOG) or [log_key(0)])[0] != log_key(0):
                 raise NotFound("the log before that time is deleted: choose a later one")
             self._files.make_folder(self._root)
-            self.follower = Follower()
+            self.mark = Mark()
         else:
             bases.restore(self._store, manifest, self._files, self._root, aside)
-            self.follower = Follower(manifest.number, manifest.epoch)
+            self.mark = Mark(manifest.number, manifest.epoch)
         self._whole = True
 
     def _set_aside(self) -> Path:
@@ -119,13 +102,14 @@ class LogReplay:
         """Apply the next object; False if there is none yet, or it is later than ``until_ms``."""
         if not self._whole:
             self.load()
-        number = self.follower.number
+        number = self.mark.number
         data = self._ahead.get(number, self.head)
         if data is None:
             return False
         if until_ms is not None and groups.unpack(data, number).time_ms > until_ms:
             return False
-        group = self.follower.take(data)
+        group, self.mark = self.mark.take(data)
+        self.time_ms = group.time_ms
         self._whole = False
         if group.reset:
             self._reset(group.reset)
@@ -149,9 +133,10 @@ class LogReplay:
         while going_on():
             if self.step(until_ms):
                 continue
-            if until_ms is not None or not self._store.list(LOG, self.follower.key):
+            next_key = log_key(self.mark.number)
+            if until_ms is not None or not self._store.list(LOG, next_key):
                 return
-            if self._store.get(self.follower.key) is None:  # not created just now
+            if self._store.get(next_key) is None:  # not created just now
                 self.load()
 
     def sync(self) -> None:

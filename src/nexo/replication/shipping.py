@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nexo.replication import groups
-from nexo.replication.groups import LogObject
+from nexo.replication.groups import LogObject, Mark
 from nexo.replication.objects import log_key
 from nexo.storage.disk.recording import FileWritten, Operation
 
@@ -52,26 +52,19 @@ class _InFlight:
 class Shipper:
     """The writing side. The owner does the puts that it is given and says how they went."""
 
-    def __init__(
-        self,
-        writer: str,
-        epoch: int,
-        number: int,
-        *,
-        claim: bool = False,
-        reset: str = "",
-    ) -> None:
-        """``number`` is the next one. With ``claim`` the first object takes the lead.
+    def __init__(self, writer: str, end: Mark, reset: str = "") -> None:
+        """The first object takes the lead at the ``end`` of what was read.
 
+        If that put is refused, the log had not ended: read on, and make another shipper.
         ``reset`` is the key of a manifest: see `nexo.replication.groups.LogObject`.
         """
-        self.epoch = epoch
-        self.number = number
+        self.epoch = end.epoch + 1
+        self.number = end.number
         self.fenced_by: LogObject | None = None
         self.shipped = 0
         """Everything up to this ticket is in the store."""
-        self.leads = not claim
-        """Whether an object of this writer is in the store, or it began as the leader."""
+        self.leads = False
+        """Whether an object of this writer is in the store."""
         self.writer = writer
         self._ticket = 0
         self._waiting: deque[_Gathered] = deque()
@@ -100,7 +93,10 @@ class Shipper:
         return self._ticket
 
     def next_put(self, now_ms: int) -> Put | None:
-        """What to put now: nothing while a put is in flight, or there is no need."""
+        """What to put now: nothing while a put is in flight, or there is no need.
+
+        A put whose outcome is unknown is to be tried again as it is.
+        """
         self._check()
         if self._in_flight is not None or (self.leads and not self._waiting):
             return None
@@ -110,12 +106,6 @@ class Shipper:
         put = Put(self.number, log_key(self.number), groups.pack(group, self.number))
         self._in_flight = _InFlight(put, ticket)
         return put
-
-    def again(self) -> Put:
-        """The put in flight, to be tried again because its outcome is unknown."""
-        self._check()
-        assert self._in_flight is not None, "no put is in flight"
-        return self._in_flight.put
 
     def created(self) -> None:
         """The put in flight created its object."""

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from nexo.replication import bases, groups
-from nexo.replication.following import Follower
+from nexo.replication import bases
+from nexo.replication.groups import Mark, unpack
 from nexo.replication.objects import (
     LOG,
     RESET,
@@ -24,7 +24,7 @@ from nexo.replication.objects import (
     log_key,
     number_of,
 )
-from nexo.replication.replay import LogReplay, Mark
+from nexo.replication.replay import LogReplay
 from nexo.replication.shipping import LeadLost, Shipper
 from nexo.storage.ports import Files
 
@@ -91,17 +91,17 @@ class Taking:
         """The end of the log, and who wrote its last object."""
         keys = self._store.list(LOG)
         if not keys:
-            return Mark(0, 0, "")
+            return Mark()
         number = number_of(keys[-1])
         data = self._store.get(log_key(number))
         if data is None:
             raise StoreFailed(f"{keys[-1]} was listed and is not there")
-        group = groups.unpack(data, number)
+        group = unpack(data, number)
         return Mark(number + 1, group.epoch, group.writer)
 
     def _follow_and_claim(self, mark: Mark) -> Shipper:
         self._replay = LogReplay(self._store, self._files, self._root)
-        self._replay.resume(mark)
+        self._replay.mark = mark
         return self._claim_after(self._replay)
 
     def _load_and_claim(self) -> Shipper:
@@ -115,24 +115,22 @@ class Taking:
         while True:
             replay.to_end()
             replay.sync()
-            shipper = replay.follower.claim(self._writer)
+            shipper = Shipper(self._writer, replay.mark)
             if self._put(shipper):
                 return shipper
 
     def _reset(self, end: Mark) -> tuple[Shipper, bases.Manifest | None]:
         """Upload the files as they are, and claim with them."""
-        follower = Follower(end.number, end.epoch)
-        number, epoch = end.number, end.epoch + 1
         maker = self._writer.replace("/", "-")
+        key = f"{RESET}{end.number:020}-{maker}"
+        shipper = Shipper(self._writer, end, reset=key)
         before = bases.newest(self._store)
         stored, folders = bases.upload(self._store, self._files, self._root, maker, before)
-        manifest = bases.Manifest(number + 1, epoch, stored, folders, self._now_ms())
-        key = f"{RESET}{number:020}-{maker}"
+        manifest = bases.Manifest(end.number + 1, shipper.epoch, stored, folders, self._now_ms())
         with suppress(AlreadyThere):
             self._store.create(key, bases.pack(manifest))
-        shipper = Shipper(self._writer, follower.epoch + 1, number, claim=True, reset=key)
         if not self._put(shipper):
-            raise Superseded(f"another server wrote object {number} just now")
+            raise Superseded(f"another server wrote object {end.number} just now")
         return shipper, bases.publish(self._store, manifest)
 
     def _put(self, shipper: Shipper) -> bool:

@@ -56,6 +56,12 @@ def fill(folder: Path, **texts: str) -> None:
         path.write_text(text)
 
 
+def make(store: ObjectStore, root: Path, number: int, maker: str = "m") -> bases.Manifest:
+    """A base of the files below ``root``."""
+    stored, folders = bases.upload(store, OsFiles(), root, maker, bases.newest(store))
+    return bases.publish(store, bases.Manifest(number, 1, stored, folders))
+
+
 # -- the port -----------------------------------------------------------------
 
 
@@ -150,7 +156,7 @@ def test_a_base_gives_the_files_back(store: ObjectStore, tmp_path: Path) -> None
     here, there = tmp_path / "here", tmp_path / "there"
     fill(here, a="1", b__c="2", b__d__e="", f="1")
     (here / "empty").mkdir()
-    made = bases.make(store, OsFiles(), here, 5, 1, "m")
+    made = make(store, here, 5)
     assert bases.newest(store) == made
     bases.restore(store, made, OsFiles(), there)
     assert contents(there) == contents(here)
@@ -159,9 +165,9 @@ def test_a_base_gives_the_files_back(store: ObjectStore, tmp_path: Path) -> None
 def test_a_file_that_did_not_change_is_uploaded_once(tmp_path: Path) -> None:
     store, here = MemoryObjects(), tmp_path / "here"
     fill(here, sealed="segment", growing="1")
-    bases.make(store, OsFiles(), here, 5, 1, "m")
+    make(store, here, 5)
     fill(here, growing="12")
-    bases.make(store, OsFiles(), here, 9, 1, "n")
+    make(store, here, 9, "n")
     assert len(store.list("file/")) == 3
 
 
@@ -171,7 +177,7 @@ def test_what_no_kept_base_needs_is_deleted(store: ObjectStore, tmp_path: Path) 
         for each in range(number, number + 10):
             store.create(log_key(each), groups.pack(LogObject(1, "a", []), each))
         fill(here, sealed="segment", growing="1" * number)
-        bases.make(store, OsFiles(), here, number + 10, 1, "m")
+        make(store, here, number + 10)
     assert bases.collect(store) > 0
     assert store.list("base/") == [base_key(30), base_key(40)]
     assert store.list("log/")[0] == log_key(30)
@@ -186,7 +192,7 @@ def test_a_damaged_base_is_passed_over_and_nothing_it_replaces_is_deleted(tmp_pa
     store, here = MemoryObjects(), tmp_path / "here"
     for number in (10, 20, 30):
         fill(here, growing="1" * number)
-        bases.make(store, OsFiles(), here, number, 1, "m")
+        make(store, here, number)
     data = store.objects[base_key(30)]
     store.objects[base_key(30)] = data[:-1] + bytes([data[-1] ^ 1])
     found = bases.newest(store)
@@ -199,7 +205,7 @@ def test_a_damaged_base_is_passed_over_and_nothing_it_replaces_is_deleted(tmp_pa
 def test_damaged_content_is_noticed(tmp_path: Path) -> None:
     store, here = MemoryObjects(), tmp_path / "here"
     fill(here, a="1")
-    made = bases.make(store, OsFiles(), here, 1, 1, "m")
+    made = make(store, here, 1)
     store.objects[made.files[0].key] = b"2"
     with pytest.raises(Corrupt, match="damaged"):
         bases.restore(store, made, OsFiles(), tmp_path / "there")
@@ -219,14 +225,14 @@ def test_a_maker_that_slept_through_a_takeover_deletes_nothing_its_successor_use
             if self.asleep:
                 self.asleep = False
                 fill(here, a="leftover", b="shared")
-                bases.make(self, OsFiles(), here, 40, 2, "successor")
+                make(self, here, 40, "successor")
             super().delete(keys)
 
     store = Sleeping()
     store.create("file/first/" + sha256(b"leftover").hexdigest(), b"leftover")
     for number in (10, 20, 30):
         fill(here, a="1" * number)
-        bases.make(store, OsFiles(), here, number, 1, "first")
+        make(store, here, number, "first")
     bases.collect(store)
     newest = bases.newest(store)
     assert newest is not None

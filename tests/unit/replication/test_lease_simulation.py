@@ -18,9 +18,9 @@ from random import Random
 import pytest
 
 from nexo.replication import lease as leases
-from nexo.replication.following import Follower
+from nexo.replication.groups import Mark
 from nexo.replication.lease import LeaderLease
-from nexo.replication.objects import AlreadyThere, MemoryObjects, StoreFailed
+from nexo.replication.objects import AlreadyThere, MemoryObjects, StoreFailed, log_key
 from nexo.replication.replay import LogReplay
 from nexo.replication.shipping import LeadLost, Put, Shipper
 from nexo.replication.taking import Taking
@@ -211,7 +211,7 @@ class Server:
         tenure.renewed(alone=False)
 
     def _ship(self, shipper: Shipper) -> None:
-        self._put = shipper.again() if self._put is not None else shipper.next_put(0)
+        self._put = self._put or shipper.next_put(0)
         if self._put is None:
             return
         try:
@@ -266,9 +266,10 @@ def verdict(world: World) -> Counter[str]:
 
 
 def _log(world: World) -> list[str]:
-    follower, texts = Follower(), []
-    while (data := world.store.inner.get(follower.key)) is not None:
-        for operation in follower.take(data).operations:
+    mark, texts = Mark(), []
+    while (data := world.store.inner.get(log_key(mark.number))) is not None:
+        group, mark = mark.take(data)
+        for operation in group.operations:
             if isinstance(operation, FileWritten):
                 texts.append(operation.data.decode())
     return texts

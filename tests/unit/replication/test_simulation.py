@@ -14,8 +14,8 @@ from random import Random
 import pytest
 
 from nexo.errors import Corrupt
-from nexo.replication.following import Follower
-from nexo.replication.objects import AlreadyThere, MemoryObjects, StoreFailed
+from nexo.replication.groups import Mark
+from nexo.replication.objects import AlreadyThere, MemoryObjects, StoreFailed, log_key
 from nexo.replication.shipping import LeadLost, Put, Shipper
 from nexo.storage.disk.recording import FileWritten
 from tests.unit.replication.misbehaving import MisbehavingObjects
@@ -40,10 +40,10 @@ class Server:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.follower = Follower()
+        self.mark = Mark()
         self.applied: list[str] = []
         self._shipper: Shipper | None = None
-        self._in_flight = False
+        self._in_flight: Put | None = None
         self._open: list[tuple[int, str]] = []
 
     def step(self) -> None:
@@ -53,29 +53,29 @@ class Server:
         try:
             self._lead(self._shipper)
         except LeadLost:
-            self._shipper, self._in_flight = None, False
+            self._shipper = self._in_flight = None
             self._open.clear()
-            self.follower = Follower()
+            self.mark = Mark()
             self.applied = []
 
     def _follow(self) -> None:
-        data = self._world.store.get(self.follower.key)
+        data = self._world.store.get(log_key(self.mark.number))
         if data is not None:
-            for operation in self.follower.take(data).operations:
+            group, self.mark = self.mark.take(data)
+            for operation in group.operations:
                 assert isinstance(operation, FileWritten)
                 self.applied.append(operation.data.decode())
         elif self._world.random.random() < 0.2:
-            self._shipper = self.follower.claim(next(self._world.names))
+            self._shipper = Shipper(next(self._world.names), self.mark)
 
     def _lead(self, shipper: Shipper) -> None:
         if shipper.leads and self._world.random.random() < 0.6:
             text = next(self._world.texts)
             ticket = shipper.gather([FileWritten("f", 0, text.encode())])
             self._open.append((ticket, text))
-        put = shipper.again() if self._in_flight else shipper.next_put(0)
-        if put is not None:
-            self._in_flight = True
-            self._put(shipper, put)
+        self._in_flight = self._in_flight or shipper.next_put(0)
+        if self._in_flight is not None:
+            self._put(shipper, self._in_flight)
         while self._open and self._open[0][0] <= shipper.shipped:
             self._world.confirmed.append(self._open.pop(0)[1])
 
@@ -88,7 +88,7 @@ class Server:
             shipper.refused(found)
         else:
             shipper.created()
-        self._in_flight = False
+        self._in_flight = None
 
 
 def run(seed: int, server_type: type[Server] = Server) -> tuple[int, int]:
@@ -113,15 +113,16 @@ def run(seed: int, server_type: type[Server] = Server) -> tuple[int, int]:
 
 
 def check(world: World) -> tuple[int, int]:
-    follower, found = Follower(), []
+    mark, found = Mark(), []
     objects = world.store.inner
-    while (data := objects.get(follower.key)) is not None:
-        found += [operation.data.decode() for operation in follower.take(data).operations]  # type: ignore[union-attr]
-    assert len(objects.objects) == follower.number, "a number was left out"
+    while (data := objects.get(log_key(mark.number))) is not None:
+        group, mark = mark.take(data)
+        found += [operation.data.decode() for operation in group.operations]  # type: ignore[union-attr]
+    assert len(objects.objects) == mark.number, "a number was left out"
     assert len(found) == len(set(found)), "something is there twice"
     assert set(world.confirmed) <= set(found), "something confirmed is lost"
     assert len(world.confirmed) == len(set(world.confirmed))
-    return len(world.confirmed), follower.epoch
+    return len(world.confirmed), mark.epoch
 
 
 def test_no_schedule_loses_or_repeats_what_was_confirmed() -> None:
@@ -144,7 +145,7 @@ class Trusting(Server):
             super()._put(shipper, put)
         except StoreFailed:
             shipper.created()
-            self._in_flight = False
+            self._in_flight = None
 
 
 class Stubborn(Server):
@@ -154,7 +155,7 @@ class Stubborn(Server):
         with suppress(AlreadyThere):
             self._world.store.create(put.key, put.data)
         shipper.created()
-        self._in_flight = False
+        self._in_flight = None
 
 
 @pytest.mark.parametrize("broken", [Trusting, Stubborn])

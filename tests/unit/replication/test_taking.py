@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from nexo.replication import bases, lease
+from nexo.replication.groups import Mark
 from nexo.replication.objects import AlreadyThere, MemoryObjects, StoreFailed
-from nexo.replication.replay import LogReplay, Mark
+from nexo.replication.replay import LogReplay
 from nexo.replication.shipping import Shipper
 from nexo.replication.small_files import Overtaken, SmallFiles
 from nexo.replication.taking import Superseded, Taking

@@ -12,6 +12,7 @@ import pytest
 from nexo import limits
 from nexo.errors import NexoError, Unavailable
 from nexo.replication.cells import FOREVER, Cells
+from nexo.replication.groups import Mark
 from nexo.replication.objects import MemoryObjects, StoreFailed
 from nexo.replication.shipping import Shipper
 from nexo.server.clock import SteadyClock
@@ -41,8 +42,10 @@ async def shipping(
     files = RecordingFiles(OsFiles(), root)
     lease, shown = Cells(folder / "lease"), Cells(folder / "shown")
     lease.set(FOREVER)
+    shipper = Shipper("a", Mark())
+    shipper.leads = True
     made = Replicating(
-        files, root, Shipper("a", 1, 0), store, ShippingTerms(every_ms, 10_000, 0), SteadyClock(),
+        files, root, shipper, store, ShippingTerms(every_ms, 10_000, 0), SteadyClock(),
         lease, shown, None, log_objects,
     )  # fmt: skip
     made.open()

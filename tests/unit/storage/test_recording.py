@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexo.errors import Corrupt, DiskFull
+from nexo.replication import groups
+from nexo.replication.groups import LogObject, Mark
 from nexo.storage.disk.files import OsFiles
 from nexo.storage.disk.flusher import Flusher
 from nexo.storage.disk.recording import (
@@ -17,8 +19,6 @@ from nexo.storage.disk.recording import (
     Operation,
     RecordingFiles,
     apply,
-    pack,
-    unpack,
 )
 from nexo.storage.journal import Journal
 from nexo.storage.ports import Files
@@ -74,9 +74,8 @@ def test_any_operations_give_the_same_files(steps: list[tuple[object, ...]]) -> 
             case ("remove", str(name)):
                 recording.remove(ROOT / name)
     again = MemoryFiles()
-    operations, mark = unpack(pack(recording.take(), 7))
-    apply(operations, again, ROOT)
-    assert mark == 7
+    group, _ = Mark(7).take(groups.pack(LogObject(1, "a", recording.take()), 7))
+    apply(group.operations, again, ROOT)
     assert held(again, "abc") == held(recording, "abc")
 
 
@@ -152,7 +151,8 @@ def test_operations_cannot_leave_their_folder(path: str) -> None:
 
 
 def test_any_flip_in_a_packed_group_is_noticed() -> None:
-    data = pack([FileCreated("a"), FileWritten("a", 0, b"content")], 3)
+    operations: list[Operation] = [FileCreated("a"), FileWritten("a", 0, b"content")]
+    data = groups.pack(LogObject(1, "a", operations), 3)
     for at in range(len(data)):
         with pytest.raises(Corrupt):
-            unpack(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+            groups.unpack(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], 3)

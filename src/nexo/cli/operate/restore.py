@@ -111,13 +111,13 @@ def _replay(store: ObjectStore, broker: Broker, folder: Path, until_ms: int | No
     with ThreadPoolExecutor(AHEAD, "restore") as readers:
         replay = LogReplay(logs, OsFiles(), folder, readers)
         replay.load(until_ms)
-        first = replay.follower.number
+        first = replay.mark.number
         replay.head = next((number_of(key) + 1 for key in reversed(logs.list(LOG))), 0)
         replay.to_end(until_ms)
     replay.sync()
-    if not replay.follower.number:
+    if not replay.mark.number:
         raise NotFound(f"the store has nothing of the {broker.label} broker: is the URL right?")
-    return replay.follower.number - first
+    return replay.mark.number - first
 
 
 def _time_ms(text: str) -> int:

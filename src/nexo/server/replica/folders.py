@@ -58,7 +58,7 @@ class Folders:
         if broker not in self._begun:
             self._begin(broker, replay)
         replay.head = head = self.heads.get(broker.label, 0)
-        while replay.follower.number < head and not self.ended:
+        while replay.mark.number < head and not self.ended:
             if not replay.step():
                 replay.to_end(going_on=self._goes_on)
                 break
@@ -75,16 +75,16 @@ class Folders:
 
     def _behind(self) -> int:
         times = [
-            replay.follower.time_ms
+            replay.time_ms
             for broker, replay in self._replays.items()
-            if replay.follower.number < self.heads.get(broker.label, 0)
+            if replay.mark.number < self.heads.get(broker.label, 0)
         ]
         return max(0, now_ms() - min(times)) if times else 0
 
     def _begin(self, broker: Broker, replay: LogReplay) -> None:
         mark, led = self._marks.get(broker), self._marks.has_led
         if mark is not None:
-            replay.resume(mark)
+            replay.mark = mark
             self._marks.remove(broker)
         else:
             replay.load()
@@ -99,7 +99,7 @@ class Folders:
     @property
     def applied(self) -> dict[str, int]:
         """The next number of each log to apply."""
-        return {b.label: replay.follower.number for b, replay in self._replays.items()}
+        return {b.label: replay.mark.number for b, replay in self._replays.items()}
 
     def hand_over(self) -> None:
         """Tell the brokers' processes where their folders are; they apply the rest and sync."""

@@ -10,8 +10,8 @@ import msgspec
 from nexo.config import Settings
 from nexo.lake.settings import LakeSettings
 from nexo.model import Broker
+from nexo.replication.groups import Mark
 from nexo.replication.objects import ObjectsBelow, ObjectStore
-from nexo.replication.replay import Mark
 from nexo.server.processes import folder_format
 from nexo.storage.disk.files import OsFiles
 from nexo.storage.sealed import write

@@ -15,10 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from nexo.errors import Corrupt
-from nexo.storage import sealed
 from nexo.storage.ports import Buffer, File, Files, Settles
-
-MAGIC = b"NEXOOPS\0"
 
 
 class FileCreated(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -63,23 +60,6 @@ class FolderMade(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 Operation: TypeAlias = FileCreated | FileWritten | Truncated | Renamed | Removed | FolderMade
 """Paths are relative to the recorded folder, with ``/`` between their parts."""
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[Operation]).decode
-
-
-def pack(operations: Sequence[Operation], mark: int = 0) -> bytes:
-    """A group of operations as one object with a checksum, bound to ``mark``."""
-    return sealed.pack(MAGIC, _encode(operations), mark)
-
-
-def unpack(data: bytes) -> tuple[list[Operation], int]:
-    """Operations and mark; `Corrupt` if ``data`` is not what `pack` made."""
-    payload, mark = sealed.unpack(MAGIC, data)
-    try:
-        return _decode(payload), mark
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Corrupt(f"a group of file operations cannot be decoded: {error}") from None
 
 
 def apply(operations: Iterable[Operation], files: Files, root: Path) -> None:
