@@ -129,7 +129,10 @@ def _doc(node: ast.ClassDef) -> str:
     return prose(ast.get_docstring(node) or "")
 
 
-_FURTHER = {Broker.QUEUE: ("messages.py",), Broker.STREAM: ("messages.py", "xstreams.py")}
+_FURTHER = {
+    Broker.QUEUE: ("messages.py",),
+    Broker.STREAM: ("messages.py", "xstreams.py", "../stream_values.py"),
+}
 """Modules of a broker that do not bear its name."""
 
 

@@ -6,6 +6,8 @@ import enum
 import re
 from typing import NewType, Protocol, TypeAlias
 
+import msgspec
+
 from nexo.errors import InvalidInput, InvalidName
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -16,6 +18,16 @@ Millis = NewType("Millis", int)
 
 Offset = NewType("Offset", int)
 """The place of a record in its partition or log, from 0, never reused."""
+
+
+class AsMap(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Encoded with field names, so that fields can be added."""
+
+
+class AsArray(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Encoded without field names."""
 
 
 class Broker(enum.IntEnum):

@@ -16,7 +16,6 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.ordered import OrderedGroup
-from nexo.brokers.stream.groups.ordered_members import Assignment
 from nexo.brokers.stream.groups.ordered_state import (
     OffsetCommit,
     OrderedRecord,
@@ -24,6 +23,7 @@ from nexo.brokers.stream.groups.ordered_state import (
 )
 from nexo.errors import Fenced, NotMember
 from nexo.options.stream import OrderedOptions, Strategy
+from nexo.stream_values import Assigned
 
 TOPICS = {"orders": 5, "users": 3}
 SESSION_MS = 100
@@ -42,7 +42,7 @@ class Client:
     working_on: set[TopicPartition] = field(default_factory=set)
     told_to_drop: set[TopicPartition] = field(default_factory=set)
 
-    def hear(self, assignment: Assignment) -> None:
+    def hear(self, assignment: Assigned) -> None:
         assert assignment.generation >= self.generation
         self.generation = assignment.generation
         self.working_on = set(assignment.owned) | set(assignment.revoked)

@@ -22,16 +22,6 @@ _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
 
-class AsMap(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
-    """Encoded with field names, so that fields can be added."""
-
-
-class AsArray(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Encoded without field names."""
-
-
 def pack(message: Any) -> bytes:
     try:
         return _encoder.encode(message)

@@ -34,14 +34,16 @@ S_OFFSETS_AT      `OffsetsAt`      list of offsets, one per partition
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
-from nexo.protocol.messages import AsArray, AsMap, pack, pack_headed, unpack, unpack_headed
+from nexo.model import AsArray, AsMap
+from nexo.protocol.messages import pack, pack_headed, unpack, unpack_headed
+from nexo.stream_values import GroupInfo, PartitionInfo, Position, Range, RecordState, Verb
 
-__all__ = ["pack", "pack_headed", "unpack", "unpack_headed"]
-
-Range: TypeAlias = tuple[int, int, int]
-"""``partition, first, end`` (half-open)."""
+__all__ = [
+    "GroupInfo", "PartitionInfo", "Position", "Range", "RecordState", "Verb",
+    "pack", "pack_headed", "unpack", "unpack_headed",
+]  # fmt: skip
 
 
 # -- shared groups ------------------------------------------------------------------
@@ -73,9 +75,6 @@ class TakeReply(AsArray, frozen=True):
     """The partition of each batch that follows."""
 
 
-Verb: TypeAlias = Literal["ack", "nack", "release", "extend", "start"]
-
-
 class SettleRecords(AsArray, frozen=True):
     """What became of leased records."""
 
@@ -99,10 +98,6 @@ class RefusedRange(AsArray, frozen=True):
     end: int
     code: str
     message: str
-
-
-Position: TypeAlias = Literal["beginning", "end"] | int | dict[int, int]
-"""Where to start: a word, one offset for every partition, or an offset per partition."""
 
 
 class GroupJoin(AsMap, frozen=True):
@@ -158,44 +153,6 @@ class GroupsAsk(AsMap, frozen=True):
     group: str | None = None
     record: tuple[int, int] | None = None
     """Partition and offset: say what each group has done with this record."""
-
-
-class RecordState(AsMap, frozen=True):
-    """What a shared group has done with one record."""
-
-    state: str
-    """``unread``, ``in_flight``, ``delayed`` or ``waiting`` (both to be delivered again),
-    ``parked`` or ``finished``."""
-    deliveries: int = 0
-    consumer: str | None = None
-    until_ms: int | None = None
-    """When the lease ends, or the delay is over."""
-    parked_ms: int | None = None
-    reason: str = ""
-
-
-class PartitionProgress(AsMap, frozen=True):
-    """A shared group in one partition."""
-
-    floor: int
-    next_offset: int
-    lag: int
-    in_flight: int
-    to_redeliver: int
-    parked: int
-
-
-class GroupInfo(AsMap, frozen=True):
-    """A shared group."""
-
-    name: str
-    generation: int
-    options: dict[str, Any]
-    consumers: list[str]
-    lag: int
-    partitions: list[PartitionProgress]
-    record: RecordState | None = None
-    """If one was asked for."""
 
 
 class ListParked(AsMap, frozen=True):
@@ -261,22 +218,6 @@ class ListAsk(AsMap, frozen=True):
     limit: int = 1_000
     tiering: bool = False
     """Only those with tiering on."""
-
-
-class PartitionInfo(AsMap, frozen=True):
-    """One partition.
-
-    The lake holds ``start_offset`` up to ``tiered_offset``, the log ``hot_offset`` up to
-    ``next_offset``; readers see no border.
-    """
-
-    start_offset: int
-    next_offset: int
-    stable_offset: int
-    size_bytes: int
-    tiered_offset: int = 0
-    last_ms: int = 0
-    hot_offset: int = 0
 
 
 class StreamInfo(AsMap, frozen=True):

@@ -20,9 +20,11 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from nexo.protocol.messages import AsMap
+from nexo.model import AsMap
+from nexo.stream_values import Assigned, CommittedAt, KafkaMember, OrderedInfo
 
-TopicPartition: TypeAlias = tuple[str, int]
+__all__ = ["Assigned", "CommittedAt", "KafkaMember", "OrderedInfo"]
+
 OffsetRow: TypeAlias = tuple[str, int, int, str]
 """``topic, partition, offset, metadata``: the offset is of the last record processed."""
 
@@ -35,20 +37,6 @@ class OrderedJoin(AsMap, frozen=True):
     member: str = ""
     options: dict[str, Any] = {}
     """``strategy``, ``session_timeout_ms``, ``rebalance_timeout_ms``."""
-
-
-class Assigned(AsMap, frozen=True):
-    """What a member owns: it works on ``owned`` and gives up ``revoked``.
-
-    It then confirms with a heartbeat of the new generation.
-    """
-
-    member: str
-    generation: int
-    leader: str
-    owned: list[TopicPartition]
-    revoked: list[TopicPartition]
-    awaited: list[TopicPartition]
 
 
 class Heartbeat(AsMap, frozen=True):
@@ -90,16 +78,6 @@ class CommittedAsk(AsMap, frozen=True):
     topic: str | None = None
 
 
-class CommittedAt(AsMap, frozen=True):
-    """One stored offset."""
-
-    topic: str
-    partition: int
-    offset: int
-    metadata: str
-    committed_ms: int
-
-
 class OrderedSeek(AsMap, frozen=True):
     """Overwrite stored offsets; owners give up their partitions and start again from them."""
 
@@ -122,40 +100,3 @@ class OrderedAsk(AsMap, frozen=True):
 
     group: str | None = None
     stream: str | None = None
-
-
-class KafkaMember(AsMap, frozen=True):
-    """A Kafka client in a group."""
-
-    id: str
-    client_id: str
-    host: str
-    instance: str | None = None
-    """Of a static member."""
-
-
-class KafkaGroup(AsMap, frozen=True):
-    """What a group has whose members are Kafka clients."""
-
-    state: str
-    """``Stable``, ``PreparingRebalance``, ``CompletingRebalance`` or ``Reconciling``."""
-    assignor: str
-    members: list[KafkaMember]
-
-
-class OrderedInfo(AsMap, frozen=True):
-    """An ordered group."""
-
-    name: str
-    generation: int
-    leader: str
-    members: list[str]
-    stable: bool
-    options: dict[str, Any]
-    owners: list[tuple[str, int, str]]
-    """``topic, partition, member``."""
-    offsets: list[CommittedAt]
-    lag: int
-    lags: dict[str, int] = {}
-    """By topic, for every topic that it reads or has read."""
-    kafka: KafkaGroup | None = None

@@ -19,8 +19,10 @@ reused.
 
 from __future__ import annotations
 
-from nexo.protocol.messages import AsArray, AsMap
-from nexo.protocol.stream import Range
+from nexo.model import AsArray, AsMap
+from nexo.stream_values import KeyAt, TxAcks, TxOffsets
+
+__all__ = ["KeyAt", "TxAcks", "TxOffsets"]
 
 
 class ProducerStart(AsArray, frozen=True):
@@ -34,37 +36,6 @@ class TxBegin(AsMap, frozen=True):
     """Open a transaction, aborted automatically after ``timeout_ms``."""
 
     timeout_ms: int = 60_000
-
-
-class TxAcks(AsArray, frozen=True):
-    """Records of a shared group that are finished with the transaction."""
-
-    stream: str
-    group: str
-    consumer: str
-    generation: int
-    spans: list[Range]
-
-
-class TxOffsets(AsArray, frozen=True):
-    """Offsets of an ordered group that are committed with the transaction."""
-
-    group: str
-    member: str
-    generation: int
-    offsets: list[tuple[str, int, int, str]]
-    """``stream, partition, offset, metadata``: the last one processed."""
-    rewind: bool = False
-    """The member sought back, so lower offsets are intended."""
-
-
-class KeyAt(AsArray, frozen=True):
-    """The newest record of a key, as a transaction saw it."""
-
-    stream: str
-    key: bytes
-    offset: int
-    """-1: there was none."""
 
 
 class TxInputs(AsMap, frozen=True):

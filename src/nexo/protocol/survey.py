@@ -8,13 +8,13 @@ or deleted meanwhile may be missing or appear twice until the next round.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import msgspec
 
-from nexo.protocol.messages import AsMap
+from nexo.model import AsMap
+from nexo.stream_values import GroupKind
 
-GroupKind: TypeAlias = Literal["shared", "ordered", "xstreams"]
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000
 
@@ -31,44 +31,9 @@ class SurveyAsk(AsMap, frozen=True):
     """With ``by_name``: only queues whose name contains this, ignoring case."""
 
 
-class StreamSeen(msgspec.Struct, frozen=True, array_like=True):
-    """One stream, as far as it is open."""
-
-    name: str
-    partitions: int
-    offsets: int
-    """From the first to the next offset of each partition: an upper bound on its records."""
-    bytes: int
-    published: int
-    """Records ever published, as far as known."""
-    groups: int
-
-
-class GroupSeen(msgspec.Struct, frozen=True, array_like=True):
-    """The position of a group in a stream."""
-
-    stream: str
-    name: str
-    kind: GroupKind
-    lag: int
-    in_flight: int
-    parked: int
-    consumers: int
-    finished: int
-    """Records finished, counted over all time; falls when the group is reset."""
-
-
 def shared_kind(options: Mapping[str, Any]) -> GroupKind:
     """The kind of a group that is not ordered: consumers of `nexo.xstreams` keep their messages."""
     return "xstreams" if options.get("release") else "shared"
-
-
-class StreamSurvey(msgspec.Struct, frozen=True, kw_only=True):
-    """A page: streams with their shared groups, then ordered groups."""
-
-    streams: list[StreamSeen]
-    groups: list[GroupSeen]
-    next: int
 
 
 class QueueSurvey(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,12 +27,10 @@ A message with a head that raw bytes follow is packed as `nexo.protocol.messages
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from nexo.model import AsArray
+from nexo.stream_values import Id, XGroup, XInfo, XPending
 
-from nexo.protocol.messages import AsArray
-
-Id: TypeAlias = tuple[int, int]
-"""``ms, seq``."""
+__all__ = ["Id", "XGroup", "XInfo", "XPending"]
 
 PAGE = 1_000
 """How many rows one reply has."""
@@ -87,16 +85,6 @@ class PendingAsk(AsArray, frozen=True):
     offset: int
 
 
-class XPending(AsArray, frozen=True):
-    """One pending message."""
-
-    ms: int
-    seq: int
-    consumer: str
-    idle_ms: int
-    delivery_count: int
-
-
 class XClaim(AsArray, frozen=True):
     """Take over messages that were last delivered ``min_idle_ms`` ago."""
 
@@ -128,32 +116,6 @@ class XName(AsArray, frozen=True):
     """A stream."""
 
     stream: str
-
-
-class XConsumer(AsArray, frozen=True):
-    """One consumer of a group."""
-
-    name: str
-    pending: int
-    seen_ms: int
-
-
-class XGroup(AsArray, frozen=True):
-    """One group."""
-
-    name: str
-    last_id: Id
-    pending: int
-    lag: int
-    trimmed_unread: int
-    consumers: list[XConsumer]
-
-
-class XInfo(AsArray, frozen=True):
-    """A stream and its groups."""
-
-    length: int
-    groups: list[XGroup]
 
 
 class RangeAsk(AsArray, frozen=True):

@@ -10,7 +10,7 @@ from nexo.admin.watching.watch import BrokerWatch, GroupWatch, QueueWatch
 from nexo.client.queue_views import QueueInfo
 from nexo.lake.progress import STALE_MS, PipelineProgress, StreamProgress
 from nexo.model import Broker
-from nexo.protocol.survey import GroupSeen
+from nexo.stream_values import GroupSeen
 
 MIB = 1024**2
 IDLE = QueueInfo("jobs", {}, 0, False, 0, 0, 0, 0, 0, 0, 0, 0, 0)

@@ -21,7 +21,8 @@ from nexo.client._async.requests import request
 from nexo.client.queue_views import QueueInfo
 from nexo.model import Broker
 from nexo.protocol.ops import Op
-from nexo.protocol.survey import QueueSurvey, StreamSurvey, SurveyAsk
+from nexo.protocol.survey import QueueSurvey, SurveyAsk
+from nexo.stream_values import StreamSurvey
 
 PAGES = 10
 """Pages of one broker that are read in a second."""

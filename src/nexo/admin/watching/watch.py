@@ -9,7 +9,7 @@ from nexo.admin.watching.history import Rate, Series
 from nexo.admin.watching.request_times import RequestTimes
 from nexo.client.queue_views import QueueInfo
 from nexo.model import Broker
-from nexo.protocol.survey import GroupSeen, StreamSeen
+from nexo.stream_values import GroupSeen, StreamSeen
 
 RATES: dict[Broker, tuple[str, ...]] = {
     Broker.STORE: ("commands", "hits", "misses", "expired", "evicted"),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import islice
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from nexo.brokers.stream.engine import StreamEngine
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError
+from nexo.stream_values import GroupKind, GroupSeen, StreamSeen, StreamSurvey
 
 MAX_LIMIT = 1_000
 OPENS = 5
@@ -19,46 +19,6 @@ OPENS = 5
 
 Members: TypeAlias = Callable[[str], Mapping[str, int]]
 """How many members that the engine does not know a group has, by stream."""
-GroupKind: TypeAlias = Literal["shared", "ordered", "xstreams"]
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSize:
-    """One stream, as far as it is open."""
-
-    name: str
-    partitions: int
-    offsets: int
-    """From the first to the next offset of each partition: an upper bound on its records."""
-    bytes: int
-    published: int
-    """Records ever published, as far as known."""
-    groups: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupPosition:
-    """The position of a group in a stream."""
-
-    stream: str
-    name: str
-    kind: GroupKind
-    lag: int
-    in_flight: int
-    parked: int
-    consumers: int
-    finished: int
-    """Records finished, counted over all time; falls when the group is reset."""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamsPage:
-    """A page: streams with their shared groups, then ordered groups."""
-
-    streams: list[StreamSize]
-    groups: list[GroupPosition]
-    next: int
-    """Where the next page begins; 0 after the last."""
 
 
 class _Page:
@@ -69,8 +29,8 @@ class _Page:
         self._members = members
         self._left = limit
         self._opens = OPENS
-        self.streams: list[StreamSize] = []
-        self.groups: list[GroupPosition] = []
+        self.streams: list[StreamSeen] = []
+        self.groups: list[GroupSeen] = []
         self.looked_at = 0
 
     def fill(
@@ -124,7 +84,7 @@ def _position(group: OrderedGroup, stream: OpenStream, index: int) -> int:
 
 def survey(
     engine: StreamEngine, position: int, limit: int, members: Members = lambda _group: {}
-) -> StreamsPage:
+) -> StreamSurvey:
     """The page at ``position``: streams in the order they were made, then ordered groups."""
     streams, ordered = len(engine.streams), len(engine.ordered)
     page = _Page(engine, limit, members)
@@ -134,12 +94,12 @@ def survey(
     )
     after = position + page.looked_at
     following = after if after < streams + ordered else 0
-    return StreamsPage(page.streams, page.groups, following)
+    return StreamSurvey(streams=page.streams, groups=page.groups, next=following)
 
 
-def _stream(stream: OpenStream) -> StreamSize:
+def _stream(stream: OpenStream) -> StreamSeen:
     opened = [part for _, part in stream.opened()]
-    return StreamSize(
+    return StreamSeen(
         stream.name,
         stream.options.partitions,
         sum(part.next_offset - part.start_offset for part in opened),
@@ -149,7 +109,7 @@ def _stream(stream: OpenStream) -> StreamSize:
     )
 
 
-def _shared(stream: OpenStream) -> list[GroupPosition]:
+def _shared(stream: OpenStream) -> list[GroupSeen]:
     if not stream.groups:
         return []
     ends = stream.ends()
@@ -157,12 +117,12 @@ def _shared(stream: OpenStream) -> list[GroupPosition]:
     return [_group(stream, name, ends, published) for name in stream.groups]
 
 
-def _group(stream: OpenStream, name: str, ends: list[int], published: int) -> GroupPosition:
+def _group(stream: OpenStream, name: str, ends: list[int], published: int) -> GroupSeen:
     group = stream.groups[name]
     counts = group.status(ends)
     lag = sum(each.lag for each in counts)
     kind: GroupKind = "shared" if group.claims is None else "xstreams"
-    return GroupPosition(
+    return GroupSeen(
         stream.name, name, kind, lag, sum(each.in_flight for each in counts),
         sum(each.parked for each in counts), sum(1 for _ in group.members), published - lag,
     )  # fmt: skip
@@ -170,7 +130,7 @@ def _group(stream: OpenStream, name: str, ends: list[int], published: int) -> Gr
 
 def _ordered(
     name: str, group: OrderedGroup, stream: OpenStream, others: Mapping[str, int]
-) -> GroupPosition:
+) -> GroupSeen:
     finished = sum(
         max(_position(group, stream, index), part.start_offset)
         for index, part in enumerate(stream.partitions())
@@ -178,4 +138,4 @@ def _ordered(
     owners = {owner for (topic, _), owner in group.owners.items() if topic == stream.name}
     lag = ordered_lag(group, stream)
     consumers = len(owners) or others.get(stream.name, 0)
-    return GroupPosition(stream.name, name, "ordered", lag, 0, 0, consumers, finished)
+    return GroupSeen(stream.name, name, "ordered", lag, 0, 0, consumers, finished)

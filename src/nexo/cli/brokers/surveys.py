@@ -9,7 +9,8 @@ from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import decode, encode
-from nexo.protocol.survey import QueueSurvey, StreamSurvey, SurveyAsk
+from nexo.protocol.survey import QueueSurvey, SurveyAsk
+from nexo.stream_values import StreamSurvey
 
 if TYPE_CHECKING:
     from nexo import Client

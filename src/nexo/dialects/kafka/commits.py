@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 
 from nexo.brokers.stream.groups.assignment import TopicPartition
@@ -102,17 +101,15 @@ def _stored(request: Request, group: str | None, topics: list[Message] | None) -
     streams, session = request.session.shared.streams, request.session
     try:
         name = group_of(group)
-        stored: Mapping[TopicPartition, StoredOffset]
+        wanted = [
+            (stream_of(topic["name"]), index)
+            for topic in topics or ()
+            for index in topic["partitions"] or ()
+        ]
+        named = None if topics is None else {topic for topic, _ in wanted}
+        stored = streams.offsets.committed_in(session, name, named)
         if topics is None:
-            stored = dict(streams.offsets.committed(session, name))
-            wanted = list(stored)
-        else:
-            wanted = [
-                (stream_of(topic["name"]), index)
-                for topic in topics
-                for index in topic["partitions"] or ()
-            ]
-            stored = streams.offsets.committed_in(session, name, {topic for topic, _ in wanted})
+            wanted = sorted(stored)
     except NexoError as error:
         return {"group": group, "error": refusal(error), "topics": []}
     open_ends = streams.transact.pending(name) if request["stable"] else ()

@@ -10,8 +10,8 @@ from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.errors import Error, error_of
 from nexo.dialects.kafka.request import Gather, Request, by_topic, stream_of
 from nexo.errors import NexoError
-from nexo.services.stream.admin import PartitionOffsets
 from nexo.services.stream.reading import ReadFrom, RecordSlice
+from nexo.stream_values import PartitionInfo
 
 LATEST, EARLIEST, GREATEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 """What stands for a time: both ends, the greatest time, and the border between log and lake."""
@@ -43,7 +43,7 @@ def _answer(topic: str, index: int, gather: Gather[tuple[str, Message]]) -> Answ
     return lambda row: done((topic, {"partition": index} | row))
 
 
-def _bounds(request: Request, topic: str) -> Sequence[PartitionOffsets] | Error:
+def _bounds(request: Request, topic: str) -> Sequence[PartitionInfo] | Error:
     try:
         return request.session.shared.streams.admin.describe(
             request.session, stream_of(topic)
@@ -56,7 +56,7 @@ def _list_one(
     request: Request,
     topic: str,
     part: Message,
-    bounds: Sequence[PartitionOffsets] | Error,
+    bounds: Sequence[PartitionInfo] | Error,
     answer: Answer,
 ) -> None:
     index, time_ms = part["partition"], part["timestamp"]
@@ -72,7 +72,7 @@ def _list_one(
         answer(_end(bounds[index], time_ms))
 
 
-def _end(bounds: PartitionOffsets, which: int) -> Message:
+def _end(bounds: PartitionInfo, which: int) -> Message:
     ends = {
         LATEST: bounds.stable_offset,
         EARLIEST: bounds.start_offset,
@@ -87,7 +87,7 @@ def _find(
     topic: str,
     index: int,
     time_ms: int,
-    bounds: PartitionOffsets,
+    bounds: PartitionInfo,
     answer: Answer,
 ) -> None:
     """The first record at or after a time, with its own time."""
@@ -135,7 +135,7 @@ def offset_for_leader_epoch(request: Request) -> None:
     request.answer({"topics": by_topic(rows)})
 
 
-def _epoch_end(index: int, bounds: Sequence[PartitionOffsets] | Error) -> Message:
+def _epoch_end(index: int, bounds: Sequence[PartitionInfo] | Error) -> Message:
     row: Message = {"partition": index}
     if isinstance(bounds, Error):
         return row | {"error": bounds}

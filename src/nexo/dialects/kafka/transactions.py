@@ -18,7 +18,7 @@ from nexo.dialects.kafka.request import Request, by_topic, group_of, stream_of
 from nexo.dialects.kafka.transactional import Transactional, TransactionRefused, producer_name
 from nexo.errors import NexoError, NotFound
 from nexo.options.stream import MAX_TRANSACTION_MS
-from nexo.services.stream.transact import OffsetInput
+from nexo.stream_values import TxOffsets
 
 _KNOWS_FENCED = 2
 """Clients that use older versions do not know that error."""
@@ -175,8 +175,10 @@ def _add_offsets(request: Request, commits: list[Any]) -> None:
     assert found.number is not None
     streams.ordered.ensure(group)
     rows = [(one.topic, one.partition, one.offset, one.metadata) for one in commits]
-    inputs = [OffsetInput(group, "", STANDALONE, rows, rewind=True, checked=True)]
-    streams.transact.add_inputs(session, found.number, offsets=inputs, owner=found.owner)
+    inputs = [TxOffsets(group, "", STANDALONE, rows, rewind=True)]
+    streams.transact.add_inputs(
+        session, found.number, offsets=inputs, owner=found.owner, checked=True
+    )
 
 
 def end(request: Request) -> None:

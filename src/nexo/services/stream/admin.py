@@ -7,41 +7,26 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import msgspec
+from msgspec.structs import asdict
+
 from nexo.access.grants import Action, Extent
 from nexo.access.permit import ADMIN, ANY, READ, permit, visible_rows
 from nexo.brokers.stream.cleanup.retention import retain
-from nexo.brokers.stream.groups.status import PartitionStatus, RecordStatus
 from nexo.brokers.stream.registry import OpenStream
-from nexo.brokers.stream.survey import MAX_LIMIT, Members, StreamsPage, survey
+from nexo.brokers.stream.survey import MAX_LIMIT, Members, survey
 from nexo.errors import AlreadyExists, NexoError, NotFound, OffsetOutOfRange
 from nexo.model import Broker, Persistence, check_name
-from nexo.options.stream import SharedOptions, StreamOptions, defaults, options_from
+from nexo.options.stream import StreamOptions, defaults, options_from
 from nexo.services.connection import Connection, Done
 from nexo.services.durability import check_offered
 from nexo.services.stream.bounds import check_limit, check_not_negative
 from nexo.services.stream.core import Core
 from nexo.services.stream.keyed import Keyed
 from nexo.services.stream.permits import in_group
+from nexo.stream_values import GroupInfo, PartitionInfo, PartitionProgress, StreamSurvey
 
 MAX_NAMES = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionOffsets:
-    """One partition.
-
-    The lake holds ``start_offset`` up to ``tiered_offset``, the log ``hot_offset`` up to
-    ``next_offset``; readers see no border.
-    """
-
-    start_offset: int
-    hot_offset: int
-    next_offset: int
-    stable_offset: int
-    """Where readers stop: everything below is durable and belongs to no open transaction."""
-    size_bytes: int
-    tiered_offset: int
-    last_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +36,7 @@ class StreamDescription:
     name: str
     created_ms: int
     options: StreamOptions
-    partitions: list[PartitionOffsets]
+    partitions: list[PartitionInfo]
     groups: list[str]
 
 
@@ -65,19 +50,6 @@ class Outline:
     number: int
     """Never reused by another stream."""
     created_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class SharedGroupDescription:
-    """One shared group, with its counts in each partition and the partition's end."""
-
-    name: str
-    generation: int
-    options: SharedOptions
-    consumers: list[str]
-    partitions: list[tuple[PartitionStatus, int]]
-    record: RecordStatus | None = None
-    """What the group has done with the record that was asked for."""
 
 
 class StreamAdmin:
@@ -215,7 +187,7 @@ class StreamAdmin:
             found = (name for name in found if streams.get(name).options.tiering)
         return list(islice(found, min(limit, MAX_NAMES)))
 
-    def survey(self, connection: Connection, position: int, limit: int) -> StreamsPage:
+    def survey(self, connection: Connection, position: int, limit: int) -> StreamSurvey:
         """A page of all streams and groups with their lag."""
         actions = (Action.READ, Action.ADMIN)
         permit(connection.identity, Broker.STREAM, actions, "", Extent.PREFIX)
@@ -257,12 +229,17 @@ class StreamAdmin:
     def _describe(self, stream: OpenStream) -> StreamDescription:
         first_offset = self._core.replay.first_offset
         partitions = [
-            PartitionOffsets(
-                first_offset(stream, index), part.start_offset, part.next_offset,
-                part.stable_offset, part.log.size_bytes, stream.tiered[index], part.last_ms,
+            PartitionInfo(
+                start_offset=first_offset(stream, index),
+                next_offset=part.next_offset,
+                stable_offset=part.stable_offset,
+                size_bytes=part.log.size_bytes,
+                tiered_offset=stream.tiered[index],
+                last_ms=part.last_ms,
+                hot_offset=part.start_offset,
             )
             for index, part in enumerate(stream.partitions())
-        ]  # fmt: skip
+        ]
         return StreamDescription(
             stream.name, stream.created_ms, stream.options, partitions, list(stream.groups)
         )
@@ -272,7 +249,7 @@ class StreamAdmin:
     def groups(
         self, connection: Connection, name: str, group: str | None = None,
         record: tuple[int, int] | None = None,
-    ) -> list[SharedGroupDescription]:  # fmt: skip
+    ) -> list[GroupInfo]:  # fmt: skip
         """The groups of a stream, or one of them, with their lag.
 
         ``record`` is a partition and an offset: what each has done with that one.
@@ -290,12 +267,19 @@ def _outline(stream: OpenStream) -> Outline:
     return Outline(stream.name, stream.options, stream.is_system, stream.id, stream.created_ms)
 
 
-def _describe_group(
-    stream: OpenStream, name: str, record: tuple[int, int] | None
-) -> SharedGroupDescription:
+def _describe_group(stream: OpenStream, name: str, record: tuple[int, int] | None) -> GroupInfo:
     group = stream.group(name)
-    ends = [part.next_offset for part in stream.partitions()]
-    partitions = list(zip(group.status(stream.ends()), ends, strict=True))
-    found = None if record is None else group.record(*record)
-    members = list(group.members)
-    return SharedGroupDescription(name, group.generation, group.options, members, partitions, found)
+    counts = group.status(stream.ends())
+    partitions = [
+        PartitionProgress(next_offset=part.next_offset, **asdict(each))
+        for part, each in zip(stream.partitions(), counts, strict=True)
+    ]
+    return GroupInfo(
+        name=name,
+        generation=group.generation,
+        options=msgspec.to_builtins(group.options),
+        consumers=list(group.members),
+        lag=sum(each.lag for each in counts),
+        partitions=partitions,
+        record=None if record is None else group.record(*record),
+    )

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import InvalidInput
 from nexo.services.stream.replay import LakeReplay
-
-Position: TypeAlias = Literal["beginning", "end"] | int | dict[int, int]
-"""Where to start: a word, one offset for every partition, or an offset per partition."""
+from nexo.stream_values import Position
 
 REPLY_BYTES = 4 * 1024**2
 """How much one reply carries, unless the client says otherwise."""

@@ -7,22 +7,13 @@ other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.transactions import OpenTransaction
 from nexo.errors import Conflict, NexoError
 from nexo.services.stream.core import Core
 from nexo.services.stream.keyed import Keyed
-
-
-class KeyCondition(NamedTuple):
-    """The newest record of a key, as a transaction saw it."""
-
-    stream: str
-    key: bytes
-    offset: int
-    """-1: there was none."""
+from nexo.stream_values import KeyAt
 
 
 class Conditions:
@@ -31,14 +22,14 @@ class Conditions:
     def __init__(self, core: Core, keyed: Keyed) -> None:
         self._core = core
         self._keyed = keyed
-        self._relied: dict[int, list[KeyCondition]] = {}
+        self._relied: dict[int, list[KeyAt]] = {}
         self._decided: dict[tuple[str, bytes], list[tuple[Partition, int]]] = {}
         """Keys of committed transactions, and the offset from which readers see them.
 
         A transaction opened earlier and still open may hide them from the index.
         """
 
-    def add(self, transaction: OpenTransaction, keys: Iterable[KeyCondition]) -> None:
+    def add(self, transaction: OpenTransaction, keys: Iterable[KeyAt]) -> None:
         """Add keys that the transaction has read."""
         self._relied.setdefault(transaction.id, []).extend(keys)
 
@@ -68,7 +59,7 @@ class Conditions:
         ends = self._decided.get(key, ())
         return all(partition.stable_offset >= end for partition, end in ends)
 
-    def _offset(self, key: KeyCondition) -> int:
+    def _offset(self, key: KeyAt) -> int:
         stream = self._core.engine.streams.get(key.stream)
         return self._keyed.newest_offset(stream, key.key)
 

@@ -8,7 +8,7 @@ its records.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from nexo import limits
 from nexo.access.permit import READ, permit
@@ -19,39 +19,15 @@ from nexo.errors import NexoError, TransactionAborted, Unavailable
 from nexo.model import Broker, Persistence
 from nexo.options.stream import check_transaction
 from nexo.services.connection import Connection, Done
-from nexo.services.stream.conditions import Conditions, KeyCondition
+from nexo.services.stream.conditions import Conditions
 from nexo.services.stream.core import Core, safest
 from nexo.services.stream.groups.offsets import GroupOffsets
 from nexo.services.stream.publish import Publishing
 from nexo.services.waiting import Wait
+from nexo.stream_values import KeyAt, TxAcks, TxOffsets
 
 ENDED = "ended"
 """Who asks how a transaction ends waits on ``(ENDED, number)``; streams have numbers there."""
-
-
-class AckInput(NamedTuple):
-    """Records of a shared group that are finished with the transaction."""
-
-    stream: str
-    group: str
-    consumer: str
-    generation: int
-    ranges: list[tuple[int, int, int]]
-    """``partition, first, end`` (half-open)."""
-
-
-class OffsetInput(NamedTuple):
-    """Offsets of an ordered group that are committed with the transaction."""
-
-    group: str
-    member: str
-    generation: int
-    offsets: list[tuple[str, int, int, str]]
-    """``stream, partition, offset, metadata``: the last one processed."""
-    rewind: bool = False
-    """The member sought back, so lower offsets are intended."""
-    checked: bool = False
-    """The caller knows the member, which is not named."""
 
 
 class Transact:
@@ -106,18 +82,20 @@ class Transact:
         self,
         connection: Connection,
         number: int,
-        acks: Sequence[AckInput] = (),
-        offsets: Sequence[OffsetInput] = (),
-        unchanged: Iterable[KeyCondition] = (),
+        acks: Sequence[TxAcks] = (),
+        offsets: Sequence[TxOffsets] = (),
+        unchanged: Iterable[KeyAt] = (),
         owner: Hashable | None = None,
+        *,
+        checked: bool = False,
     ) -> None:
-        """Add the transaction's inputs."""
+        """Add the transaction's inputs; ``checked`` ones are of members that the caller knows."""
         core, unchanged = self._core, list(unchanged)
         _permit_inputs(connection, acks, offsets, unchanged)
         transaction = self._open(connection, number, owner)
         find = core.engine.find
         finished = [
-            Acks(find(a.stream, a.group)[0], a.group, a.consumer, a.generation, a.ranges)
+            Acks(find(a.stream, a.group)[0], a.group, a.consumer, a.generation, a.spans)
             for a in acks
         ]
         commits = self._offsets.commits
@@ -128,7 +106,7 @@ class Transact:
                 o.generation,
                 commits(connection, o.group, o.offsets, o.member, o.generation),
                 o.rewind,
-                o.checked,
+                checked,
             )
             for o in offsets
         ]
@@ -322,9 +300,9 @@ def _user(connection: Connection) -> str:
 
 def _permit_inputs(
     connection: Connection,
-    acks: Sequence[AckInput],
-    offsets: Sequence[OffsetInput],
-    unchanged: Iterable[KeyCondition],
+    acks: Sequence[TxAcks],
+    offsets: Sequence[TxOffsets],
+    unchanged: Iterable[KeyAt],
 ) -> None:
     if connection.identity is None:
         return

@@ -6,7 +6,8 @@ from nexo.brokers.stream.survey import OPENS
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.ops import Op
-from nexo.protocol.survey import GroupSeen, StreamSeen, StreamSurvey, SurveyAsk
+from nexo.protocol.survey import SurveyAsk
+from nexo.stream_values import GroupSeen, StreamSeen, StreamSurvey
 from tests.unit.brokers.stream.desk import Desk, Peer
 
 

@@ -16,30 +16,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from heapq import heapify, heappop, heapreplace
 
-import msgspec
-
 from nexo.brokers.stream.groups.assignment import TopicPartition, assign
 from nexo.brokers.stream.groups.limits import MAX_NAME, check_length, check_number
 from nexo.brokers.stream.groups.ordered_state import OrderedState, Regenerated
 from nexo.errors import Fenced, InvalidInput, NotMember
 from nexo.options.stream import OrderedOptions
+from nexo.stream_values import Assigned
 
 MAX_MEMBERS = 1_000
 """Live members of one group; every rebalance visits all of them."""
-
-
-class Assignment(msgspec.Struct, frozen=True):
-    """What a member owns, gives up and waits for in a generation.
-
-    It works on ``owned`` only, gives up ``revoked`` before it confirms the generation, and will
-    own ``awaited`` once others have given it up.
-    """
-
-    generation: int
-    leader: str
-    owned: list[TopicPartition]
-    revoked: list[TopicPartition]
-    awaited: list[TopicPartition]
 
 
 class _Member:
@@ -113,7 +98,7 @@ class OrderedMembership:
 
     # -- membership ------------------------------------------------------------
 
-    def join(self, member: str, topics: Mapping[str, int], now_ms: int) -> Assignment:
+    def join(self, member: str, topics: Mapping[str, int], now_ms: int) -> Assigned:
         """Subscribe a member to topics, given with their partition counts.
 
         A member that joins again starts over: it owns nothing of what it had.
@@ -121,7 +106,7 @@ class OrderedMembership:
         check_topics(topics)
         return self.enter(member, topics, now_ms)
 
-    def enter(self, member: str, topics: Mapping[str, int], now_ms: int) -> Assignment:
+    def enter(self, member: str, topics: Mapping[str, int], now_ms: int) -> Assigned:
         """`join`, also for a member none of whose topics exists yet."""
         self.check_join(member)
         self._put_out(member)
@@ -159,7 +144,7 @@ class OrderedMembership:
         self._rebalance(now_ms)
         return True
 
-    def heartbeat(self, member: str, generation: int, now_ms: int) -> Assignment:
+    def heartbeat(self, member: str, generation: int, now_ms: int) -> Assigned:
         """Keep a member alive. With the current generation it confirms: ``revoked`` is given up."""
         known = self._known(member)
         if generation > self.generation:
@@ -171,12 +156,13 @@ class OrderedMembership:
             known.confirmed, known.stale_since_ms = generation, now_ms
         return self.assignment(member)
 
-    def assignment(self, member: str) -> Assignment:
+    def assignment(self, member: str) -> Assigned:
         """What the member owns, gives up and waits for now."""
         self._known(member)
         mine = sorted(at for at, owner in self._owners.items() if owner == member)
         shall = sorted(at for at, target in self._target.items() if target == member)
-        return Assignment(
+        return Assigned(
+            member=member,
             generation=self.generation,
             leader=self.leader,
             owned=[at for at in mine if not self._is_revoked(at)],
@@ -262,7 +248,7 @@ class OrderedMembership:
         ]
         heapify(self._deadlines)
 
-    def _confirm(self, member: str, now_ms: int) -> Assignment:
+    def _confirm(self, member: str, now_ms: int) -> Assigned:
         known = self._members[member]
         known.confirmed, known.seen_ms = self.generation, now_ms
         mine = [at for at, owner in self._owners.items() if owner == member]

@@ -44,12 +44,12 @@ from nexo.brokers.stream.groups.state import SharedState
 from nexo.brokers.stream.groups.status import (
     ParkedRange,
     PartitionStatus,
-    RecordStatus,
     partition_status,
     record_status,
 )
 from nexo.errors import Fenced, InvalidInput, InvalidOption, NexoError, NotMember
 from nexo.options.stream import SharedOptions
+from nexo.stream_values import RecordState
 
 
 class SharedGroup:
@@ -361,7 +361,7 @@ class SharedGroup:
             for progress, end in zip(self._progress, ends, strict=True)
         ]
 
-    def record(self, partition: int, offset: int) -> RecordStatus:
+    def record(self, partition: int, offset: int) -> RecordState:
         """What became of one message."""
         return record_status(self._progress[partition], offset)
 

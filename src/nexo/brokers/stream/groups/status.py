@@ -7,6 +7,7 @@ import msgspec
 from nexo.brokers.stream.groups.leases import NEVER
 from nexo.brokers.stream.groups.progress import FinishedRanges
 from nexo.brokers.stream.groups.records import Parking
+from nexo.stream_values import RecordState
 
 
 class ParkedRange(msgspec.Struct, frozen=True, array_like=True):
@@ -28,38 +29,24 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     lag: int
 
 
-class RecordStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a group has done with one message, as far as it knows."""
-
-    state: str
-    """``unread``, ``in_flight``, ``delayed`` or ``waiting`` (both to be delivered again),
-    ``parked`` or ``finished``."""
-    deliveries: int = 0
-    """That counted before; of a message in flight, with this one."""
-    consumer: str | None = None
-    """Who holds it."""
-    until_ms: int | None = None
-    """When the lease ends, or the delay is over."""
-    parked_ms: int | None = None
-    reason: str = ""
-
-
-def record_status(progress: FinishedRanges, offset: int) -> RecordStatus:
+def record_status(progress: FinishedRanges, offset: int) -> RecordState:
     """What became of the message at ``offset``."""
     end = offset + 1
     for *_, parking in progress.parked.overlapping(offset, end):
-        return RecordStatus(
-            "parked", parking.deliveries, parked_ms=parking.parked_ms, reason=parking.reason
-        )
+        return RecordState(state="parked", **msgspec.structs.asdict(parking))
     if offset < progress.floor or offset in progress.done:
-        return RecordStatus("finished")
+        return RecordState(state="finished")
     for *_, lease in progress.inflight.overlapping(offset, end):
         until_ms = None if lease.expires_ms >= NEVER else lease.expires_ms
-        return RecordStatus("in_flight", lease.attempt, lease.member.name, until_ms)
+        return RecordState(
+            state="in_flight", deliveries=lease.attempt, consumer=lease.member.name,
+            until_ms=until_ms,
+        )  # fmt: skip
     deliveries = progress.deliveries.run(offset, end)[1] or 0
     for *_, due_ms in progress.delayed.overlapping(offset, end):
-        return RecordStatus("delayed", deliveries, until_ms=due_ms)
-    return RecordStatus("waiting" if offset < progress.cursor else "unread", deliveries)
+        return RecordState(state="delayed", deliveries=deliveries, until_ms=due_ms)
+    state = "waiting" if offset < progress.cursor else "unread"
+    return RecordState(state=state, deliveries=deliveries)
 
 
 def partition_status(progress: FinishedRanges, end: int) -> PartitionStatus:

@@ -35,9 +35,9 @@ from nexo.services.stream.groups.shared import (
     JoinedConsumer,
     RecordSettlement,
     TakenRecords,
-    Verb,
 )
 from nexo.services.stream.publish import Publishing
+from nexo.stream_values import Verb
 
 _NO_STREAM = "Topic not found"
 _SEQUENCE = Struct(">Q")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from nexo.dialects.nexo.handlers import Handler, Peer
-from nexo.dialects.nexo.replies import reply_data, reply_ok
+from nexo.dialects.nexo.replies import reply_data, reply_ok, returning
 from nexo.dialects.nexo.stream.publishing import pack_places
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import FieldReader
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import read_publish
-from nexo.services.stream.conditions import KeyCondition
-from nexo.services.stream.transact import AckInput, OffsetInput, Transact
+from nexo.services.stream.transact import Transact
 
 
 class TransactionRequests:
@@ -20,17 +19,13 @@ class TransactionRequests:
     def __init__(self, transact: Transact) -> None:
         self._transact = transact
         self.handlers: dict[int, Handler] = {
-            Op.S_TX_BEGIN: self.begin,
+            Op.S_TX_BEGIN: returning(transactions.TxBegin, transact.begin),
             Op.S_TX_PUBLISH: self.publish,
-            Op.S_TX_INPUTS: self.inputs,
+            Op.S_TX_INPUTS: returning(transactions.TxInputs, transact.add_inputs, reply_ok),
             Op.S_TX_COMMIT: self.commit,
             Op.S_TX_ABORT: self.abort,
             Op.S_TX_OUTCOME: self.outcome,
         }
-
-    def begin(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        ask = wire.unpack(transactions.TxBegin, payload)
-        peer.data(request_id, wire.pack(self._transact.begin(peer, ask.timeout_ms)))
 
     def publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = FieldReader(payload)
@@ -38,16 +33,6 @@ class TransactionRequests:
         name, partition, partitions, entry = read_publish(reader.rest())
         done = reply_data(peer, request_id, pack_places)
         self._transact.publish(peer, number, name, entry, done, partition, partitions)
-
-    def inputs(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        ask = wire.unpack(transactions.TxInputs, payload)
-        acks = [AckInput(a.stream, a.group, a.consumer, a.generation, a.spans) for a in ask.acks]
-        offsets = [
-            OffsetInput(o.group, o.member, o.generation, o.offsets, o.rewind) for o in ask.offsets
-        ]
-        unchanged = [KeyCondition(key.stream, key.key, key.offset) for key in ask.unchanged]
-        self._transact.add_inputs(peer, ask.transaction, acks, offsets, unchanged)
-        peer.ok(request_id)
 
     def commit(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         self._transact.commit(peer, wire.unpack(int, payload), reply_ok(peer, request_id))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import msgspec
-
 from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.dialects.nexo.replies import calling, reply_packed, reply_parts, returning, waiting
 from nexo.errors import InvalidInput
@@ -15,12 +13,7 @@ from nexo.protocol.messages import pack_headed, unpack, unpack_headed
 from nexo.protocol.ops import Op
 from nexo.protocol.values import ValueType
 from nexo.services.connection import Done
-from nexo.services.stream.groups.xgroups import (
-    XGroups,
-    XGroupView,
-    XMessagesFound,
-    XPendingMessage,
-)
+from nexo.services.stream.groups.xgroups import XGroups, XMessagesFound
 from nexo.services.stream.groups.xmessages import XMessagePage, XMessages
 
 
@@ -40,15 +33,12 @@ class XRequests:
             Op.S_X_GROUP: calling(wire.MakeGroup, groups.make_group),
             Op.S_X_READ: waiting(wire.ReadGroup, groups.read, found),
             Op.S_X_ACK: calling(wire.Ids, groups.ack),
-            Op.S_X_PENDING: returning(
-                wire.PendingAsk, partial(groups.pending, limit=wire.PAGE),
-                partial(reply_packed, encode=_pending),
-            ),
+            Op.S_X_PENDING: returning(wire.PendingAsk, partial(groups.pending, limit=wire.PAGE)),
             Op.S_X_CLAIM: calling(wire.XClaim, groups.claim, found),
             Op.S_X_RENEW: calling(wire.XRenew, groups.renew),
             Op.S_X_CONSUMER_DELETE: calling(wire.ConsumerName, groups.delete_consumer),
-            Op.S_X_INFO: returning(wire.XName, groups.info, partial(reply_packed, encode=_info)),
-        }  # fmt: skip
+            Op.S_X_INFO: returning(wire.XName, groups.info),
+        }
 
     def add(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         ask, value = unpack_headed(wire.Add, payload)
@@ -68,12 +58,3 @@ def _page(page: XMessagePage) -> tuple[Buffer, ...]:
 
 def _found(messages: XMessagesFound) -> tuple[Buffer, ...]:
     return pack_headed(wire.XDelivered(messages.ranges)), *messages.found.parts
-
-
-def _pending(rows: list[XPendingMessage]) -> list[wire.XPending]:
-    return [wire.XPending(*row.id, row.consumer, row.idle_ms, row.delivery_count) for row in rows]
-
-
-def _info(found: tuple[int, list[XGroupView]]) -> wire.XInfo:
-    length, groups = found
-    return wire.XInfo(length, msgspec.convert(groups, list[wire.XGroup], from_attributes=True))

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.kafka.model import GroupError
 from nexo.brokers.stream.groups.ordered import OrderedGroup
-from nexo.brokers.stream.groups.ordered_members import Assignment
 from nexo.model import Persistence, check_name
 from nexo.options.stream import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, Strategy
 from nexo.services.connection import Connection, Done
@@ -22,6 +21,7 @@ from nexo.services.stream.core import Core
 from nexo.services.stream.groups.classic import Classic
 from nexo.services.stream.groups.ordered import Ordered
 from nexo.services.stream.permits import permit_ordered
+from nexo.stream_values import Assigned
 
 JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
 """Epochs of members that come and go; a static member may come back."""
@@ -259,7 +259,7 @@ class Consumers:
         return found, views
 
 
-def _is_free(now: Assignment, owned: Collection[TopicPartition] | None) -> bool:
+def _is_free(now: Assigned, owned: Collection[TopicPartition] | None) -> bool:
     """Whether a member has nothing to give up, or says that it has given it up."""
     return not now.revoked or (owned is not None and not set(now.revoked).intersection(owned))
 

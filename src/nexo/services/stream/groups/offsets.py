@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from nexo.brokers.stream.groups.assignment import TopicPartition
-from nexo.brokers.stream.groups.ordered import STANDALONE
+from nexo.brokers.stream.groups.ordered import STANDALONE, OrderedGroup
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit, StoredOffset
 from nexo.errors import Conflict, OffsetOutOfRange
 from nexo.model import Persistence
@@ -19,6 +19,7 @@ from nexo.services.stream.core import Core, safest
 from nexo.services.stream.groups.bindings import not_member
 from nexo.services.stream.groups.ordered import Ordered, stored_offsets
 from nexo.services.stream.permits import permit_group, permit_offsets, permit_ordered
+from nexo.stream_values import CommittedAt
 
 
 class GroupOffsets:
@@ -100,23 +101,28 @@ class GroupOffsets:
 
     def committed(
         self, connection: Connection, group: str, topic: str | None = None
-    ) -> list[tuple[TopicPartition, StoredOffset]]:
+    ) -> list[CommittedAt]:
         """Stored offsets, of all topics or one; an unknown group has none."""
-        found = self._core.engine.ordered.get(group)
-        if topic is not None:
-            permit_group(connection, topic, group)
-        else:
-            permit_ordered(connection, group, found)
+        found = self._permitted(connection, group, None if topic is None else [topic])
         return stored_offsets(found, topic) if found is not None else []
 
     def committed_in(
-        self, connection: Connection, group: str, topics: Iterable[str]
+        self, connection: Connection, group: str, topics: Iterable[str] | None
     ) -> Mapping[TopicPartition, StoredOffset]:
-        """All stored offsets of a group, for a client that asks for those of some topics."""
-        for topic in topics:
-            permit_group(connection, topic, group)
-        found = self._core.engine.ordered.get(group)
+        """All stored offsets of a group, for a client that asks for those of some topics or all."""
+        found = self._permitted(connection, group, topics)
         return found.offsets if found is not None else {}
+
+    def _permitted(
+        self, connection: Connection, group: str, topics: Iterable[str] | None
+    ) -> OrderedGroup | None:
+        """The group, if there is one and the client may read it in these topics, or in all."""
+        found = self._core.engine.ordered.get(group)
+        if topics is None:
+            permit_ordered(connection, group, found)
+        for topic in topics or ():
+            permit_group(connection, topic, group)
+        return found
 
     def seek(
         self,

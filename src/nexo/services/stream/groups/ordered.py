@@ -8,17 +8,16 @@ needs permission on every stream that the group reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from nexo.access.permit import ADMIN, READ
-from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.ordered import OrderedGroup
-from nexo.brokers.stream.groups.ordered_members import Assignment, check_topics
-from nexo.brokers.stream.groups.ordered_state import StoredOffset
+from nexo.brokers.stream.groups.ordered_members import check_topics
 from nexo.brokers.stream.survey import ordered_lag, streams_of
-from nexo.errors import Conflict, InvalidOption, NotFound
+from nexo.errors import Conflict, InvalidOption, NexoError, NotFound
 from nexo.model import Persistence
 from nexo.options.described import merged
 from nexo.options.stream import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, OrderedOptions
@@ -31,28 +30,10 @@ from nexo.services.stream.permits import (
     permit_ordered,
 )
 from nexo.services.waiting import Wait
+from nexo.stream_values import Assigned, CommittedAt, OrderedInfo
 
 ORDERED = "ordered"
 """The channels of ordered groups are ``(ORDERED, name)``; streams have numbers there."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemberAssignment:
-    """A member and its assignment."""
-
-    member: str
-    assignment: Assignment
-
-
-@dataclass(frozen=True, slots=True)
-class OrderedView:
-    """The public state of a group: all of it, or what concerns one stream."""
-
-    name: str
-    group: OrderedGroup
-    owners: list[tuple[TopicPartition, str]]
-    offsets: list[tuple[TopicPartition, StoredOffset]]
-    lags: dict[str, int]
 
 
 class Ordered:
@@ -75,7 +56,7 @@ class Ordered:
         connection: Connection,
         group: str,
         topics: Sequence[str],
-        done: Done[MemberAssignment],
+        done: Done[Assigned],
         *,
         member: str = "",
         options: dict[str, Any] | None = None,
@@ -96,7 +77,7 @@ class Ordered:
         self._unbind(group, member)
         self.bindings.bind(connection, group, member)
         self.changed(group, found)
-        self._done_when_written(done, member, assignment)
+        core.done_when_safe(Persistence.FILE_ASYNC, done, assignment)
 
     def _check_free(self, connection: Connection, group: str, member: str) -> None:
         """A name in use may be taken over by the same user, as after a reconnect."""
@@ -154,7 +135,7 @@ class Ordered:
         group: str,
         member: str,
         generation: int,
-        done: Done[MemberAssignment],
+        done: Done[Assigned],
         *,
         wait_ms: int = 0,
         known: int = 0,
@@ -169,35 +150,26 @@ class Ordered:
         found.heartbeat(member, generation, self._core.now_ms)
         self.changed(group, found)
 
-        def is_news(now: Assignment) -> bool:
+        def is_news(now: Assigned) -> bool:
             return now.generation != generation or len(now.owned) != known
 
-        def attempt() -> Assignment | None:
+        def attempt() -> Assigned | None:
             now = found.assignment(member)
             return now if is_news(now) else None
 
-        def answer(now: Assignment | Any) -> None:
-            if not isinstance(now, Assignment):
-                done(now)
-            elif is_news(now):
-                self._done_when_written(done, member, now)
+        def answer(now: Assigned | NexoError) -> None:
+            if isinstance(now, Assigned) and is_news(now):
+                self._core.done_when_safe(Persistence.FILE_ASYNC, done, now)
             else:
-                done(MemberAssignment(member, now))  # it knows that already (SPEC I7)
+                done(now)  # it knows that already (SPEC I7)
 
-        def nothing() -> Assignment:
+        def nothing() -> Assigned:
             return found.assignment(member)
 
         due_ms = self._core.due_ms(wait_ms)
         channels = ((ORDERED, group), _member_channel(group, member))
         self._core.answer_or_wait(
             Wait(connection, ticket, channels, due_ms, attempt, answer, nothing, each=True)
-        )
-
-    def _done_when_written(
-        self, done: Done[MemberAssignment], member: str, assignment: Assignment
-    ) -> None:
-        self._core.done_when_safe(
-            Persistence.FILE_ASYNC, done, MemberAssignment(member, assignment)
         )
 
     def leave(self, connection: Connection, group: str, member: str, done: Done[None]) -> None:
@@ -233,7 +205,7 @@ class Ordered:
 
     def groups(
         self, connection: Connection, group: str | None = None, stream: str | None = None
-    ) -> list[OrderedView]:
+    ) -> list[OrderedInfo]:
         """All groups, one, or those that read a stream (then only what concerns that stream)."""
         if stream is None:
             permit_everything(connection, READ)
@@ -248,15 +220,11 @@ class Ordered:
             found = engine.ordered
         return [self._view(name, each, stream) for name, each in found.items()]
 
-    def _view(self, name: str, group: OrderedGroup, only: str | None) -> OrderedView:
+    def _view(self, name: str, group: OrderedGroup, only: str | None) -> OrderedInfo:
         read = streams_of(self._core.engine, group)
-        return OrderedView(
-            name,
-            group,
-            [(at, who) for at, who in sorted(group.owners.items()) if only in (None, at[0])],
-            stored_offsets(group, only),
-            {each.name: ordered_lag(group, each) for each in read if only in (None, each.name)},
-        )
+        owners = [(*at, who) for at, who in sorted(group.owners.items()) if only in (None, at[0])]
+        lags = {each.name: ordered_lag(group, each) for each in read if only in (None, each.name)}
+        return ordered_info(name, group, owners, stored_offsets(group, only), lags)
 
     def delete(self, connection: Connection, group: str, done: Done[None]) -> None:
         """Delete a group; answers its waiting heartbeats."""
@@ -319,9 +287,32 @@ def _check_timeouts(given: dict[str, Any]) -> None:
             )
 
 
-def stored_offsets(
-    group: OrderedGroup, only: str | None
-) -> list[tuple[TopicPartition, StoredOffset]]:
+def ordered_info(
+    name: str,
+    group: OrderedGroup,
+    owners: list[tuple[str, int, str]],
+    offsets: list[CommittedAt],
+    lags: dict[str, int],
+) -> OrderedInfo:
+    """The public state of a group, of which ``owners``, ``offsets`` and ``lags`` may be a part."""
+    return OrderedInfo(
+        name=name,
+        generation=group.generation,
+        leader=group.leader,
+        members=group.members,
+        stable=group.stable,
+        options=msgspec.to_builtins(group.options),
+        owners=owners,
+        offsets=offsets,
+        lag=sum(lags.values()),
+        lags=lags,
+    )
+
+
+def stored_offsets(group: OrderedGroup, only: str | None) -> list[CommittedAt]:
     """Stored offsets of all topics, or of one."""
-    rows = sorted(group.offsets.items())
-    return [(at, kept) for at, kept in rows if only in (None, at[0])]
+    return [
+        CommittedAt(topic=topic, partition=partition, **msgspec.structs.asdict(kept))
+        for (topic, partition), kept in sorted(group.offsets.items())
+        if only in (None, topic)
+    ]

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 
-from nexo.brokers.stream.groups.assignment import TopicPartition
+from msgspec.structs import replace
+
 from nexo.brokers.stream.groups.kafka.consumer_protocol import assigned
 from nexo.brokers.stream.groups.kafka.coordinator import Coordinator
-from nexo.brokers.stream.groups.ordered import OrderedGroup
+from nexo.brokers.stream.groups.kafka.model import RebalanceState
 from nexo.brokers.stream.survey import ordered_lag
 from nexo.errors import InvalidName, NotFound
 from nexo.names import name_of
@@ -22,36 +22,8 @@ from nexo.services.connection import Connection
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.classic import Classic
 from nexo.services.stream.groups.consumers import Consumers
-from nexo.services.stream.groups.ordered import Ordered, OrderedView
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaClientView:
-    """A Kafka client in a group."""
-
-    id: str
-    client_id: str
-    host: str
-    instance: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaStatus:
-    """What a group of Kafka clients has beside its offsets."""
-
-    state: str
-    assignor: str
-    generation: int
-    leader: str
-    members: list[KafkaClientView]
-
-
-@dataclass(frozen=True, slots=True)
-class OrderedStatus:
-    """A group: all of it, or what concerns one stream."""
-
-    ordered: OrderedView
-    kafka: KafkaStatus | None = None
+from nexo.services.stream.groups.ordered import Ordered, ordered_info
+from nexo.stream_values import KafkaGroup, KafkaMember, OrderedInfo
 
 
 class GroupOverview:
@@ -67,7 +39,7 @@ class GroupOverview:
 
     def groups(
         self, connection: Connection, group: str | None = None, stream: str | None = None
-    ) -> list[OrderedStatus]:
+    ) -> list[OrderedInfo]:
         """All groups, one, or those that read a stream (then only what concerns that stream)."""
         live = self._live(group)
         try:
@@ -77,17 +49,16 @@ class GroupOverview:
                 raise
             stored = []
         known = {view.name for view in stored}
-        views = [self._view(view, live.get(view.name), stream) for view in stored]
-        fresh = (self._fresh(name) for name in live if name not in known)
-        views += [self._view(view, live[view.name], stream) for view in fresh]
-        return [view for view in views if stream is None or group or _concerns(view.ordered)]
+        views = [*stored, *(self._fresh(name) for name in live if name not in known)]
+        shown = [self._view(view, live.get(view.name), stream) for view in views]
+        return [view for view in shown if stream is None or group or _concerns(view)]
 
     def readers(self, group: str) -> Mapping[str, int]:
         """How many Kafka clients of a group read each stream."""
         found = self._classic.group(group)
         if found is None:
             return {}
-        return Counter(stream for stream, _ in {(at[0], who) for at, who in _owners(found)})
+        return Counter(stream for stream, _ in {(topic, who) for topic, _, who in _owners(found)})
 
     def _live(self, only: str | None) -> dict[str, Coordinator]:
         if only is None:
@@ -95,55 +66,66 @@ class GroupOverview:
         found = self._classic.group(only)
         return {} if found is None else {only: found}
 
-    def _fresh(self, name: str) -> OrderedView:
+    def _fresh(self, name: str) -> OrderedInfo:
         """A group without offsets, or without offsets of the requested stream."""
-        return OrderedView(name, self._core.engine.ordered.get(name) or OrderedGroup(), [], [], {})
+        return ordered_info(name, self._ordered.found_or_new(name), [], [], {})
 
-    def _view(self, view: OrderedView, live: Coordinator | None, only: str | None) -> OrderedStatus:
+    def _view(self, view: OrderedInfo, live: Coordinator | None, only: str | None) -> OrderedInfo:
         if live is None:
-            return OrderedStatus(view, self._assigned_here(view))
-        owners = [row for row in _owners(live) if only in (None, row[0][0])]
-        streams, lags = self._core.engine.streams, dict(view.lags)
-        for name in {at[0] for at, _ in owners} - lags.keys():
+            return self._assigned_here(view)
+        group, streams = self._ordered.found_or_new(view.name), self._core.engine.streams
+        owners = [row for row in _owners(live) if only in (None, row[0])]
+        lags = dict(view.lags)
+        for name in {topic for topic, *_ in owners} - lags.keys():
             if name in streams:
-                lags[name] = ordered_lag(view.group, streams.get(name))
-        return OrderedStatus(replace(view, owners=owners, lags=lags), _kafka(live))
+                lags[name] = ordered_lag(group, streams.get(name))
+        return replace(
+            view,
+            generation=live.generation,
+            leader=live.leader,
+            members=list(live.members),
+            stable=live.state is RebalanceState.STABLE,
+            owners=owners,
+            lag=sum(lags.values()),
+            lags=lags,
+            kafka=_kafka(live),
+        )
 
-    def _assigned_here(self, view: OrderedView) -> KafkaStatus | None:
-        """The Kafka clients among the members of a group whose partitions the broker assigns."""
-        group = view.group
+    def _assigned_here(self, view: OrderedInfo) -> OrderedInfo:
+        """With the Kafka clients among the members of a group whose partitions we assign."""
         members = [
-            KafkaClientView(
-                name, known.client_id, known.client_host.removeprefix("/"), known.instance
-            )
-            for name in group.members
+            _member(name, known.client_id, known.client_host, known.instance)
+            for name in view.members
             if (known := self._consumers.client(view.name, name)) is not None
         ]
         if not members:
-            return None
-        state = "Stable" if group.stable else "Reconciling"
-        return KafkaStatus(state, group.options.strategy, group.generation, group.leader, members)
+            return view
+        state = "Stable" if view.stable else "Reconciling"
+        kafka = KafkaGroup(state=state, assignor=view.options["strategy"], members=members)
+        return replace(view, members=[member.id for member in members], kafka=kafka)
 
 
-def _concerns(view: OrderedView) -> bool:
+def _concerns(view: OrderedInfo) -> bool:
     return bool(view.owners or view.offsets or view.lags)
 
 
-def _owners(live: Coordinator) -> list[tuple[TopicPartition, str]]:
-    found: list[tuple[TopicPartition, str]] = []
+def _owners(live: Coordinator) -> list[tuple[str, int, str]]:
+    """``stream, partition, member``, in order."""
+    found: list[tuple[str, int, str]] = []
     for member in live.members.values() if live.protocol_type == "consumer" else ():
         for topic, partition in assigned(member.assignment):
             with suppress(InvalidName):
-                found.append(((name_of(topic), partition), member.id))
+                found.append((name_of(topic), partition, member.id))
     return sorted(found)
 
 
-def _kafka(live: Coordinator) -> KafkaStatus:
+def _kafka(live: Coordinator) -> KafkaGroup:
     members = [
-        KafkaClientView(
-            member.id, member.join.client_id, member.join.client_host.removeprefix("/"),
-            member.join.instance_id,
-        )
-        for member in live.members.values()
-    ]  # fmt: skip
-    return KafkaStatus(live.state.value, live.protocol, live.generation, live.leader, members)
+        _member(each.id, each.join.client_id, each.join.client_host, each.join.instance_id)
+        for each in live.members.values()
+    ]
+    return KafkaGroup(state=live.state.value, assignor=live.protocol, members=members)
+
+
+def _member(name: str, client_id: str, host: str, instance: str | None) -> KafkaMember:
+    return KafkaMember(id=name, client_id=client_id, host=host.removeprefix("/"), instance=instance)

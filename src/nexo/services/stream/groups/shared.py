@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -21,7 +21,6 @@ from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import (
     MAX_READ_BYTES,
     REPLY_BYTES,
-    Position,
     check_limit,
     check_not_negative,
     positions,
@@ -32,9 +31,7 @@ from nexo.services.stream.groups.polling import Polling
 from nexo.services.stream.permits import permit_group
 from nexo.services.stream.times import offsets_at
 from nexo.services.waiting import Wait
-
-Verb: TypeAlias = Literal["ack", "nack", "release", "extend", "start"]
-"""How leased records are settled."""
+from nexo.stream_values import Position, Verb
 
 _FLEETING = frozenset({"extend", "start"})
 """Verbs that only change leases. Leases are kept in memory, so no reply waits for the disk."""

@@ -24,6 +24,7 @@ from nexo.services.stream.core import Core
 from nexo.services.stream.groups.xmessages import XMessages, following, ranges_of
 from nexo.services.stream.permits import permit_group
 from nexo.services.waiting import Wait
+from nexo.stream_values import XConsumer, XGroup, XInfo, XPending
 
 MAX_CLAIMED = 10_000
 """The most messages that one claim takes over."""
@@ -35,37 +36,6 @@ class XMessagesFound:
 
     ranges: list[tuple[int, int, int]]
     found: Gathered
-
-
-@dataclass(frozen=True, slots=True)
-class XPendingMessage:
-    """One message that a consumer holds."""
-
-    id: Id
-    consumer: str
-    idle_ms: int
-    delivery_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class XConsumerView:
-    """One consumer of a group."""
-
-    name: str
-    pending: int
-    seen_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class XGroupView:
-    """One group."""
-
-    name: str
-    last_id: Id
-    pending: int
-    lag: int
-    trimmed_unread: int
-    consumers: list[XConsumerView]
 
 
 class XGroups:
@@ -128,7 +98,7 @@ class XGroups:
         self._after(found, group, shared)
         self._core.done_when_safe(found.options.persistence, done, count)
 
-    def info(self, connection: Connection, stream: str) -> tuple[int, list[XGroupView]]:
+    def info(self, connection: Connection, stream: str) -> XInfo:
         """The stream's length and its groups."""
         permit_group(connection, stream, None)
         found = self._core.engine.streams.get(stream)
@@ -139,7 +109,7 @@ class XGroups:
             for name, group in sorted(found.groups.items())
             if group.claims is not None
         ]
-        return len(log), groups
+        return XInfo(len(log), groups)
 
     # -- consuming ---------------------------------------------------------------------
 
@@ -214,15 +184,15 @@ class XGroups:
         consumer: str | None,
         offset: int,
         limit: int,
-    ) -> list[XPendingMessage]:
+    ) -> list[XPending]:
         """A page of held messages, of one consumer or all, from an offset on."""
         found, _, claims = self._permitted(connection, stream, group)
         rows = list(islice(claims.held_from(offset, consumer), limit))
         stamps = self._messages.log(found).timestamps([at for at, _ in rows])
         now_ms = self._core.now_ms
         return [
-            XPendingMessage(
-                (stamps.get(at, 0), at), lease.member.name,
+            XPending(
+                stamps.get(at, 0), at, lease.member.name,
                 max(0, now_ms - lease.since_ms), lease.attempt,
             )
             for at, lease in rows
@@ -301,13 +271,13 @@ def _before(ranges: list[CountedRange], offset: int) -> list[CountedRange]:
     ]
 
 
-def _group_view(log: MessageLog, name: str, claims: Claims) -> XGroupView:
+def _group_view(log: MessageLog, name: str, claims: Claims) -> XGroup:
     consumers = sorted(claims.members.values(), key=lambda keeper: keeper.name)
-    return XGroupView(
+    return XGroup(
         name,
         claims.behind or log.id_at(claims.position(0) - 1),
         sum(keeper.held for keeper in consumers),
         claims.unread([log.end]),
         claims.trimmed_unread,
-        [XConsumerView(keeper.name, keeper.held, keeper.seen_ms) for keeper in consumers],
+        [XConsumer(keeper.name, keeper.held, keeper.seen_ms) for keeper in consumers],
     )
