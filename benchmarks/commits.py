@@ -19,8 +19,7 @@ from nexo import batch as batches
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import TakenRange, commit
 from nexo.lake.files import DataFileFacts, FileWriter, target
-from nexo.lake.rows import rows
-from nexo.lake.schema import raw_schema
+from nexo.lake.rows import ROWS, rows
 from nexo.lake.settings import LakeSettings
 from nexo.storage.header import stamp
 
@@ -52,7 +51,7 @@ class _Commits:
     """A table, committed to again and again."""
 
     def __init__(self, lake: Lake, name: str) -> None:
-        self._table = lake.ensure(StreamId(name, 1), raw_schema)
+        self._table = lake.ensure(StreamId(name, 1), ROWS)
         self.count = 0
 
     def grow(self, count: int) -> None:

@@ -22,7 +22,7 @@ from nexo.lake.commit import commit
 from nexo.lake.offsets import offsets_of
 from nexo.lake.plan import BatchLimits, advances, held
 from nexo.lake.read import live_files
-from nexo.lake.schema import raw_schema
+from nexo.lake.rows import ROWS as COLUMNS
 from nexo.lake.settings import LakeSettings
 from pyspark_nexo.steps import Files, StreamStep, untold
 from pyspark_nexo.tiering import Fetcher
@@ -102,7 +102,7 @@ class _Ground:
         """What the pipeline does, without Spark."""
         with HotLog(self.url) as broker:
             info = broker.describe("orders")
-            table = self._lake.ensure(StreamId("orders", info.created_ms), raw_schema)
+            table = self._lake.ensure(StreamId("orders", info.created_ms), COLUMNS)
             found = advances("orders", offsets_of(table.properties), held(info), BatchLimits())
             step = StreamStep(info, table, found)
             files: Files = defaultdict(list)

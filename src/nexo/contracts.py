@@ -23,7 +23,7 @@ from nexo.lake.catalog import CREATED_MS, Lake, StreamId
 from nexo.lake.derived import dead_letters
 from nexo.lake.derived import redrive as driving
 from nexo.lake.maintenance import backfill as filling
-from nexo.lake.schema import raw_schema
+from nexo.lake.rows import ROWS
 from nexo.lake.settings import LakeSettings
 from nexo.lake.typed import columns
 from nexo.lake.typed.formats import ValueFormat, extended, format_of
@@ -160,7 +160,7 @@ class StreamContract:
                 f"stream {self.stream!r} has tiering off, so nothing of it is taken into the lake: "
                 "update it with tiering on first"
             )
-        return self.lake.ensure(made, raw_schema)
+        return self.lake.ensure(made, ROWS)
 
     def _shown(self, table: Table | None) -> ContractInfo:
         terms = None if table is None else columns.parser_of(table)

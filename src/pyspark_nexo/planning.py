@@ -14,7 +14,7 @@ from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.offsets import offsets_of
 from nexo.lake.plan import BatchLimits, advances, held
 from nexo.lake.progress import Tracker, now_ms
-from nexo.lake.schema import raw_schema
+from nexo.lake.rows import ROWS
 from nexo.protocol import stream as wire
 from pyspark_nexo.failures import SparkEnded
 from pyspark_nexo.steps import StreamStep, behind, matches, replaced, untold
@@ -127,7 +127,7 @@ class Planner:
         """Read a stream's table, made if need be; a catalog that fails for several is raised."""
         try:
             stream = StreamId(info.name, info.created_ms)
-            self.tables[info.name] = self.lake.ensure(stream, raw_schema)
+            self.tables[info.name] = self.lake.ensure(stream, ROWS)
         except Exception as error:
             self._failures += isinstance(error, Unavailable)
             if self._failures >= _FAILURES_IN_A_ROW:

@@ -17,8 +17,7 @@ from nexo import testing
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import TakenRange, commit
 from nexo.lake.files import FileWriter, target
-from nexo.lake.rows import rows
-from nexo.lake.schema import raw_schema
+from nexo.lake.rows import ROWS, rows
 from nexo.lake.settings import LakeSettings
 from nexo.model import Broker
 from nexo.protocol import stream as wire
@@ -32,7 +31,7 @@ RECORDS, HOT = 2_000, 200
 
 def fill(folder: Path, created_ms: int, count: int) -> None:
     """Write the first records of stream ``log`` to the lake, as the pipeline would: 4 files."""
-    table = Lake(LakeSettings(folder)).ensure(StreamId("log", created_ms), raw_schema)
+    table = Lake(LakeSettings(folder)).ensure(StreamId("log", created_ms), ROWS)
     share = count // 4
     for first in range(0, count, share):
         values = [b"%d" % offset for offset in range(first, first + share)]

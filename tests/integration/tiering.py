@@ -8,8 +8,7 @@ from nexo.lake.commit import TakenRange, commit
 from nexo.lake.files import FileWriter, target
 from nexo.lake.offsets import offsets_of
 from nexo.lake.plan import BatchLimits, advances, held
-from nexo.lake.rows import rows
-from nexo.lake.schema import raw_schema
+from nexo.lake.rows import ROWS, rows
 from nexo.protocol import stream as wire
 
 
@@ -17,7 +16,7 @@ def take(url: str, lake: Lake, name: str) -> None:
     """Everything of a stream that is not in its table yet."""
     with HotLog(url) as broker:
         info = broker.describe(name)
-        table = lake.ensure(StreamId(name, info.created_ms), raw_schema)
+        table = lake.ensure(StreamId(name, info.created_ms), ROWS)
         taken = []
         for step in advances(name, offsets_of(table.properties), held(info), BatchLimits()):
             writer = FileWriter(target(table), step.partition, "test")

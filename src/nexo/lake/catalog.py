@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +15,7 @@ from nexo.lake.paths import location_of
 from nexo.lake.settings import CATALOG, LakeSettings
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
@@ -185,11 +186,7 @@ class Lake:
         return found if is_kind and is_of(found.properties, stream) else None
 
     def ensure(
-        self,
-        stream: StreamId,
-        schema: Callable[[], Schema],
-        suffix: str = "",
-        kind: str = RECORDS,
+        self, stream: StreamId, columns: pa.Schema, suffix: str = "", kind: str = RECORDS
     ) -> Table:
         """A stream's table, made if need be.
 
@@ -201,7 +198,7 @@ class Lake:
                 return found
             self._set_aside(found)
             folder = f"{found.location().rpartition('/')[0]}/{_folder(stream, suffix)}"
-        return self._create(stream, schema(), suffix, kind, folder)
+        return self._create(stream, columns, suffix, kind, folder)
 
     def unchanged(self, tables: Mapping[str, Table]) -> set[str]:
         """Which of these tables are as they were read; of a folder's catalog, with one query.
@@ -230,10 +227,13 @@ class Lake:
             self.catalog.rename_table(old, new)
 
     def _create(
-        self, stream: StreamId, schema: Schema, suffix: str, kind: str, folder: str | None
+        self, stream: StreamId, columns: pa.Schema, suffix: str, kind: str, folder: str | None
     ) -> Table:
         from pyiceberg.exceptions import TableAlreadyExistsError
 
+        from nexo.lake.schema import iceberg_schema
+
+        schema = iceberg_schema(columns)
         name = self._free_name(stream.name, suffix)
         properties = {
             STREAM: stream.name, CREATED_MS: str(stream.created_ms), OFFSETS: "{}", KIND: kind,

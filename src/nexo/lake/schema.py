@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from nexo.lake.rows import ROWS
-
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.types import IcebergType, NestedField, PrimitiveType
@@ -19,39 +17,13 @@ if TYPE_CHECKING:
 FIELD_ID = b"PARQUET:field_id"
 
 
-def raw_schema() -> Schema:
-    """The table of a stream without a given schema: `ROWS`, field ids from 1."""
-    return iceberg_schema(ROWS)
-
-
 def iceberg_schema(columns: pa.Schema) -> Schema:
-    """Arrow columns as Iceberg ones."""
-    from pyiceberg.schema import Schema
-    from pyiceberg.types import NestedField
+    """Arrow columns as Iceberg ones, field ids from 1."""
+    from pyiceberg.io.pyarrow import pyarrow_to_schema
 
-    return Schema(
-        *(
-            NestedField(number, field.name, iceberg_type(field.type), required=False)
-            for number, field in enumerate(columns, 1)
-        )
-    )
-
-
-def iceberg_type(kind: pa.DataType) -> IcebergType:
-    """The Iceberg type that holds an Arrow type of ours; its fields have no ids yet."""
-    from pyiceberg import types
-
-    if pa.types.is_decimal(kind):
-        return types.DecimalType(kind.precision, kind.scale)
-    if pa.types.is_list(kind):
-        return types.ListType(0, iceberg_type(kind.value_type), element_required=False)
-    if pa.types.is_map(kind):
-        key, value = iceberg_type(kind.key_type), iceberg_type(kind.item_type)
-        return types.MapType(0, key, 0, value, value_required=False)
-    if pa.types.is_struct(kind):
-        fields = (types.NestedField(0, each.name, iceberg_type(each.type)) for each in kind)
-        return types.StructType(*fields)
-    return _pairs()[kind]
+    numbered = enumerate(columns, 1)
+    marked = [field.with_metadata({FIELD_ID: str(number)}) for number, field in numbered]
+    return pyarrow_to_schema(pa.schema(marked))
 
 
 def arrow_type(kind: IcebergType) -> pa.DataType:

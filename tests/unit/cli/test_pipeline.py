@@ -16,7 +16,7 @@ from nexo.errors import Conflict
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.maintenance import maintain as maintenance
 from nexo.lake.progress import Tracker
-from nexo.lake.schema import raw_schema
+from nexo.lake.rows import ROWS
 from nexo.lake.settings import LakeSettings
 
 
@@ -26,7 +26,7 @@ def maintain(folder: Path, grace: str) -> Result:
 
 
 def test_files_are_not_deleted_at_once_while_a_pipeline_runs(tmp_path: Path) -> None:
-    Lake(LakeSettings(tmp_path)).ensure(StreamId("log", 1), raw_schema)
+    Lake(LakeSettings(tmp_path)).ensure(StreamId("log", 1), ROWS)
     with Tracker().running(tmp_path):
         refused = maintain(tmp_path, "0s")
         assert refused.exit_code == 1
@@ -41,7 +41,7 @@ def test_a_table_that_cannot_be_maintained_holds_up_no_other(
 ) -> None:
     lake = Lake(LakeSettings(tmp_path))
     for name in ("good", "bad", "last"):
-        lake.ensure(StreamId(name, 1), raw_schema)
+        lake.ensure(StreamId(name, 1), ROWS)
     given = maintenance.maintain
 
     def refusing(table: Table, care: maintenance.Care) -> maintenance.Report:

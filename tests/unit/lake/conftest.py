@@ -16,8 +16,7 @@ from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import TakenRange, commit
 from nexo.lake.files import FileWriter, target
 from nexo.lake.offsets import offsets_of
-from nexo.lake.rows import rows
-from nexo.lake.schema import raw_schema
+from nexo.lake.rows import ROWS, rows
 from nexo.lake.settings import LakeSettings
 from nexo.storage.header import stamp
 
@@ -47,7 +46,7 @@ class Filler:
 
     def __init__(self, lake: Lake, stream: str = "log") -> None:
         self.lake = lake
-        self.table: Table = lake.ensure(StreamId(stream, 1), raw_schema)
+        self.table: Table = lake.ensure(StreamId(stream, 1), ROWS)
 
     def append(
         self,

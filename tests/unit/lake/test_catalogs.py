@@ -16,7 +16,8 @@ from nexo.lake.derived import latest
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
 from nexo.lake.read import LakeReader, spans
-from nexo.lake.schema import raw_schema
+from nexo.lake.rows import ROWS
+from nexo.lake.schema import iceberg_schema
 from nexo.lake.settings import LakeSettings
 
 from .conftest import Filler
@@ -40,7 +41,7 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
 def test_a_folder_made_for_a_lake_is_closed_to_others(tmp_path: Path) -> None:
     """Finding G15: the files in it are readable by all."""
     lake = Lake(LakeSettings(tmp_path / "lake"))
-    lake.ensure(StreamId("orders", created_ms=1), raw_schema)
+    lake.ensure(StreamId("orders", created_ms=1), ROWS)
     assert (tmp_path / "lake").stat().st_mode & 0o007 == 0
 
 
@@ -115,21 +116,21 @@ def test_a_stream_and_a_derived_table_of_one_name_have_a_table_each(tmp_path: Pa
     """P12: a stream 'orders_latest' beside a compacted 'orders' was refused for ever."""
     lake = Lake(LakeSettings(tmp_path / "lake"))
     orders, other = StreamId("orders", 1), StreamId("orders_latest", 2)
-    newest = lake.ensure(orders, raw_schema, latest.SUFFIX, NEWEST)
-    records = lake.ensure(other, raw_schema)
+    newest = lake.ensure(orders, ROWS, latest.SUFFIX, NEWEST)
+    records = lake.ensure(other, ROWS)
     assert newest.name() != records.name()
     assert lake.get("orders_latest").name() == records.name()
     known = lake.known(orders, latest.SUFFIX, NEWEST)
     assert known is not None
     assert known.name() == newest.name()
-    assert lake.ensure(other, raw_schema).name() == records.name()
+    assert lake.ensure(other, ROWS).name() == records.name()
     assert lake.find("orders") is None
 
 
 def test_a_table_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     lake = Lake(LakeSettings(tmp_path / "lake"))
     lake.catalog.create_namespace("nexo")
-    lake.catalog.create_table(("nexo", "orders"), raw_schema())
+    lake.catalog.create_table(("nexo", "orders"), iceberg_schema(ROWS))
     with pytest.raises(Conflict, match=r"none of Nexo's"):
-        lake.ensure(StreamId("orders", 1), raw_schema)
+        lake.ensure(StreamId("orders", 1), ROWS)
     assert lake.find("orders") is None

@@ -19,8 +19,7 @@ from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.offsets import offsets_of
 from nexo.lake.paths import local_path
 from nexo.lake.read import LakeReader, spans
-from nexo.lake.rows import rows
-from nexo.lake.schema import raw_schema
+from nexo.lake.rows import ROWS, rows
 
 from .conftest import DAY_MS, Filler, make_batch
 
@@ -93,7 +92,7 @@ def test_the_table_of_an_earlier_stream_of_the_name_is_kept(filler: Filler) -> N
     """SPEC I2: a stream deleted and created anew does not cost the history of the first."""
     filler.append([b"old"])
     old = filler.table
-    filler.table = filler.lake.ensure(StreamId("log", 2), raw_schema)
+    filler.table = filler.lake.ensure(StreamId("log", 2), ROWS)
     filler.append([b"new"])
     assert filler.table.location() != old.location()
     for table in list(filler.lake.tables()):
@@ -105,7 +104,7 @@ def test_the_table_of_an_earlier_stream_of_the_name_is_kept(filler: Filler) -> N
 def test_a_table_renamed_by_hand_keeps_its_files(filler: Filler) -> None:
     filler.append([b"old"])
     renamed = filler.lake.catalog.rename_table(filler.table.name(), ("nexo", "mine"))
-    filler.table = filler.lake.ensure(StreamId("log", 1), raw_schema)
+    filler.table = filler.lake.ensure(StreamId("log", 1), ROWS)
     filler.append([b"new"])
     assert filler.table.location() == renamed.location()
     half = Path(local_path(renamed.location()) or "") / "metadata" / "9-x.metadata.json"

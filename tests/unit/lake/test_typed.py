@@ -305,11 +305,17 @@ def test_nested_values_and_decimals_become_columns(filler: Filler) -> None:
 
 
 def test_nested_columns_grow_without_rewriting(filler: Filler) -> None:
-    first = {"who": "struct<n: int>", "all": "list<struct<a: float>>", "d": "decimal(4, 2)"}
+    first = {
+        "who": "struct<n: int>",
+        "by": "map<string, struct<d: decimal(4, 2)>>",
+        "all": "list<struct<a: float>>",
+        "d": "decimal(4, 2)",
+    }
     filler.table = set_schema(filler.table, first)
-    filler.append([b'{"who": {"n": 1}, "all": [{"a": 1}], "d": 1.25}'])
+    filler.append([b'{"who": {"n": 1}, "by": {"k": {"d": 1.5}}, "all": [{"a": 1}], "d": 1.25}'])
     more = {
         "who": "struct<n: long, name: string>",
+        "by": "map<string, struct<d: decimal(9, 2), x: date>>",
         "all": "list<struct<a: double, b: map<string, int>>>",
         "d": "decimal(12, 2)",
     }
@@ -317,6 +323,7 @@ def test_nested_columns_grow_without_rewriting(filler: Filler) -> None:
     filler.append(
         [b'{"who": {"n": 5000000000, "name": "x"}, "all": [{"b": {"k": 1}}], "d": 12345}']
     )
+    assert typed_rows(filler, "by")[0] == ([("k", {"d": Decimal("1.50"), "x": None})],)
     expected = [
         ({"n": 1, "name": None}, [{"a": 1.0, "b": None}], Decimal("1.25")),
         ({"n": 5_000_000_000, "name": "x"}, [{"a": None, "b": [("k", 1)]}], Decimal("12345.00")),

@@ -8,7 +8,6 @@ count the rejected rows of each file, so files without any are never opened.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,7 +19,6 @@ from nexo.lake.derived.derive import DeriveStep
 from nexo.lake.files import DataFileFacts
 from nexo.lake.read import FileSpan, row_groups, spans
 from nexo.lake.rows import ROWS
-from nexo.lake.schema import iceberg_schema
 from nexo.lake.typed.columns import REJECTED
 
 if TYPE_CHECKING:
@@ -39,7 +37,7 @@ def plan(lake: Lake, stream: StreamId) -> tuple[Table, list[DeriveStep]] | None:
     if source is None or REJECTED not in source.schema().column_names:
         return None
     rejected_id = int(source.schema().find_field(REJECTED).field_id)
-    table = lake.ensure(stream, partial(iceberg_schema, LETTERS), SUFFIX, DEAD_LETTERS)
+    table = lake.ensure(stream, LETTERS, SUFFIX, DEAD_LETTERS)
     steps = derive.steps(source, table, lambda span: _refuses(span, rejected_id))
     due = [step for step in steps if step.added]
     return (table, due) if due else None

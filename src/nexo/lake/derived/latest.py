@@ -18,7 +18,6 @@ from nexo.lake.derived import derive
 from nexo.lake.derived.derive import DeriveStep
 from nexo.lake.files import DataFileFacts
 from nexo.lake.rows import ROWS, chunked
-from nexo.lake.schema import raw_schema
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -31,7 +30,7 @@ _PLACES = pa.schema([ROWS.field("offset"), ROWS.field("key")])
 
 def plan(lake: Lake, stream: StreamId) -> tuple[Table, list[DeriveStep]]:
     """The table of the newest records, and what it lacks."""
-    table, source = lake.ensure(stream, raw_schema, SUFFIX, NEWEST), lake.known(stream)
+    table, source = lake.ensure(stream, ROWS, SUFFIX, NEWEST), lake.known(stream)
     return table, derive.steps(source, table) if source is not None else []
 
 

@@ -18,13 +18,11 @@ import pyarrow as pa
 from nexo.errors import InvalidOption
 from nexo.lake.catalog import COLUMNS, as_ours
 from nexo.lake.rows import ROWS
-from nexo.lake.schema import iceberg_type
 from nexo.lake.typed.formats import ValueFormat, format_of, format_text
-from nexo.lake.typed.kinds import Kind, arrow_type, changes, parse, widened
+from nexo.lake.typed.kinds import Kind, arrow_type, parse, widened
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
-    from pyiceberg.table.update.schema import UpdateSchema
 
 FORMAT = f"{COLUMNS}.format"
 PERMISSIVE, ADDITIONS = f"{COLUMNS}.permissive", f"{COLUMNS}.additions"
@@ -148,31 +146,19 @@ def _bind(
     if len(bound.keys() | kinds.keys()) > MOST_SET:
         raise InvalidOption(f"a table has at most {MOST_SET:,} typed columns")
     parts = [field.name for field in metadata.spec().fields]  # which columns cannot share
-    names, made = _Names([*stored.values(), *parts]), dict[str, str]()
+    names = _Names([*stored.values(), *parts])
+    fields = [pa.field(names.take(name), pa.string()) for name in extra if name not in names]
+    columns = {
+        source: stored[bound[source].field_id] if source in bound else names.take(source)
+        for source in kinds
+    }
+    fields += [pa.field(columns[source], arrow_type(kind)) for source, kind in kinds.items()]
     with transaction.update_schema() as update:
-        for name in extra:
-            if name not in names:
-                update.add_column((names.take(name),), iceberg_type(pa.string()))
-        for source, kind in kinds.items():
-            if source in bound:
-                _widen(update, stored[bound[source].field_id], parse(bound[source].kind), kind)
-            else:
-                made[source] = names.take(source)
-                update.add_column((made[source],), iceberg_type(arrow_type(kind)))
+        update.union_by_name(pa.schema(fields))
     ids = {field.name: field.field_id for field in transaction.table_metadata.schema().fields}
     for source, kind in kinds.items():
-        field_id = ids[made[source]] if source in made else bound[source].field_id
-        bound[source] = ParsedColumn(source, field_id, str(kind))
+        bound[source] = ParsedColumn(source, ids[columns[source]], str(kind))
     return list(bound.values())
-
-
-def _widen(update: UpdateSchema, column: str, old: Kind, new: Kind) -> None:
-    for change in changes(old, new, (column,)):
-        stored = iceberg_type(arrow_type(change.kind))
-        if change.added:
-            update.add_column(change.path, stored)
-        else:
-            update.update_column(change.path, stored)
 
 
 def _kind(column: ParsedColumn | None, source: str, text: object) -> Kind:

@@ -311,30 +311,3 @@ def _with_fields(old: StructKind, new: StructKind, where: str) -> StructKind:
         at = f"{where}, field {name!r},"
         fields[name] = widened(fields[name], kind, at) if name in fields else kind
     return StructKind(tuple(fields.items()))
-
-
-@dataclass(frozen=True, slots=True)
-class TypeChange:
-    """A part of a column that is added, or has another type; ``path`` leads there from it."""
-
-    path: tuple[str, ...]
-    kind: Kind
-    added: bool
-
-
-def changes(old: Kind, new: Kind, path: tuple[str, ...] = ()) -> Iterator[TypeChange]:
-    """What makes ``new`` of ``old``, which `widened` has allowed; paths as Iceberg has them."""
-    match old, new:
-        case ListKind(), ListKind():
-            yield from changes(old.element, new.element, (*path, "element"))
-        case MapKind(), MapKind():
-            yield from changes(old.value, new.value, (*path, "value"))
-        case StructKind(), StructKind():
-            before = dict(old.fields)
-            for name, kind in new.fields:
-                if name in before:
-                    yield from changes(before[name], kind, (*path, name))
-                else:
-                    yield TypeChange((*path, name), kind, added=True)
-        case _ if old != new:
-            yield TypeChange(path, new, added=False)
