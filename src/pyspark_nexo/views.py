@@ -38,7 +38,6 @@ from nexo.lake.catalog import (
     derived_view,
     table_name,
 )
-from nexo.lake.derived import dead_letters, latest
 from nexo.lake.offsets import offsets_of
 from nexo.lake.rows import ROWS
 from nexo.lake.typed.columns import parser_of
@@ -117,10 +116,10 @@ class StreamViews:
     ) -> Iterator[str]:
         """Views of what the lake makes of a stream: newest per key, and what a schema refused."""
         stream = StreamId(info.name, info.created_ms)
-        for suffix, kind in ((latest.SUFFIX, NEWEST), (dead_letters.SUFFIX, DEAD_LETTERS)):
-            table = self.lake.known(stream, suffix, kind)
+        for kind in (NEWEST, DEAD_LETTERS):
+            table = self.lake.known(stream, kind)
             if table is not None:
-                name = derived_view(info.name, suffix, taken)
+                name = derived_view(info.name, kind, taken)
                 if kind == NEWEST and self.as_of is not None:
                     found = _newest(frame)  # the table only knows those of today
                 else:

@@ -22,7 +22,7 @@ from click.testing import CliRunner, Result
 import nexo
 from nexo import cli, testing
 from nexo.errors import InvalidInput, NotFound
-from nexo.lake.catalog import Lake, StreamId, derived_view
+from nexo.lake.catalog import NEWEST, Lake, StreamId, derived_view
 from nexo.lake.derived import latest
 from nexo.lake.settings import LakeSettings
 from nexo.lake.typed import columns as typed
@@ -124,7 +124,7 @@ def test_the_newest_record_of_each_key_is_a_view(served: str, lake: Lake, both: 
         assert now == both.query(query.format("orders")).rows() != first
         client.stream("orders_latest").create().publish(b"a stream of that name")
     assert both.query("select count(*) from orders_latest").scalar() == 1
-    other = derived_view("orders", latest.SUFFIX, {"orders_latest"})
+    other = derived_view("orders", NEWEST, {"orders_latest"})
     assert both.query(f"select count(*) from {other}").scalar() == 7
 
 

@@ -17,8 +17,7 @@ import nexo
 from nexo import testing
 from nexo.contracts import StreamContract
 from nexo.errors import NexoError
-from nexo.lake.catalog import Lake
-from nexo.lake.derived import dead_letters
+from nexo.lake.catalog import DEAD_LETTERS, Lake
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.offsets import offsets_of
 from nexo.lake.paths import local_path
@@ -64,7 +63,7 @@ def check(lake: Lake, client: nexo.Client, tally: Tally) -> None:
     table = lake.get("log")
     rows = table.scan(selected_fields=("partition", "offset", "value")).to_arrow().to_pylist()
     found = [(row["partition"], row["offset"]) for row in rows]
-    dead = places(lake.get("log", dead_letters.SUFFIX))
+    dead = places(lake.get("log", DEAD_LETTERS))
     tally.runs += 1
     tally.published += len(published)
     tally.rows += len(found)

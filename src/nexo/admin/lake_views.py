@@ -136,11 +136,11 @@ def _contract(table: Table) -> ContractView | None:
 
 def read_letters(settings: Settings, stream: str, most: int) -> list[LetterRow]:
     """The newest dead letters of a stream; blocks."""
-    from nexo.lake.catalog import Lake, as_ours
+    from nexo.lake.catalog import DEAD_LETTERS, Lake, as_ours
     from nexo.lake.derived import dead_letters
 
     lake = Lake(LakeSettings(settings.lake_folder, settings.lake_catalog))
-    table = lake.find(stream, dead_letters.SUFFIX)
+    table = lake.find(stream, DEAD_LETTERS)
     with as_ours(f"cannot read the dead letters of stream {stream!r}"):
         found = [] if table is None else dead_letters.newest(table, most)
     return [LetterRow(one.partition, one.offset, one.time_ms, one.reason) for one in found]

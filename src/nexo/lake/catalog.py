@@ -59,8 +59,9 @@ class StreamId:
     created_ms: int
 
 
-def table_name(stream: str, suffix: str = "") -> str:
+def table_name(stream: str, kind: str = RECORDS) -> str:
     """A table's name for a stream: the same where SQL allows it, else readable and unique."""
+    suffix = SUFFIXES.get(kind, "")
     if _PLAIN.fullmatch(stream) and stream not in _VIEWS:
         return stream + suffix
     digest = _digest(stream)
@@ -68,11 +69,11 @@ def table_name(stream: str, suffix: str = "") -> str:
     return f"s_{readable}_{digest}{suffix}"
 
 
-def table_names(stream: str, suffix: str) -> Iterator[str]:
+def table_names(stream: str, kind: str) -> Iterator[str]:
     """The name that a table has, and the one that it has if the first is another stream's."""
-    own = table_name(stream, suffix)
+    own = table_name(stream, kind)
     yield own
-    digest = _digest(f"{stream}\n{suffix}")
+    digest = _digest(f"{stream}\n{SUFFIXES.get(kind, '')}")
     yield f"{own}_{digest}"
 
 
@@ -82,16 +83,15 @@ def _digest(text: str) -> str:
     return blake2s(text.encode(), digest_size=4).hexdigest()
 
 
-def derived_view(stream: str, suffix: str, taken: Container[str]) -> str:
+def derived_view(stream: str, kind: str, taken: Container[str]) -> str:
     """What SQL calls a table made from a stream's; ``taken`` are the views of streams."""
-    own, other = table_names(stream, suffix)
+    own, other = table_names(stream, kind)
     return other if own in taken else own
 
 
-def belongs(properties: Mapping[str, str], stream: str, suffix: str) -> bool:
-    """Whether a table is this stream's, and of the kind that the suffix means."""
-    derived = properties.get(KIND, RECORDS) != RECORDS
-    return properties.get(STREAM) == stream and derived == bool(suffix)
+def belongs(properties: Mapping[str, str], stream: str, kind: str) -> bool:
+    """Whether a table is this stream's, and of this kind."""
+    return properties.get(STREAM) == stream and properties.get(KIND, RECORDS) == kind
 
 
 def is_of(properties: Mapping[str, str], stream: StreamId) -> bool:
@@ -138,7 +138,7 @@ class Lake:
 
     # -- tables ----------------------------------------------------------------------
 
-    def find(self, stream: str, suffix: str = "") -> Table | None:
+    def find(self, stream: str, kind: str = RECORDS) -> Table | None:
         """A stream's table as it is now, under its own name or beside another stream's of that
         name; None if there is none yet.
 
@@ -147,9 +147,9 @@ class Lake:
         """
         if not self.settings.there:
             return None
-        for name in table_names(stream, suffix):
+        for name in table_names(stream, kind):
             table = self._at(name, stream)
-            if table is not None and belongs(table.properties, stream, suffix):
+            if table is not None and belongs(table.properties, stream, kind):
                 return table
         return None
 
@@ -167,38 +167,33 @@ class Lake:
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
 
-    def get(self, stream: str, suffix: str = "") -> Table:
+    def get(self, stream: str, kind: str = RECORDS) -> Table:
         """A stream's table; `NotFound` if there is none."""
-        found = self.find(stream, suffix)
+        found = self.find(stream, kind)
         if found is None:
             raise NotFound(f"stream {stream!r} has no table in the lake: run the pipeline first")
         return found
 
-    def known(self, stream: StreamId, suffix: str = "", kind: str = RECORDS) -> Table | None:
+    def known(self, stream: StreamId, kind: str = RECORDS) -> Table | None:
         """The table of this stream, not of an earlier one of its name, nor of another stream.
 
         None if there is none: whatever else has its name holds nothing of this stream.
         """
-        found = self.find(stream.name, suffix)
-        if found is None:
-            return None
-        is_kind = found.properties.get(KIND, kind) == kind
-        return found if is_kind and is_of(found.properties, stream) else None
+        found = self.find(stream.name, kind)
+        return found if found is not None and is_of(found.properties, stream) else None
 
-    def ensure(
-        self, stream: StreamId, columns: pa.Schema, suffix: str = "", kind: str = RECORDS
-    ) -> Table:
+    def ensure(self, stream: StreamId, columns: pa.Schema, kind: str = RECORDS) -> Table:
         """A stream's table, made if need be.
 
         The table of an earlier stream of the same name is kept under another name, in its folder.
         """
-        found, folder = self.find(stream.name, suffix), None
+        found, folder = self.find(stream.name, kind), None
         if found is not None:
             if is_of(found.properties, stream):
                 return found
             self._set_aside(found)
-            folder = f"{found.location().rpartition('/')[0]}/{_folder(stream, suffix)}"
-        return self._create(stream, columns, suffix, kind, folder)
+            folder = f"{found.location().rpartition('/')[0]}/{_folder(stream, kind)}"
+        return self._create(stream, columns, kind, folder)
 
     def unchanged(self, tables: Mapping[str, Table]) -> set[str]:
         """Which of these tables are as they were read; of a folder's catalog, with one query.
@@ -226,15 +221,13 @@ class Lake:
         with as_ours(f"cannot rename table {'.'.join(old)}"):
             self.catalog.rename_table(old, new)
 
-    def _create(
-        self, stream: StreamId, columns: pa.Schema, suffix: str, kind: str, folder: str | None
-    ) -> Table:
+    def _create(self, stream: StreamId, columns: pa.Schema, kind: str, folder: str | None) -> Table:
         from pyiceberg.exceptions import TableAlreadyExistsError
 
         from nexo.lake.schema import iceberg_schema
 
         schema = iceberg_schema(columns)
-        name = self._free_name(stream.name, suffix)
+        name = self._free_name(stream.name, kind)
         properties = {
             STREAM: stream.name, CREATED_MS: str(stream.created_ms), OFFSETS: "{}", KIND: kind,
         }  # fmt: skip
@@ -249,11 +242,11 @@ class Lake:
                     properties=properties | _FORMAT | _OWN_RETRIES,
                 )
             except TableAlreadyExistsError:
-                return self.get(stream.name, suffix)
+                return self.get(stream.name, kind)
 
-    def _free_name(self, stream: str, suffix: str) -> str:
+    def _free_name(self, stream: str, kind: str) -> str:
         """A name for a new table: the stream's own, unless another stream of ours has it."""
-        own, other = table_names(stream, suffix)
+        own, other = table_names(stream, kind)
         taken = self._at(own, stream)
         if taken is None:
             return own
@@ -283,9 +276,9 @@ class Lake:
             return []
 
 
-def _folder(stream: StreamId, suffix: str) -> str:
+def _folder(stream: StreamId, kind: str) -> str:
     """A folder that no table of an earlier stream of the name has."""
-    return f"{table_name(stream.name, suffix)}-{stream.created_ms}"
+    return f"{table_name(stream.name, kind)}-{stream.created_ms}"
 
 
 def _by_day(schema: Schema) -> PartitionSpec:

@@ -18,7 +18,7 @@ import msgspec
 
 from nexo.errors import Conflict, Corrupt, NexoError, Unavailable
 from nexo.lake.avro_records import records
-from nexo.lake.catalog import KIND, RECORDS, Lake, StreamId, belongs, is_of, table_names
+from nexo.lake.catalog import RECORDS, Lake, StreamId, belongs, is_of, table_names
 from nexo.lake.folder.relocation import settle
 from nexo.lake.paths import local_file
 from nexo.lake.settings import CATALOG
@@ -61,14 +61,14 @@ class StoredTable:
         return {field.field_id: field.name for field in self.fields}
 
 
-def find(lake: Lake, stream: StreamId, suffix: str = "", kind: str = RECORDS) -> StoredTable | None:
+def find(lake: Lake, stream: StreamId, kind: str = RECORDS) -> StoredTable | None:
     """The table of this stream, as `Lake.known` finds it."""
     if lake.settings.catalog:
-        table = lake.known(stream, suffix, kind)
+        table = lake.known(stream, kind)
         return None if table is None else _of_table(table)
     if not lake.settings.there:
         return None
-    return _in_folder(lake, stream, suffix, kind)
+    return _in_folder(lake, stream, kind)
 
 
 # -- PyIceberg's tables ----------------------------------------------------------------
@@ -90,15 +90,13 @@ def _of_table(table: Table) -> StoredTable:
 # -- a folder's tables -----------------------------------------------------------------
 
 
-def _in_folder(lake: Lake, stream: StreamId, suffix: str, kind: str) -> StoredTable | None:
+def _in_folder(lake: Lake, stream: StreamId, kind: str) -> StoredTable | None:
     folder = lake.settings.folder.absolute()
     settle(folder)
-    for name in table_names(stream.name, suffix):
+    for name in table_names(stream.name, kind):
         found = _read(folder, lake.settings.namespace, name)
-        if found is None or not belongs(found.properties, stream.name, suffix):
-            continue
-        is_kind = found.properties.get(KIND, kind) == kind
-        return found if is_kind and is_of(found.properties, stream) else None
+        if found is not None and belongs(found.properties, stream.name, kind):
+            return found if is_of(found.properties, stream) else None
     return None
 
 

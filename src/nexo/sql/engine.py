@@ -172,10 +172,10 @@ class QueryViews:
         """The newest records or the dead letters of a stream, if that is what the name says."""
         for kind, suffix in SUFFIXES.items():
             for stream in self._candidates(name, suffix):
-                if self.lake is None or derived_view(stream, suffix, self._by_view) != name:
+                if self.lake is None or derived_view(stream, kind, self._by_view) != name:
                     continue
                 created_ms = self._look(stream).info.created_ms
-                table = find(self.lake, StreamId(stream, created_ms), suffix, kind)
+                table = find(self.lake, StreamId(stream, created_ms), kind)
                 if table is not None:
                     self._derived_view(name, stream, table, kind)
 

@@ -12,7 +12,6 @@ from pyiceberg.utils.config import Config
 
 from nexo.errors import ConfigError, Conflict, Unavailable
 from nexo.lake.catalog import NEWEST, Lake, StreamId
-from nexo.lake.derived import latest
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
 from nexo.lake.read import LakeReader, spans
@@ -116,11 +115,11 @@ def test_a_stream_and_a_derived_table_of_one_name_have_a_table_each(tmp_path: Pa
     """P12: a stream 'orders_latest' beside a compacted 'orders' was refused for ever."""
     lake = Lake(LakeSettings(tmp_path / "lake"))
     orders, other = StreamId("orders", 1), StreamId("orders_latest", 2)
-    newest = lake.ensure(orders, ROWS, latest.SUFFIX, NEWEST)
+    newest = lake.ensure(orders, ROWS, NEWEST)
     records = lake.ensure(other, ROWS)
     assert newest.name() != records.name()
     assert lake.get("orders_latest").name() == records.name()
-    known = lake.known(orders, latest.SUFFIX, NEWEST)
+    known = lake.known(orders, NEWEST)
     assert known is not None
     assert known.name() == newest.name()
     assert lake.ensure(other, ROWS).name() == records.name()

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from nexo.errors import InvalidInput, InvalidOption, NotFound
-from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.catalog import DEAD_LETTERS, Lake, StreamId
 from nexo.lake.derived import dead_letters
 from nexo.lake.derived.redrive import HEADER, redrive
 from nexo.lake.maintenance.backfill import Backfilled, backfill
@@ -129,7 +129,7 @@ def test_in_permissive_mode_only_what_cannot_be_read_is_a_dead_letter(
     assert planned is not None
     dead_letters.finish(*planned, [dead_letters.run(step) for step in planned[1]])
     assert dead_letters.count(lake, LOG) == {0: 1}
-    (letter,) = dead_letters.newest(lake.get("log", dead_letters.SUFFIX), 10)
+    (letter,) = dead_letters.newest(lake.get("log", DEAD_LETTERS), 10)
     assert (letter.partition, letter.offset) == (0, 1)
     assert "JSON" in letter.reason
 

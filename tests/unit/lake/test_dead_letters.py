@@ -8,7 +8,7 @@ import pytest
 
 from nexo.errors import NotFound
 from nexo.lake import read
-from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.catalog import DEAD_LETTERS, Lake, StreamId
 from nexo.lake.commit import LostRace
 from nexo.lake.derived import dead_letters
 from nexo.lake.maintenance.maintain import Care, maintain
@@ -30,7 +30,7 @@ def collect(lake: Lake) -> int:
 
 
 def letters(lake: Lake) -> list[tuple[Any, ...]]:
-    rows = lake.get("log", dead_letters.SUFFIX).scan().to_arrow().to_pylist()
+    rows = lake.get("log", DEAD_LETTERS).scan().to_arrow().to_pylist()
     return sorted((row["partition"], row["offset"], row["value"]) for row in rows)
 
 
@@ -44,7 +44,7 @@ def typed(filler: Filler) -> Filler:
 def test_a_refused_record_is_kept_as_published_with_the_reason(lake: Lake, typed: Filler) -> None:
     typed.append([b'{"id": 1}', b'{"id": "x"}', b"\xff"], keys=[b"a", b"b", None])
     assert collect(lake) == 1
-    rows = lake.get("log", dead_letters.SUFFIX).scan().to_arrow().sort_by("offset").to_pylist()
+    rows = lake.get("log", DEAD_LETTERS).scan().to_arrow().sort_by("offset").to_pylist()
     assert [(row["offset"], row["key"], row["value"]) for row in rows] == [
         (2, b"b", b'{"id": "x"}'), (3, None, b"\xff"),
     ]  # fmt: skip
@@ -89,7 +89,7 @@ def test_merging_files_neither_loses_nor_repeats_one(lake: Lake, typed: Filler) 
     assert letters(lake) == [(0, 1, b"bad"), (0, 3, b"not yet collected")]
     typed.append([b"last"])
     collect(lake)
-    report = maintain(lake.get("log", dead_letters.SUFFIX), Care(min_files=2))
+    report = maintain(lake.get("log", DEAD_LETTERS), Care(min_files=2))
     assert (report.merged_files, report.merged_into) == (3, 1)
     assert [offset for _, offset, _ in letters(lake)] == [1, 3, 5]
 
@@ -117,4 +117,4 @@ def test_a_stream_without_typed_columns_has_no_dead_letters(lake: Lake, filler: 
     assert collect(lake) == 0
     assert dead_letters.count(lake, StreamId("log", 1)) == {}
     with pytest.raises(NotFound):
-        lake.get("log", dead_letters.SUFFIX)
+        lake.get("log", DEAD_LETTERS)

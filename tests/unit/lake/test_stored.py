@@ -46,7 +46,7 @@ def test_only_the_stream_s_own_table_is_found(lake: Lake, filler: Filler) -> Non
     filler.append([b"x"])
     assert find(lake, StreamId("log", 2)) is None
     assert find(lake, StreamId("other", 1)) is None
-    assert find(lake, LOG, "_dead_letters", DEAD_LETTERS) is None
+    assert find(lake, LOG, DEAD_LETTERS) is None
 
 
 def test_metadata_that_is_no_json_is_corrupt(lake: Lake, filler: Filler) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nexo.lake.catalog import DEAD_LETTERS, SUFFIXES, Lake, StreamId
+from nexo.lake.catalog import DEAD_LETTERS, Lake, StreamId
 from nexo.lake.derived import derive
 from nexo.lake.derived.derive import DeriveStep
 from nexo.lake.files import DataFileFacts
@@ -24,7 +24,6 @@ from nexo.lake.typed.columns import REJECTED
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-SUFFIX = SUFFIXES[DEAD_LETTERS]
 LETTERS = ROWS.append(pa.field("reason", pa.string()))
 """A refused record as it was published, and why it was refused."""
 _SHOWN = pa.schema([LETTERS.field(name) for name in ("partition", "offset", "timestamp", "reason")])
@@ -37,7 +36,7 @@ def plan(lake: Lake, stream: StreamId) -> tuple[Table, list[DeriveStep]] | None:
     if source is None or REJECTED not in source.schema().column_names:
         return None
     rejected_id = int(source.schema().find_field(REJECTED).field_id)
-    table = lake.ensure(stream, LETTERS, SUFFIX, DEAD_LETTERS)
+    table = lake.ensure(stream, LETTERS, DEAD_LETTERS)
     steps = derive.steps(source, table, lambda span: _refuses(span, rejected_id))
     due = [step for step in steps if step.added]
     return (table, due) if due else None
@@ -63,7 +62,7 @@ finish = derive.finish
 
 def count(lake: Lake, stream: StreamId) -> dict[int, int]:
     """How many a stream has, by partition."""
-    table = lake.known(stream, SUFFIX, DEAD_LETTERS)
+    table = lake.known(stream, DEAD_LETTERS)
     found: dict[int, int] = {}
     for span in spans(table) if table is not None else ():
         found[span.partition] = found.get(span.partition, 0) + span.file.record_count

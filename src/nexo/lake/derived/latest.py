@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nexo.lake.catalog import NEWEST, SUFFIXES, Lake, StreamId
+from nexo.lake.catalog import NEWEST, Lake, StreamId
 from nexo.lake.derived import derive
 from nexo.lake.derived.derive import DeriveStep
 from nexo.lake.files import DataFileFacts
@@ -22,7 +22,6 @@ from nexo.lake.rows import ROWS, chunked
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-SUFFIX = SUFFIXES[NEWEST]
 FOLD_ROWS = 4_000_000
 """Places looked at before older ones are forgotten, so that memory is bounded by distinct keys."""
 _PLACES = pa.schema([ROWS.field("offset"), ROWS.field("key")])
@@ -30,7 +29,7 @@ _PLACES = pa.schema([ROWS.field("offset"), ROWS.field("key")])
 
 def plan(lake: Lake, stream: StreamId) -> tuple[Table, list[DeriveStep]]:
     """The table of the newest records, and what it lacks."""
-    table, source = lake.ensure(stream, ROWS, SUFFIX, NEWEST), lake.known(stream)
+    table, source = lake.ensure(stream, ROWS, NEWEST), lake.known(stream)
     return table, derive.steps(source, table) if source is not None else []
 
 

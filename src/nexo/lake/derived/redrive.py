@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.errors import NotFound
-from nexo.lake.catalog import DEAD_LETTERS, SUFFIXES, Lake, StreamId, as_ours
+from nexo.lake.catalog import DEAD_LETTERS, Lake, StreamId, as_ours
 from nexo.lake.derived.dead_letters import LETTERS
 from nexo.lake.offsets import offsets_of, offsets_text
 from nexo.lake.read import FileSpan, row_groups, spans
@@ -32,7 +32,7 @@ _TEXT, _JSON = 1, 2
 
 def redrive(lake: Lake, stream: StreamId, publish: Publish) -> int:
     """Publish the dead letters that were not sent again yet; returns how many there were."""
-    table = lake.known(stream, SUFFIXES[DEAD_LETTERS], DEAD_LETTERS)
+    table = lake.known(stream, DEAD_LETTERS)
     if table is None:
         raise NotFound(f"stream {stream.name!r} has no dead letters")
     count = 0
