@@ -17,7 +17,7 @@ import nexo
 from benchmarks import commits
 from benchmarks.harness import Bench, Contender, Measure, Row
 from benchmarks.process_tree import cpu_s
-from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.catalog import NEWEST, Lake, StreamId
 from nexo.lake.derived import latest
 from nexo.lake.offsets import offsets_of
 from nexo.lake.rows import ROWS as ROW_SCHEMA
@@ -139,7 +139,7 @@ def _compact(bench: Bench) -> Measure:
     total = sum(offsets_of(ground.lake.get("users").properties).values())
 
     def compact() -> int:
-        found = ground.lake.find("users", latest.SUFFIX)
+        found = ground.lake.find("users", NEWEST)
         if found is not None:
             ground.lake.catalog.drop_table(found.name())
         assert latest.plan(ground.lake, StreamId("users", created_ms))[1]

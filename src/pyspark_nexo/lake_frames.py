@@ -19,10 +19,8 @@ from nexo.lake.read import live_files
 from nexo.lake.schema import file_schema
 
 if TYPE_CHECKING:
-    from pyiceberg.schema import Schema
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 # ruff: noqa: PLC0415 - pyspark takes a second to import
 
@@ -31,7 +29,9 @@ _PATTERN = re.compile(r"[\\*?{}\[\]]")
 
 def lake_frame(spark: SparkSession, table: Table, snapshot_id: int | None = None) -> DataFrame:
     """A table as it is now, or as one of its snapshots has it."""
-    schema = spark_schema(table.schema())
+    from pyspark_nexo.types import spark_schema
+
+    schema = spark_schema(file_schema(table.schema()))
     paths = [file.file_path for file in live_files(table, snapshot_id)]
     if not paths:
         return spark.createDataFrame([], schema)
@@ -56,12 +56,3 @@ def _can_read(spark: SparkSession, path: str) -> bool:
 def _literal(path: str) -> str:
     """A path that Spark does not take for a pattern."""
     return _PATTERN.sub(r"\\\g<0>", path)
-
-
-def spark_schema(schema: Schema) -> StructType:
-    """Iceberg columns as Spark ones, with their ids."""
-    from pyspark.sql.types import StructType
-
-    from pyspark_nexo.types import spark_field
-
-    return StructType([spark_field(field) for field in file_schema(schema)])

@@ -16,17 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructField, StructType
 
 from nexo.errors import Conflict, InvalidOption, NotFound, OffsetOutOfRange
 from nexo.hot_log import HotLog
@@ -35,6 +25,7 @@ from nexo.lake.rows import chunked, rows
 from pyspark_nexo.options import KAFKA_CHOICES, kafka_options
 from pyspark_nexo.reading.origins import BrokerOrigin
 from pyspark_nexo.reading.ranges import limited, share
+from pyspark_nexo.types import spark_type
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -60,18 +51,12 @@ Offsets: TypeAlias = dict[str, dict[str, int]]
 _CREATED = "created_ms"
 _EARLIEST, _LATEST = -2, -1
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-_TYPES: dict[str, DataType] = {
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "timestamp": TimestampType(),
-    "timestampType": IntegerType(),
-    "headers": ArrayType(
-        StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-    ),
-}
+_COLUMNS: dict[str, pa.DataType] = {
+    "key": pa.binary(), "value": pa.binary(), "topic": pa.string(), "partition": pa.int32(),
+    "offset": pa.int64(), "timestamp": pa.timestamp("us", tz="UTC"), "timestampType": pa.int32(),
+    "headers": _HEADERS,
+}  # fmt: skip
+_TYPES = {name: spark_type(kind) for name, kind in _COLUMNS.items()}
 
 
 def is_asked_for(options: Mapping[str, str]) -> bool:

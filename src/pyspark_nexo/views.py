@@ -1,20 +1,9 @@
 """Streams as SQL views over the lake and the hot log, each record once (SPEC I5).
 
-===================== ========================================================================
-view                  columns
-===================== ========================================================================
-stream_messages       topic, partition, offset, key, value, headers, timestamp
-stream_offsets        group_id, topic, partition, offset, metadata, committed_at
-stream_groups         group_id, kind, topics, generation, leader, members, assignment
-<stream>              partition, offset, timestamp, key, value, headers, value_type, typed columns
-<stream>_latest       the newest record per key, of streams that compact
-<stream>_dead_letters records whose value does not fit the typed columns, with the reason
-===================== ========================================================================
-
-A stream's view joins its table's files with the hot log from exactly the offsets that its table's
-snapshot ends at, up to the log's end when the view is first used: Spark keeps what it planned. To
-see what came later, register the views again. Typed columns are there for both: what the log holds
-is taken apart as it is read.
+`nexo.sql.views` describes them. A stream's view joins its table's files with the hot log from
+exactly the offsets that its table's snapshot ends at, up to the log's end when the view is first
+used: Spark keeps what it planned. To see what came later, register the views again. Typed columns
+are there for both: what the log holds is taken apart as it is read.
 """
 
 from __future__ import annotations
@@ -28,7 +17,6 @@ from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from nexo.errors import InvalidInput
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import (
     DEAD_LETTERS,
@@ -44,6 +32,7 @@ from nexo.lake.typed.columns import parser_of
 from nexo.lake.typed.formats import format_text
 from nexo.protocol import stream as wire
 from nexo.sql.groups import group_rows, offset_rows
+from nexo.sql.views import COLUMNS, GROUPS, MESSAGES, MOST_STREAMS, OFFSETS, check_moment
 from pyspark_nexo.lake_frames import lake_frame
 
 if TYPE_CHECKING:
@@ -52,15 +41,8 @@ if TYPE_CHECKING:
 
 # ruff: noqa: PLC0415 - pyspark takes a second to import
 
-MOST_STREAMS = 200
-"""How many streams ``stream_messages`` covers unless they are named: a plan has its limits."""
-
 _log = logging.getLogger("pyspark_nexo")
 _MICROSECOND = timedelta(microseconds=1)
-
-_MESSAGES = "topic string, partition int, offset bigint, key string, value string, headers string, timestamp timestamp"  # noqa: E501
-_OFFSETS = "group_id string, topic string, partition int, offset bigint, metadata string, committed_at timestamp"  # noqa: E501
-_GROUPS = "group_id string, kind string, topics string, generation int, leader string, members string, assignment string"  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +69,17 @@ class StreamViews:
             extra = [
                 view for info in infos for view in self._derived(info, frames[info.name], taken)
             ]
-            self._view("stream_offsets", _OFFSETS, list(offset_rows(broker, infos)))
-            self._view("stream_groups", _GROUPS, list(group_rows(broker, infos)))
+            self._rows(OFFSETS, offset_rows(broker, infos)).createOrReplaceTempView(OFFSETS)
+            self._rows(GROUPS, group_rows(broker, infos)).createOrReplaceTempView(GROUPS)
         for name, frame in frames.items():
             frame.createOrReplaceTempView(table_name(name))
-        self._messages(frames).createOrReplaceTempView("stream_messages")
-        made = ["stream_messages", "stream_offsets", "stream_groups"]
-        return made + [table_name(name) for name in frames] + extra
+        self._messages(frames).createOrReplaceTempView(MESSAGES)
+        return [*COLUMNS, *(table_name(name) for name in frames), *extra]
 
-    def _view(self, name: str, schema: str, rows: list[tuple[object, ...]]) -> None:
-        self.spark.createDataFrame(rows, schema).createOrReplaceTempView(name)
+    def _rows(self, view: str, rows: Iterator[tuple[object, ...]]) -> DataFrame:
+        from pyspark_nexo.types import spark_schema
+
+        return self.spark.createDataFrame(list(rows), spark_schema(COLUMNS[view]))
 
     def stream(self, info: wire.StreamInfo) -> DataFrame:
         """One stream: what the lake's snapshot holds, then the hot log from there on."""
@@ -161,7 +144,7 @@ class StreamViews:
             )
 
         if not frames:
-            return self.spark.createDataFrame([], _MESSAGES)
+            return self._rows(MESSAGES, iter(()))
         parts = [message(topic, frame) for topic, frame in frames.items()]
         return reduce(lambda left, right: left.unionAll(right), parts)
 
@@ -174,11 +157,8 @@ def register_views(
     streams: Sequence[str] | None = None,
     as_of: datetime | None = None,
 ) -> list[str]:
-    """Make the views described above; returns their names."""
-    if as_of is not None and as_of.tzinfo is None:
-        raise InvalidInput(
-            f"as_of = {as_of.isoformat()} says nothing of its time zone: add tzinfo=UTC, say"
-        )
+    """Make the views that `nexo.sql.views` describes; returns their names."""
+    check_moment(as_of)
     return StreamViews(spark, lake, url, as_of).register(streams)
 
 

@@ -91,6 +91,6 @@ def test_inserts_updates_and_deletes_reach_the_lake(
     ]  # fmt: skip
     assert not any(row["rejected"] for row in rows)
     pipeline.compact([TOPIC])
-    newest = lake.get(TOPIC, "_latest").scan().to_arrow().to_pylist()
+    newest = lake.get(TOPIC, "latest").scan().to_arrow().to_pylist()
     found = {json.loads(row["key"])["id"]: json.loads(row["value"])["city"] for row in newest}
     assert found == {1: "Paris", 3: "Cairo"}

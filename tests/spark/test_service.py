@@ -24,7 +24,7 @@ from nexo.access.grants import parse_grant
 from nexo.access.users import UsersFile
 from nexo.contracts import StreamContract, sample
 from nexo.errors import Unauthenticated
-from nexo.lake.catalog import Lake
+from nexo.lake.catalog import DEAD_LETTERS, Lake
 from nexo.lake.offsets import offsets_of
 from nexo.lake.progress import read_progress
 from nexo.lake.settings import LakeSettings
@@ -216,7 +216,7 @@ def test_values_a_schema_refuses_are_dead_letters(
     (letter,) = letters.collect()
     assert (letter[0], letter[1]) == (1, '{"id":"two"}')
     assert "id" in letter[2]
-    assert lake.get("events", "_dead_letters").scan().to_arrow().num_rows == 1
+    assert lake.get("events", DEAD_LETTERS).scan().to_arrow().num_rows == 1
     (told,) = read_progress(lake.settings.folder)
     assert [stream.dead_letters for stream in told.streams] == [1]
     status = nexo_command(

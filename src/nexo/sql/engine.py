@@ -1,18 +1,6 @@
 """DuckDB over streams: the views that a query names are made when it is asked, and no others.
-
-===================== ========================================================================
-view                  columns
-===================== ========================================================================
-stream_messages       topic, partition, offset, key, value, headers, timestamp
-stream_offsets        group_id, topic, partition, offset, metadata, committed_at
-stream_groups         group_id, kind, topics, generation, leader, members, assignment
-<stream>              partition, offset, timestamp, key, value, headers, value_type, typed columns
-<stream>_latest       the newest record per key, of streams that compact
-<stream>_dead_letters records whose value does not fit the typed columns, with the reason
-===================== ========================================================================
-
-Spark has the same views (`pyspark_nexo.views`); one contract suite checks both. Data files are read
-by field id, so that renamed, widened and added columns read right.
+`nexo.sql.views` describes them. Data files are read by field id, so that renamed, widened and added
+columns read right.
 """
 
 from __future__ import annotations
@@ -43,24 +31,8 @@ from nexo.sql.groups import group_rows, offset_rows
 from nexo.sql.hot_rows import copy_table, make_hot_table
 from nexo.sql.result import Result
 from nexo.sql.streams import Seen, look
+from nexo.sql.views import COLUMNS, GROUPS, MESSAGES, MOST_STREAMS, OFFSETS, check_moment
 
-MOST_STREAMS = 200
-"""How many streams ``stream_messages`` covers unless they are named."""
-MESSAGES, OFFSETS, GROUPS = "stream_messages", "stream_offsets", "stream_groups"
-VIEWS = (MESSAGES, OFFSETS, GROUPS)
-_TEXT, _TIME = pa.string(), pa.timestamp("us", tz="UTC")
-_OFFSETS = pa.schema(
-    [
-        ("group_id", _TEXT), ("topic", _TEXT), ("partition", pa.int32()), ("offset", pa.int64()),
-        ("metadata", _TEXT), ("committed_at", _TIME),
-    ]
-)  # fmt: skip
-_GROUPS = pa.schema(
-    [
-        ("group_id", _TEXT), ("kind", _TEXT), ("topics", _TEXT), ("generation", pa.int32()),
-        ("leader", _TEXT), ("members", _TEXT), ("assignment", _TEXT),
-    ]
-)  # fmt: skip
 _KIND = re.compile(r"^[\w ]+ Error: ")
 
 
@@ -88,10 +60,7 @@ class Engine:
 
         ``streams`` are those that ``stream_messages`` covers. At most ``limit`` rows are returned.
         """
-        if as_of is not None and as_of.tzinfo is None:
-            raise InvalidInput(
-                f"as_of = {as_of.isoformat()} says nothing of its time zone: add tzinfo=UTC, say"
-            )
+        check_moment(as_of)
         with plain_errors(), duckdb.connect(config=dict(self.settings)) as connection:
             connection.execute("set timezone = 'UTC'")
             for macro in dialect.MACROS:
@@ -105,7 +74,7 @@ class Engine:
     def names(self) -> list[str]:
         """Every view that a query may name; for completion."""
         with HotLog(self.url) as broker:
-            return [*VIEWS, *(table_name(name) for name in broker.names())]
+            return [*COLUMNS, *(table_name(name) for name in broker.names())]
 
 
 @dataclass
@@ -126,9 +95,9 @@ class QueryViews:
             if name == MESSAGES:
                 self._messages()
             elif name == OFFSETS:
-                self._rows(name, _OFFSETS, offset_rows(self.broker, self._infos()))
+                self._rows(name, offset_rows(self.broker, self._infos()))
             elif name == GROUPS:
-                self._rows(name, _GROUPS, group_rows(self.broker, self._infos()))
+                self._rows(name, group_rows(self.broker, self._infos()))
             elif name in self._by_view:
                 self._stream(self._by_view[name])
             else:
@@ -199,15 +168,13 @@ class QueryViews:
             f"select {_literal(name)} as topic, {columns} from {quoted_name(self._stream(name))}"
             for name in self._covered()
         ]
-        empty = (
-            'select null::varchar as topic, null::integer as partition, null::bigint as "offset",'
-            " null::varchar as key, null::varchar as value, null::varchar as headers,"
-            " null::timestamptz as timestamp where false"
-        )
-        self._view(MESSAGES, " union all ".join(parts or [empty]))
+        if parts:
+            self._view(MESSAGES, " union all ".join(parts))
+        else:
+            self._rows(MESSAGES, iter(()))
 
-    def _rows(self, name: str, schema: pa.Schema, rows: Iterator[tuple[object, ...]]) -> None:
-        found = list(rows)
+    def _rows(self, name: str, rows: Iterator[tuple[object, ...]]) -> None:
+        schema, found = COLUMNS[name], list(rows)
         columns = list(zip(*found, strict=True)) if found else [()] * len(schema)
         arrays = [pa.array(list(c), f.type) for c, f in zip(columns, schema, strict=True)]
         copy_table(self.connection, name, pa.Table.from_arrays(arrays, schema=schema))

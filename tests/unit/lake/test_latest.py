@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.catalog import NEWEST, Lake, StreamId
 from nexo.lake.derived import latest
 from nexo.lake.derived.latest import finish, plan, run
 from nexo.lake.maintenance.maintain import Care, maintain
@@ -27,7 +27,7 @@ def compact(lake: Lake) -> int:
 
 
 def state(lake: Lake) -> list[tuple[int, bytes | None, bytes]]:
-    rows = lake.get("log", "_latest").scan().to_arrow().to_pylist()
+    rows = lake.get("log", NEWEST).scan().to_arrow().to_pylist()
     return sorted((row["offset"], row["key"], row["value"]) for row in rows)
 
 
