@@ -9,7 +9,7 @@ import click
 import msgspec
 from msgspec import inspect
 
-from nexo.cli.sizes import milliseconds, size
+from nexo.cli.sizes import duration, size
 from nexo.options.described import Described, described
 
 
@@ -42,7 +42,7 @@ def _flag(one: Described) -> Callable[[Callable[..., None]], Callable[..., None]
 
 def _type(one: Described) -> Any:
     if one.unit in ("ms", "bytes"):
-        return milliseconds() if one.unit == "ms" else size
+        return duration if one.unit == "ms" else size
     match one.type:  # upper bounds are left to the server
         case inspect.IntType(ge=least):
             return click.IntRange(least)

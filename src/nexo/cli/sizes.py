@@ -35,13 +35,9 @@ def seconds(least_ms: int = 0) -> Callable[[str], float]:
     return duration
 
 
-def milliseconds(least_ms: int = 0) -> Callable[[str], int]:
-    """The same, for what counts in milliseconds."""
-
-    def duration(text: str) -> int:
-        return _span(text, least_ms)
-
-    return duration
+def duration(text: str) -> int:
+    """A duration in the same form, in milliseconds."""
+    return _span(text, 0)
 
 
 def _span(text: str, least_ms: int) -> int:

@@ -13,10 +13,10 @@ import click
 from click.shell_completion import CompletionItem
 
 from nexo.cli.options import client
+from nexo.client._sync.requests import request
 from nexo.errors import NexoError
 from nexo.model import Broker
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import decode, encode
 from nexo.protocol.survey import MAX_LIMIT, QueueSurvey, SurveyAsk
 
 if TYPE_CHECKING:
@@ -102,6 +102,6 @@ _LISTERS: Mapping[tuple[str, str], Lister] = {
 
 
 def _queues(nexo: Client) -> list[str]:
-    ask = encode(SurveyAsk(limit=MAX_LIMIT, by_name=True))
-    page = decode(nexo.link(Broker.QUEUE).call(Op.Q_SURVEY, ask) or b"", QueueSurvey)
+    ask = SurveyAsk(limit=MAX_LIMIT, by_name=True)
+    page = request(nexo.link(Broker.QUEUE).call, Op.Q_SURVEY, ask, QueueSurvey)
     return [str(row["name"]) for row in page.queues]

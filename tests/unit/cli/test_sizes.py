@@ -37,7 +37,7 @@ def test_a_size_that_is_none_is_refused(text: str) -> None:
 )
 def test_a_duration_is_seconds_or_has_a_unit(text: str, expected_ms: int) -> None:
     """SPEC K5: one rule for every command."""
-    assert sizes.milliseconds()(text) == expected_ms
+    assert sizes.duration(text) == expected_ms
     assert sizes.seconds()(text) == expected_ms / 1000
 
 

@@ -10,9 +10,9 @@ import click
 from nexo.cli import output
 from nexo.cli.brokers.surveys import group_rows
 from nexo.cli.options import client
+from nexo.client._sync.requests import request
 from nexo.errors import Forbidden, NotFound
 from nexo.model import Broker
-from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_ordered import OrderedAsk, OrderedInfo
 from nexo.protocol.survey import shared_kind
@@ -63,14 +63,15 @@ def _groups_of(nexo: Client, stream: str, group: str | None) -> list[dict[str, A
     rows: list[dict[str, Any]] = []
     with suppress(NotFound):
         target = nexo.stream(stream)
-        rows += map(_shared, target.groups() if group is None else [target.group(group).info()])
+        rows += map(shared_row, target.groups() if group is None else [target.group(group).info()])
     with suppress(NotFound):
         found = ordered_groups(nexo, stream, group)
         rows += [_ordered(info) for info in found if stream in info.lags]
     return [{"stream": stream, **row} for row in rows]
 
 
-def _shared(group: GroupInfo) -> dict[str, Any]:
+def shared_row(group: GroupInfo) -> dict[str, Any]:
+    """The columns of a group that is not ordered."""
     return {
         "group": group.name, "kind": shared_kind(group.options), "lag": group.lag,
         "in_flight": sum(lane.in_flight for lane in group.partitions),
@@ -91,9 +92,8 @@ def ordered_groups(
     nexo: Client, stream: str | None = None, group: str | None = None
 ) -> list[OrderedInfo]:
     """The ordered groups of the server; or those that read a stream, as far as they do."""
-    ask = wire.pack(OrderedAsk(stream=stream, group=group))
-    reply = nexo.link(Broker.STREAM).call(Op.S_ORDERED_GROUPS, ask)
-    return wire.unpack(list[OrderedInfo], reply or b"")
+    ask = OrderedAsk(stream=stream, group=group)
+    return request(nexo.link(Broker.STREAM).call, Op.S_ORDERED_GROUPS, ask, list[OrderedInfo])
 
 
 def shown_ordered_groups(nexo: Client) -> list[OrderedInfo]:

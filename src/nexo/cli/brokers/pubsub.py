@@ -13,8 +13,8 @@ from nexo.cli import output
 from nexo.cli.negative import SignedGroup
 from nexo.cli.options import as_option, client, read_value, terms
 from nexo.cli.sizes import seconds
+from nexo.client._sync.requests import request
 from nexo.model import Broker
-from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import Listing
 
@@ -103,10 +103,8 @@ def _until_silence(arrived: Queue[Message[Any]], wait_s: float | None) -> Iterat
 def topics(pattern: str, limit: int) -> None:
     """List topics that had messages, the last used first."""
     with client() as nexo:
-        asked = pack(Listing(pattern, limit))
-        found = unpack(
-            list[dict[str, Any]], nexo.link(Broker.PUBSUB).call(Op.PS_TOPICS, asked) or b""
-        )
+        call, asked = nexo.link(Broker.PUBSUB).call, Listing(pattern, limit)
+        found = request(call, Op.PS_TOPICS, asked, list[dict[str, Any]])
     output.rows(found, ["topic", "messages"], "nothing was published yet")
 
 

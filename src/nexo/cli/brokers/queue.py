@@ -14,11 +14,12 @@ from nexo.cli.described_options import given, option_flags
 from nexo.cli.negative import SignedGroup
 from nexo.cli.options import as_option, client, nothing_there, read_value, terms
 from nexo.cli.sizes import seconds
+from nexo.client._sync.requests import request
 from nexo.errors import Forbidden, NexoError, NotFound
 from nexo.model import Broker
 from nexo.options.queue import QueueOptions
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import PeekJobs, decode, encode
+from nexo.protocol.queue import PeekJobs
 from nexo.protocol.values import decode_value
 
 if TYPE_CHECKING:
@@ -163,9 +164,8 @@ def peek(name: str, limit: int, offset: int, scheduled: bool, working: bool) -> 
 
 def _jobs_in_work(nexo: Client, name: str, limit: int, offset: int) -> list[dict[str, Any]]:
     """Each job with who holds it and how long its lease lasts."""
-    request = encode(PeekJobs(name, limit, offset, "working"))
-    reply = nexo.link(Broker.QUEUE).call(Op.Q_PEEK, request)
-    rows = decode(reply or b"", list[dict[str, Any]])
+    ask = PeekJobs(name, limit, offset, "working")
+    rows = request(nexo.link(Broker.QUEUE).call, Op.Q_PEEK, ask, list[dict[str, Any]])
     names = _connection_names(nexo) if rows else {}
     now_ms = int(time.time() * 1000)
     return [

@@ -11,6 +11,7 @@ from nexo.cli.brokers.lag import ordered_groups
 from nexo.cli.brokers.stream_reading import positions
 from nexo.cli.options import client
 from nexo.cli.sizes import place
+from nexo.client._sync.requests import request
 from nexo.errors import NotFound, OffsetOutOfRange
 from nexo.model import Broker
 from nexo.protocol import stream as wire
@@ -63,5 +64,4 @@ def _seek_ordered(nexo: Client, stream: str, group: str, to: wire.Position | dat
     chosen = to if isinstance(to, dict) else found
     rows = [(stream, partition, found[partition] - 1, "") for partition in chosen]
     ask = OrderedSeek(group=group, offsets=rows)
-    reply = nexo.link(Broker.STREAM).call(Op.S_ORDERED_SEEK, wire.pack(ask))
-    return wire.unpack(int, reply or b"")
+    return request(nexo.link(Broker.STREAM).call, Op.S_ORDERED_SEEK, ask, int)

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from nexo.cli import output
-from nexo.cli.brokers.lag import ordered_groups
+from nexo.cli.brokers.lag import ordered_groups, shared_row
 from nexo.cli.brokers.tail import as_row
 from nexo.cli.options import client, terms
 from nexo.errors import NotFound
@@ -40,17 +40,11 @@ def groups(stream: str) -> None:
 
 
 def _row(group: GroupInfo) -> dict[str, object]:
-    kind = shared_kind(group.options)
     if terms().as_json:
-        return {"kind": kind, **msgspec.to_builtins(group)}
-    return {
+        return {"kind": shared_kind(group.options), **msgspec.to_builtins(group)}
+    return shared_row(group) | {
         "name": group.name,
-        "kind": kind,
-        "consumers": len(group.consumers),
-        "lag": group.lag,
-        "in_flight": sum(lane.in_flight for lane in group.partitions),
         "to_redeliver": sum(lane.to_redeliver for lane in group.partitions),
-        "parked": sum(lane.parked for lane in group.partitions),
         "generation": group.generation,
     }
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from nexo.client._sync.requests import request
 from nexo.client.stream_records import Record, batches_in
 from nexo.errors import InvalidOption
 from nexo.model import Broker
@@ -63,8 +64,8 @@ def positions(
         _check_there(place, len(info.partitions))
     if isinstance(place, datetime):
         ask = wire.OffsetsAt(stream=stream, time_ms=int(place.timestamp() * 1000))
-        reply = client.link(Broker.STREAM).call(Op.S_OFFSETS_AT, wire.pack(ask))
-        place = dict(enumerate(wire.unpack(list[int], reply or b"")))
+        call = client.link(Broker.STREAM).call
+        place = dict(enumerate(request(call, Op.S_OFFSETS_AT, ask, list[int])))
         tell = _ignore
     found = {number: _start(part, number, place) for number, part in enumerate(info.partitions)}
     for number, part in enumerate(info.partitions):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from nexo.client._sync.requests import request
 from nexo.model import Broker
-from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import decode, encode
 from nexo.protocol.survey import QueueSurvey, SurveyAsk
 from nexo.stream_values import StreamSurvey
 
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 
 def stream_page(nexo: Client, position: int) -> StreamSurvey:
     """Streams and groups from ``position`` on."""
-    reply = nexo.link(Broker.STREAM).call(Op.S_SURVEY, wire.pack(SurveyAsk(position=position)))
-    return wire.unpack(StreamSurvey, reply or b"")
+    ask = SurveyAsk(position=position)
+    return request(nexo.link(Broker.STREAM).call, Op.S_SURVEY, ask, StreamSurvey)
 
 
 def group_rows(nexo: Client) -> Iterator[dict[str, Any]]:
@@ -40,5 +39,5 @@ def group_rows(nexo: Client) -> Iterator[dict[str, Any]]:
 
 def queue_page(nexo: Client, position: int) -> QueueSurvey:
     """Queues from ``position`` on."""
-    reply = nexo.link(Broker.QUEUE).call(Op.Q_SURVEY, encode(SurveyAsk(position=position)))
-    return decode(reply or b"", QueueSurvey)
+    ask = SurveyAsk(position=position)
+    return request(nexo.link(Broker.QUEUE).call, Op.Q_SURVEY, ask, QueueSurvey)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,20 +62,14 @@ def _check_there(settings: config.Settings) -> None:
         raise NotFound(f"{folder} holds no data of Nexo: name the server's data folder")
 
 
-@contextmanager
-def _lock(settings: config.Settings, read_only: bool) -> Iterator[None]:
+def _lock(settings: config.Settings, read_only: bool) -> AbstractContextManager[object]:
     """Keep servers away meanwhile."""
     if read_only:
-        yield
-        return
+        return nullcontext()
     try:
-        lock = FolderLock(settings, wait_s=0, touch=False)
+        return closing(FolderLock(settings, wait_s=0, touch=False))
     except FolderInUse as error:
         raise Conflict(f"{error.message}: stop it, or say --read-only") from None
-    try:
-        yield
-    finally:
-        lock.close()
 
 
 def _examine(settings: config.Settings, repair: bool) -> tuple[list[Finding], list[Finding], int]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -40,6 +42,15 @@ def _open(url: str | None, file: Path | None) -> ObjectStore:
     return open_store(url, settings.replicate_key_file)
 
 
+@contextmanager
+def asking_store() -> Iterator[None]:
+    """A store that fails, as an error for people."""
+    try:
+        yield
+    except StoreFailed as error:
+        raise Unavailable(f"the object store does not answer: {error}") from None
+
+
 def _newest(store: ObjectStore) -> tuple[int, LeaderLease]:
     found = leases.newest(store)
     if found is None:
@@ -53,12 +64,11 @@ def _newest(store: ObjectStore) -> tuple[int, LeaderLease]:
 def status(url: str | None, file: Path | None) -> None:
     """Who leads, since when its lease is renewed, and where each log and standby is."""
     store = _open(url, file)
-    try:
+    with asking_store():
         number, lease = _newest(store)
         standbys = leases.standbys(store)
-        heads = {broker.label: _head(store, broker) for broker in Broker}
-    except StoreFailed as error:
-        raise Unavailable(f"the object store does not answer: {error}") from None
+        logs = {each.label: ObjectsBelow(store, f"{each.label}/") for each in Broker}
+        heads = {name: log_end(log) for name, log in logs.items()}
     others = [
         _standby_row(each, heads) for each in standbys.values() if each.server != lease.server
     ]
@@ -88,8 +98,9 @@ def _age_ms(time_ms: int) -> int:
     return max(0, int(time.time() * 1000) - time_ms)
 
 
-def _head(store: ObjectStore, broker: Broker) -> int:
-    keys = ObjectsBelow(store, f"{broker.label}/").list(LOG)
+def log_end(log: ObjectStore) -> int:
+    """The number that the next object of a broker's log gets."""
+    keys = log.list(LOG)
     return number_of(keys[-1]) + 1 if keys else 0
 
 
@@ -101,7 +112,7 @@ def _head(store: ObjectStore, broker: Broker) -> int:
 def promote(url: str | None, file: Path | None, to: str, timeout_s: float) -> None:
     """Have the leader stop, ship everything, and a standby take over, without loss."""
     store = _open(url, file)
-    try:
+    with asking_store():
         _, lease = _newest(store)
         standbys = leases.standbys(store)
         names = {s.server for s in standbys.values() if to in ("", s.server, s.address)}
@@ -109,8 +120,6 @@ def promote(url: str | None, file: Path | None, to: str, timeout_s: float) -> No
             raise Conflict("there is no such standby: nexo replica status lists them")
         leases.ask_handover(store, lease.term, min(names) if to else "")
         new = _await_leader(store, lease, timeout_s)
-    except StoreFailed as error:
-        raise Unavailable(f"the object store does not answer: {error}") from None
     output.done(f"{new.address} leads", leader=new.address, server=new.server)
 
 

@@ -15,11 +15,12 @@ import click
 from nexo import config
 from nexo.cli import output
 from nexo.cli.operate import backup_file
+from nexo.cli.operate.replica import asking_store, log_end
 from nexo.cli.sizes import size_text
 from nexo.config import Settings
-from nexo.errors import Conflict, NotFound, Unavailable
+from nexo.errors import Conflict, NotFound
 from nexo.model import Broker
-from nexo.replication.objects import LOG, ObjectsBelow, ObjectStore, StoreFailed, number_of
+from nexo.replication.objects import ObjectsBelow, ObjectStore
 from nexo.replication.replay import AHEAD, LogReplay
 from nexo.replication.small_files import SmallFiles
 from nexo.replication.stores import open_store
@@ -56,16 +57,9 @@ def command(source: str, at: str | None, data_dir: Path | None, settings_file: P
     file = Path(source)
     if not file.is_file():
         raise click.UsageError(f"there is no file {source!r}")
-    lock = FolderLock(settings, wait_s=0)
-    try:
-        _check_empty(folders)
-        with backup_file.reading(file) as archive:
-            _restore(archive, folders)
-            manifest = archive.manifest
-    except BaseException:
-        lock.undo()
-        raise
-    lock.close()
+    with _locked(settings, folders), backup_file.reading(file) as archive:
+        _restore(archive, folders)
+    manifest = archive.manifest
     count = sum(manifest.files.values())
     output.done(
         f"{count:,} files, {size_text(manifest.size_bytes)}, restored to {settings.data_dir}",
@@ -78,20 +72,11 @@ def _restore_replicated(
 ) -> None:
     until_ms = None if at is None else _time_ms(at)
     store = open_store(url, settings.replicate_key_file)
-    lock = FolderLock(settings, wait_s=0)
-    try:
-        _check_empty(folders)
+    with _locked(settings, folders), asking_store():
         with _replacing(folders) as aside:
             objects = sum(_replay(store, broker, aside[broker], until_ms) for broker in Broker)
         small = SmallFiles(store, _small_paths(settings, until_ms)).restore()
         folder_format.settle(settings)
-    except StoreFailed as error:
-        lock.undo()
-        raise Unavailable(f"the object store does not answer: {error}") from None
-    except BaseException:
-        lock.undo()
-        raise
-    lock.close()
     output.done(
         f"restored to {settings.data_dir} from {objects:,} objects of the log",
         data_dir=str(settings.data_dir), objects=objects, small_files=small,
@@ -112,7 +97,7 @@ def _replay(store: ObjectStore, broker: Broker, folder: Path, until_ms: int | No
         replay = LogReplay(logs, OsFiles(), folder, readers)
         replay.load(until_ms)
         first = replay.mark.number
-        replay.head = next((number_of(key) + 1 for key in reversed(logs.list(LOG))), 0)
+        replay.head = log_end(logs)
         replay.to_end(until_ms)
     replay.sync()
     if not replay.mark.number:
@@ -127,10 +112,19 @@ def _time_ms(text: str) -> int:
         raise click.UsageError(f"--at {text!r} is no time: write 2026-01-31T12:00") from None
 
 
-def _check_empty(folders: dict[Broker, Path]) -> None:
-    for folder in folders.values():
-        if folder.exists() and any(folder.iterdir()):
-            raise Conflict(f"{folder} is not empty: restore to another folder, or move it away")
+@contextmanager
+def _locked(settings: Settings, folders: dict[Broker, Path]) -> Iterator[None]:
+    """Keep servers away from the folders, which must be empty."""
+    lock = FolderLock(settings, wait_s=0)
+    try:
+        for folder in folders.values():
+            if folder.exists() and any(folder.iterdir()):
+                raise Conflict(f"{folder} is not empty: restore to another folder, or move it away")
+        yield
+    except BaseException:
+        lock.undo()
+        raise
+    lock.close()
 
 
 def _restore(archive: backup_file.ArchiveReader, folders: dict[Broker, Path]) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import Field, asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -214,12 +215,9 @@ def _run_embedded(settings: Settings) -> None:
 
     logs.configure(settings, "server")
     make_folders(settings)
-    lock = FolderLock(settings)
-    try:
+    with closing(FolderLock(settings)) as lock:
         folder_format.settle(settings)
         loops.run(_serve_embedded(settings, lock))
-    finally:
-        lock.close()
 
 
 async def _serve_embedded(settings: Settings, lock: FolderLock) -> None:

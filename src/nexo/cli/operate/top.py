@@ -17,10 +17,9 @@ from nexo.cli.operate import figures
 from nexo.cli.operate.figures import Board, Sample
 from nexo.cli.options import client, terms
 from nexo.cli.sizes import seconds, size_text
+from nexo.client._sync.requests import status
 from nexo.errors import Forbidden, NexoError
 from nexo.model import Broker
-from nexo.protocol.ops import Op
-from nexo.protocol.values import decode_value
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -133,7 +132,7 @@ def check_readable(nexo: Client) -> None:
     errors = []
     for broker in Broker:
         try:
-            _ask(nexo, broker)
+            status(nexo.link(broker).call, broker)
         except NexoError as error:
             errors.append(error)
         else:
@@ -143,16 +142,11 @@ def check_readable(nexo: Client) -> None:
 
 def _status(nexo: Client, broker: Broker) -> Any:
     try:
-        return _ask(nexo, broker)
+        return status(nexo.link(broker).call, broker)
     except Forbidden:
         return "forbidden"
     except NexoError as error:
         return f"no answer: {error.message}"
-
-
-def _ask(nexo: Client, broker: Broker) -> Any:
-    reply = nexo.link(broker).call(Op.STATUS, bytes((broker,)))
-    return decode_value(reply or b"\x02{}")
 
 
 def _show(views: Iterator[dict[str, Any]], *, live: bool) -> None:

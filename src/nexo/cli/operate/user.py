@@ -17,6 +17,7 @@ from nexo.cli.options import terms
 from nexo.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from nexo.access.grants import Grant
     from nexo.access.users import UsersFile
 
 # ruff: noqa: PLC0415 - ``nexo user --help`` need not import the server
@@ -29,12 +30,11 @@ _WHERE = [
 ]  # fmt: skip
 
 
-def _grant(text: str) -> str:
-    """A permission as it was written, if it is one."""
+def _grant(text: str) -> Grant:
     from nexo.access.grants import parse_grant
 
     try:
-        return str(parse_grant(text))
+        return parse_grant(text)
     except InvalidInput as error:
         raise click.BadParameter(error.message) from None
 
@@ -93,13 +93,10 @@ def command() -> None:
 @click.option("--no-password", is_flag=True, help="The user will log in with tokens only.")
 @_with_file
 def add(
-    users: UsersFile, name: str, grants: tuple[str, ...], password_stdin: bool, no_password: bool
+    users: UsersFile, name: str, grants: tuple[Grant, ...], password_stdin: bool, no_password: bool
 ) -> None:
     """Create the user NAME; without --grant it may do nothing."""
-    from nexo.access.grants import parse_grant
-
-    parsed = [parse_grant(text) for text in grants]
-    users.add(name, None if no_password else _password(password_stdin), parsed)
+    users.add(name, None if no_password else _password(password_stdin), grants)
     output.done(f"user {name} added to {users.path}", user=name, file=str(users.path))
 
 
@@ -126,12 +123,10 @@ def passwd(users: UsersFile, name: str, password_stdin: bool) -> None:
 @click.argument("name")
 @click.argument("grants", nargs=-1, type=_grant, metavar="[BROKER:ACTION:PATTERN]...")
 @_with_file
-def grant(users: UsersFile, name: str, grants: tuple[str, ...]) -> None:
+def grant(users: UsersFile, name: str, grants: tuple[Grant, ...]) -> None:
     """Set the permissions of the user NAME to exactly these."""
-    from nexo.access.grants import parse_grant
-
-    users.set_grants(name, [parse_grant(text) for text in grants])
-    output.done(f"{name} has {len(grants)} permissions", user=name, grants=list(grants))
+    users.set_grants(name, grants)
+    output.done(f"{name} has {len(grants)} permissions", user=name, grants=list(map(str, grants)))
 
 
 @command.command()
