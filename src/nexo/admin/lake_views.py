@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -11,6 +11,7 @@ from nexo.lake.settings import LakeSettings
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot, Summary
 
 # ruff: noqa: PLC0415 - a server without a lake need not import PyIceberg
 
@@ -100,7 +101,7 @@ def _history(table: Table) -> TableHistory:
     from nexo.lake.offsets import offsets_of
 
     newest = sorted(table.metadata.snapshots, key=lambda snapshot: -snapshot.timestamp_ms)
-    last = _summary(newest[0]) if newest else {}
+    last = newest[0].summary if newest else None
     offsets = {str(key): value for key, value in offsets_of(table.properties).items()}
     row = TableRow(
         table.properties[STREAM],
@@ -146,24 +147,17 @@ def read_letters(settings: Settings, stream: str, most: int) -> list[LetterRow]:
     return [LetterRow(one.partition, one.offset, one.time_ms, one.reason) for one in found]
 
 
-def _snapshot(snapshot: Any) -> SnapshotRow:
-    summary = _summary(snapshot)
+def _snapshot(snapshot: Snapshot) -> SnapshotRow:
+    summary = snapshot.summary
     return SnapshotRow(
         str(snapshot.snapshot_id),
         snapshot.timestamp_ms,
-        str(summary.get("operation", "")),
+        summary.operation.value if summary else "",
         _count(summary, "added-records"),
         _count(summary, "added-data-files"),
         _count(summary, "total-records"),
     )
 
 
-def _summary(snapshot: Any) -> dict[str, str]:
-    summary = snapshot.summary
-    if summary is None:
-        return {}
-    return {"operation": summary.operation.value, **summary.additional_properties}
-
-
-def _count(summary: dict[str, str], name: str) -> int:
-    return int(summary.get(name, 0))
+def _count(summary: Summary | None, name: str) -> int:
+    return int(summary[name] or 0) if summary else 0
