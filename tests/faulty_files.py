@@ -19,7 +19,8 @@ from pathlib import Path
 from random import Random
 
 from nexo.errors import DiskFull, ReadOnly
-from nexo.storage.ports import Buffer, File, Settles
+from nexo.model import Buffer
+from nexo.storage.ports import File, Settles
 from tests.memory_files import cut, moved, put
 
 _SECTOR = 512

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from nexo.storage.ports import Buffer, File, Settles
+from nexo.model import Buffer
+from nexo.storage.ports import File, Settles
 
 
 def _ignore(_changed: File | Settles) -> None:

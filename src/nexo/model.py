@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from typing import NewType, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -12,12 +12,6 @@ from nexo.errors import InvalidInput, InvalidName
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes in any form."""
-
-Millis = NewType("Millis", int)
-"""A point in time or a span, in milliseconds; points count from the Unix epoch."""
-
-Offset = NewType("Offset", int)
-"""The place of a record in its partition or log, from 0, never reused."""
 
 
 class AsMap(
@@ -55,11 +49,6 @@ class Persistence(enum.StrEnum):
 
     REPLICATED = "replicated"
     """Synced to disk and put into the object store before the reply (SPEC N2)."""
-
-    @property
-    def syncs(self) -> bool:
-        """Whether the reply waits for the disk."""
-        return self is not Persistence.FILE_ASYNC
 
 
 def safer(one: Persistence, other: Persistence) -> Persistence:

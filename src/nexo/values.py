@@ -25,7 +25,6 @@ class ValueType(enum.IntEnum):
 
 
 # Plain numbers: looking a member up in its enum costs more than comparing.
-RAW: Final = int(ValueType.RAW)
 TEXT: Final = int(ValueType.TEXT)
 JSON: Final = int(ValueType.JSON)
 JSON_PREFIX: Final = bytes([JSON])

@@ -225,13 +225,14 @@ def test_only_closed_segments_can_be_rewritten(place: Place) -> None:
     assert bodies(log) == [body_of(n) for n in range(30)]
 
 
-def test_locate_names_the_bytes_that_read_returns(place: Place) -> None:
+def test_a_position_is_where_the_bytes_are_that_read_returns(place: Place) -> None:
     log = place.open()
     fill(log, range(30))
     for offset in range(30):
-        path, position, size = log.locate(offset, 250)
+        path = next(one.path for one in reversed(log.segments()) if one.base_offset <= offset)
         data = log.read(offset, 250)
-        assert place.files.open(path).read_at(position, size) == data
+        position = log.position_of(offset)
+        assert place.files.open(path).read_at(position, len(data)) == data
 
 
 def test_segments_tell_their_range_size_and_times(place: Place) -> None:

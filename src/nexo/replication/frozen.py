@@ -15,8 +15,8 @@ def freeze(root: Path) -> Path:
     """A folder below ``root`` with a link to each of its files; for the thread that writes."""
     forget(root)
     aside = root / f"{PREFIX}{os.getpid()}"
-    aside.mkdir()
-    _link_all(root, aside)
+    links = shutil.ignore_patterns(*(f"{name}*" for name in NOT_DATA))
+    shutil.copytree(root, aside, copy_function=_link, ignore=links)
     return aside
 
 
@@ -26,20 +26,7 @@ def forget(root: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _link_all(folder: Path, aside: Path) -> None:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith(NOT_DATA):
-                continue
-            target = aside / entry.name
-            if entry.is_dir(follow_symlinks=False):
-                target.mkdir()
-                _link_all(Path(entry.path), target)
-            else:
-                _link(entry.path, target)
-
-
-def _link(source: str, target: Path) -> None:
+def _link(source: str, target: str) -> None:
     try:
         os.link(source, target)
     except OSError:  # a file system without links

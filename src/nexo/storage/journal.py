@@ -36,7 +36,7 @@ from typing import Any
 
 from google_crc32c import value
 
-from nexo.errors import Corrupt, NexoError
+from nexo.errors import NexoError
 from nexo.storage.header import ALIGN, SIZE, Flags, parse, seal
 from nexo.storage.log import SEGMENT_BYTES, SegmentedLog
 from nexo.storage.ports import Files
@@ -209,7 +209,7 @@ class Journal:
 
     def _replay(self, at: int, losses: list[Loss]) -> Iterator[tuple[int, bytes]]:
         damaged_until, settled = -1, True
-        for found in self._sound_entries(at):
+        for found in self.log.entries_and_damage(at):
             if isinstance(found, Damage):
                 settled = False
                 if not self._was_synced(found):
@@ -229,28 +229,12 @@ class Journal:
             self.log.adopt()
             self._unsettle()
 
-    def _sound_entries(self, at: int) -> Iterator[bytes | Damage]:
-        """Every entry from the one that holds ``at`` on, and the damage in between."""
-        while at < self.log.next_offset:
-            try:
-                for entry in self.log.entries(at):
-                    yield entry
-                    at = parse(entry).next_offset
-                return
-            except Corrupt as error:
-                known = self.log.damaged()
-                damage = next((d for d in known if d.offset <= at < d.next_offset), None)
-                if damage is None:
-                    raise error
-                yield damage
-                at = damage.next_offset
-
     def _was_synced(self, damage: Damage) -> bool:
         if damage.offset < self.log.segments()[-1].base_offset:
             return True
         if damage.next_offset >= self.log.next_offset:
             return not self.log.looks_torn(damage)
-        later = self._sound_entries(damage.next_offset)
+        later = self.log.entries_and_damage(damage.next_offset)
         return any(isinstance(entry, bytes) and self._vouches(entry, damage) for entry in later)
 
     def _vouches(self, entry: bytes, damage: Damage) -> bool:

@@ -12,6 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from nexo.errors import Corrupt, DiskFull, InvalidInput, NexoError, OffsetOutOfRange, ReadOnly
+from nexo.model import Buffer
 from nexo.storage.header import (
     ALIGN,
     EXTENT,
@@ -23,7 +24,7 @@ from nexo.storage.header import (
     sound_run,
     stamp,
 )
-from nexo.storage.ports import Buffer, Files
+from nexo.storage.ports import Files
 from nexo.storage.room import SMALL, room_behind, was_torn
 from nexo.storage.segment import HEADER, Damage, Segment, SegmentInfo, file_header
 from nexo.storage.segment_folder import Rewriting, SegmentFolder
@@ -182,21 +183,9 @@ class SegmentedLog:
             raise segment.damage_at(position, base).error(segment.path)
         return data, head.length, head.next
 
-    def locate(self, offset: int, max_bytes: int) -> tuple[Path, int, int]:
-        """File, position and size of what `read` would return, without verifying bodies.
-
-        Valid until the next `drop_before` or `finish_rewrite`.
-        """
-        if offset == self.next_offset:
-            return self._folder.path, 0, 0
-        segment, start, base = self._find(offset)
-        end = start
-        for position, head in segment.heads(start, base):
-            if end > start and position + head.length - start > max_bytes:
-                break
-            end, base = position + head.length, head.next
-        self._remember(base, segment, end)
-        return segment.path, start, end - start
+    def position_of(self, offset: int) -> int:
+        """Where in its segment's file the entry that holds ``offset`` begins."""
+        return self._find(offset)[1]
 
     def entries(self, offset: int | None = None) -> Iterator[bytes]:
         """Every entry from the one that holds ``offset`` on, by default from the start."""
@@ -211,18 +200,27 @@ class SegmentedLog:
 
     def sound_entries(self, offset: int) -> Iterator[bytes]:
         """Every entry from ``offset`` on except damaged ones, which raise an error when read."""
+        found = self.entries_and_damage(offset)
+        return (entry for entry in found if not isinstance(entry, Damage))
+
+    def entries_and_damage(self, offset: int) -> Iterator[bytes | Damage]:
+        """Every entry from the one that holds ``offset`` on, and the damage in between."""
         at = offset
-        while True:
+        while at < self.next_offset:
             try:
                 for entry in self.entries(at):
                     yield entry
                     at = parse(entry).next_offset
-            except Corrupt as error:
-                if error.next_offset is None or error.next_offset <= at:
-                    return
-                at = error.next_offset
-            else:
                 return
+            except Corrupt as error:
+                lost = (error.offset, error.next_offset)
+                damage = next(
+                    (d for d in self.damaged() if (d.offset, d.next_offset) == lost), None
+                )
+                if damage is None:
+                    raise
+                yield damage
+                at = damage.next_offset
 
     def offset_at(self, timestamp_ms: int) -> int:
         """The first offset of an entry whose last timestamp is at or after ``timestamp_ms``."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
+from nexo.model import Buffer
 
 
 class File(Protocol):

@@ -11,11 +11,12 @@ from threading import Event, Thread
 import pytest
 
 from nexo.errors import DiskFull, ReadOnly
+from nexo.model import Buffer
 from nexo.storage.disk.files import OsFile, OsFiles
 from nexo.storage.disk.flusher import Flusher
 from nexo.storage.disk.open_files import Closable, OpenFiles
 from nexo.storage.log import SegmentedLog
-from nexo.storage.ports import Buffer, File
+from nexo.storage.ports import File
 from tests.unit.storage.entries import bodies, body_of, entry, fill
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from nexo.errors import ReadOnly
+from nexo.model import Buffer
 from nexo.storage.header import head_at, seal
 from nexo.storage.log import SegmentedLog
-from nexo.storage.ports import Buffer, File
+from nexo.storage.ports import File
 from tests.memory_files import MemoryFile, MemoryFiles
 from tests.unit.storage.entries import FOLDER, bodies, body_of, entry, fill, readable
 

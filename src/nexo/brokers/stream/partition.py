@@ -19,9 +19,9 @@ from nexo.brokers.stream.exposed_offsets import ExposureLimit
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.producers import MAX_PRODUCERS, Producers, ProducerState
 from nexo.errors import Corrupt, InvalidInput, OffsetOutOfRange, PayloadTooLarge
+from nexo.model import Buffer
 from nexo.storage.header import SIZE, Flags, Header, parse
 from nexo.storage.log import SegmentedLog
-from nexo.storage.ports import Buffer
 
 FUTURE_MS = 60_000
 """How far ahead of the broker's clock a producer's timestamp may be."""

@@ -8,14 +8,13 @@ from typing import NamedTuple
 
 from nexo.access.permit import READ, permit
 from nexo.errors import InvalidInput, NexoError
-from nexo.model import Broker
+from nexo.model import Broker, Buffer
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import MAX_READ_BYTES, check_not_negative
 from nexo.services.stream.core import Core
 from nexo.services.stream.replay import DroppedPosition, Portion
 from nexo.services.stream.times import offsets_at
 from nexo.services.waiting import Wait
-from nexo.storage.ports import Buffer
 
 READERS = ""
 """The channel of a stream's plain reads; no group has that name."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from nexo.model import Buffer
 from nexo.storage.disk.files import boot_id
-from nexo.storage.ports import Buffer, File, Settles
+from nexo.storage.ports import File, Settles
 
 Verb: TypeAlias = Literal["write", "cut", "remove", "rename"]
 

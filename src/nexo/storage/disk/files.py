@@ -16,8 +16,9 @@ from threading import Lock
 from uuid import uuid4
 
 from nexo.errors import DiskFull, ReadOnly
+from nexo.model import Buffer
 from nexo.storage.disk.open_files import OpenFiles
-from nexo.storage.ports import Buffer, File, Settles
+from nexo.storage.ports import File, Settles
 
 _IOV_MAX = 1024
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

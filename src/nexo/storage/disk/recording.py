@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from nexo.errors import Corrupt
-from nexo.storage.ports import Buffer, File, Files, Settles
+from nexo.model import Buffer
+from nexo.storage.ports import File, Files, Settles
 
 
 class FileCreated(msgspec.Struct, frozen=True, array_like=True, tag=1):

@@ -25,6 +25,7 @@ from nexo.errors import (
     PayloadTooLarge,
     ReadOnly,
 )
+from nexo.model import Buffer
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol import xstreams
@@ -32,7 +33,6 @@ from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head
 from nexo.storage.log import SegmentedLog
-from nexo.storage.ports import Buffer
 from tests.unit.brokers.stream.desk import Desk, Peer
 
 

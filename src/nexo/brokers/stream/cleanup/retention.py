@@ -76,5 +76,4 @@ def live_bytes(partition: Partition) -> int:
     """The size of what is kept, without dropped records that a segment still holds."""
     if partition.start_offset >= partition.next_offset:
         return 0
-    _, position, _ = partition.log.locate(partition.start_offset, 1)
-    return partition.log.size_bytes - position
+    return partition.log.size_bytes - partition.log.position_of(partition.start_offset)
