@@ -14,8 +14,15 @@ from nexo.dialects.kafka.configs import (
     options_of,
 )
 from nexo.dialects.kafka.format.codec import Message
-from nexo.dialects.kafka.format.errors import Error, error_of
-from nexo.dialects.kafka.request import Request, answer_each, by_topic, stream_of
+from nexo.dialects.kafka.format.errors import Error, Refused, error_of
+from nexo.dialects.kafka.request import (
+    Request,
+    answer_each,
+    by_topic,
+    errors_to,
+    rows_of,
+    stream_of,
+)
 from nexo.dialects.kafka.speaker import NODE_ID
 from nexo.errors import InvalidInput, InvalidOption, NexoError
 from nexo.options.stream import StreamOptions, defaults
@@ -33,6 +40,10 @@ def _usual(request: Request) -> StreamOptions:
     return defaults(request.session.shared.host.settings)
 
 
+def _failure(error: NexoError) -> Message:
+    return {"error": error_of(error), "message": error.message}
+
+
 # -- topics ------------------------------------------------------------------------------
 
 
@@ -46,7 +57,7 @@ def _create_one(request: Request, row: Message, done: Callable[[Message], None])
 
     def created(found: Any) -> None:
         if isinstance(found, NexoError):
-            done({"name": topic, "error": error_of(found), "message": found.message})
+            done({"name": topic} | _failure(found))
         else:
             settings = described(found, _usual(request), None)
             answer = {"partitions": found.partitions, "replication": 1, "configs": settings}
@@ -55,21 +66,13 @@ def _create_one(request: Request, row: Message, done: Callable[[Message], None])
     def stored(found: Any) -> None:
         created(found if isinstance(found, NexoError) else found.options)
 
-    try:
+    with errors_to(created):
         name = stream_of(topic)
         options = _options(request, row)
         if request["validate_only"]:
             created(_admin(request).check_create(request.session, name, options))
         else:
             _admin(request).create(request.session, name, options, stored, fresh=True)
-    except BadPartitions as error:
-        done({"name": topic, "error": Error.INVALID_PARTITIONS, "message": error.message})
-    except NexoError as error:
-        created(error)
-
-
-class BadPartitions(InvalidInput):
-    """A number of partitions that there cannot be."""
 
 
 def _options(request: Request, row: Message) -> dict[str, Any]:
@@ -78,7 +81,8 @@ def _options(request: Request, row: Message) -> dict[str, Any]:
     if count == -1:
         count = len(assigned) or request.session.shared.host.settings.kafka_partitions
     if count < 1 or any(broker != NODE_ID for one in assigned for broker in one["brokers"] or ()):
-        raise BadPartitions(f"{count} partitions on these brokers: there is only broker {NODE_ID}")
+        reason = f"{count} partitions on these brokers: there is only broker {NODE_ID}"
+        raise Refused(Error.INVALID_PARTITIONS, reason)
     given = options_of((each["name"] or "", each["value"]) for each in row["configs"] or ())
     return given | {"partitions": count}
 
@@ -91,12 +95,10 @@ def delete_topics(request: Request) -> None:
 def _delete_one(request: Request, topic: str | None, done: Callable[[Message], None]) -> None:
     def deleted(error: NexoError | None) -> None:
         row: Message = {"name": topic or ""}
-        done(row if error is None else row | {"error": error_of(error), "message": error.message})
+        done(row if error is None else row | _failure(error))
 
-    try:
+    with errors_to(deleted):
         _admin(request).delete(request.session, stream_of(topic), deleted)
-    except NexoError as error:
-        deleted(error)
 
 
 def create_partitions(request: Request) -> None:
@@ -109,7 +111,7 @@ def _no_more(request: Request, row: Message) -> Message:
     try:
         found = _admin(request).outline(request.session, stream_of(topic)).options.partitions
     except NexoError as error:
-        return {"name": topic, "error": error_of(error), "message": error.message}
+        return {"name": topic} | _failure(error)
     reason = f"{topic!r} has {found} partitions, which are fixed: create another topic and copy"
     return {"name": topic, "error": Error.INVALID_PARTITIONS, "message": reason}
 
@@ -117,18 +119,15 @@ def _no_more(request: Request, row: Message) -> Message:
 def delete_records(request: Request) -> None:
     """Forget what lies below an offset."""
     rows: list[tuple[str, Message]] = []
-    for topic in request["topics"] or ():
-        for part in topic["partitions"] or ():
-            row: Message = {"partition": part["partition"]}
-            try:
-                name = stream_of(topic["name"])
-                low = _admin(request).drop_before(
-                    request.session, name, part["partition"], part["offset"]
-                )
-                row["low"] = low
-            except NexoError as error:
-                row["error"] = error_of(error)
-            rows.append((topic["name"] or "", row))
+    drop_before = _admin(request).drop_before
+    for topic, part in rows_of(request):
+        index, offset = part["partition"], part["offset"]
+        row: Message = {"partition": index}
+        try:
+            row["low"] = drop_before(request.session, stream_of(topic), index, offset)
+        except NexoError as error:
+            row["error"] = error_of(error)
+        rows.append((topic, row))
     request.answer({"topics": by_topic(rows)})
 
 
@@ -151,7 +150,7 @@ def _described(request: Request, row: Message) -> Message:
         found = _admin(request).outline(request.session, stream_of(row["name"]))
         configs = described(found.options, _usual(request), row["keys"])
     except NexoError as error:
-        return answer | {"error": error_of(error), "message": error.message}
+        return answer | _failure(error)
     return answer | {"configs": configs}
 
 
@@ -189,10 +188,9 @@ def _alter_one(
     answer: Message = {"type": row["type"], "name": row["name"]}
 
     def altered(found: Any) -> None:
-        failed = isinstance(found, NexoError)
-        done(answer | {"error": error_of(found), "message": found.message} if failed else answer)
+        done(answer | _failure(found) if isinstance(found, NexoError) else answer)
 
-    try:
+    with errors_to(altered):
         if row["type"] != _TOPIC:
             raise InvalidOption("only configurations of topics can be changed")
         name = stream_of(row["name"])
@@ -201,5 +199,3 @@ def _alter_one(
             altered(None)
         else:
             _admin(request).update(request.session, name, given, altered)
-    except NexoError as error:
-        altered(error)

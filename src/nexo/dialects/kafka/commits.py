@@ -8,9 +8,17 @@ from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.kafka.model import GroupError
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit, StoredOffset
 from nexo.dialects.kafka.format.codec import Message, Schema
-from nexo.dialects.kafka.format.errors import Error, error_of, group_error, refusal
+from nexo.dialects.kafka.format.errors import Error, Refused, error_of, group_error, refusal
 from nexo.dialects.kafka.format.wire import Input
-from nexo.dialects.kafka.request import Request, by_topic, group_of, stream_of
+from nexo.dialects.kafka.request import (
+    Request,
+    by_topic,
+    errors_to,
+    group_of,
+    outline_with,
+    rows_of,
+    stream_of,
+)
 from nexo.errors import NexoError, NotFound, ProtocolError
 from nexo.names import text_of
 from nexo.services.stream.groups.classic import ClassicView
@@ -18,15 +26,6 @@ from nexo.services.stream.groups.classic import ClassicView
 _MAX_METADATA = 4_096
 _SUBSCRIPTION = Schema("version:i16 topics:[]str", 999)
 """How what members of a group of type ``consumer`` say of themselves begins."""
-
-
-def rows_of(request: Request) -> list[tuple[str, Message]]:
-    """Topic and row of every partition that a request names."""
-    return [
-        (topic["name"] or "", part)
-        for topic in request["topics"] or ()
-        for part in topic["partitions"] or ()
-    ]
 
 
 def sound_commits(
@@ -39,10 +38,7 @@ def sound_commits(
         index, text = part["partition"], part["metadata"] or ""
         error = Error.NONE
         try:
-            name = stream_of(topic)
-            found = request.session.shared.streams.admin.outline(request.session, name)
-            if not 0 <= index < found.options.partitions:
-                raise NotFound(f"stream {name!r} has no partition {index}")
+            name = outline_with(request, topic, index).name
             if len(text) > _MAX_METADATA:
                 error = Error.OFFSET_METADATA_TOO_LARGE
             else:
@@ -74,18 +70,16 @@ def offset_commit(request: Request) -> None:
     def done(error: NexoError | None) -> None:
         request.answer(with_error(answers, Error.NONE if error is None else refusal(error)))
 
-    try:
+    with errors_to(done):
         group = group_of(request["group"])
         refused = check_commit(request, group)
         if refused is not None:
-            request.answer(with_error(answers, group_error(refused)))
-        elif commits:
+            raise Refused(group_error(refused))
+        if commits:
             commit = request.session.shared.streams.offsets.commit
             commit(request.session, group, commits, done, rewind=True, checked=True)
         else:
             done(None)
-    except NexoError as error:
-        done(error)
 
 
 def offset_fetch(request: Request) -> None:

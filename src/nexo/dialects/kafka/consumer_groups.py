@@ -9,8 +9,8 @@ from uuid import uuid4
 from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.kafka.model import GroupError
 from nexo.dialects.kafka.format.codec import Message
-from nexo.dialects.kafka.format.errors import Error, group_error, refusal
-from nexo.dialects.kafka.request import Request, group_of, stream_of
+from nexo.dialects.kafka.format.errors import Error, Refused, group_error, refusal
+from nexo.dialects.kafka.request import Request, errors_to, group_of, stream_of
 from nexo.dialects.kafka.topic_ids import outline_of, topic_id
 from nexo.errors import NexoError, NotFound
 from nexo.names import text_of
@@ -36,27 +36,23 @@ def heartbeat(request: Request) -> None:
             case NexoError():
                 request.answer({"error": refusal(told), "message": told.message})
 
-    problem = _problem(request)
-    if problem is not None:
-        request.answer({"error": problem[0], "message": problem[1]})
-        return
-    try:
+    with errors_to(done):
+        _check(request)
         beat = _beat(request)
         consumers = request.session.shared.streams.consumers
         consumers.heartbeat(request.session, group_of(request["group"]), beat, done)
-    except NexoError as error:
-        done(error)
 
 
-def _problem(request: Request) -> tuple[Error, str] | None:
-    """What is wrong with a heartbeat, whatever the group is."""
+def _check(request: Request) -> None:
+    """Refuse what is wrong in a heartbeat, whatever the group is."""
+    epoch, assignor = request["epoch"], request["assignor"]
     if request["regex"]:
-        return Error.INVALID_REGULAR_EXPRESSION, "patterns are not matched here: name the topics"
-    if request["epoch"] < _LOWEST_EPOCH or (request["epoch"] == JOIN and request["topics"] is None):
-        return Error.INVALID_REQUEST, "who joins names its topics"
-    if request["assignor"] is not None and request["assignor"] not in _ASSIGNORS:
-        return Error.UNSUPPORTED_ASSIGNOR, f"there are only {', '.join(_ASSIGNORS)}"
-    return None
+        reason = "patterns are not matched here: name the topics"
+        raise Refused(Error.INVALID_REGULAR_EXPRESSION, reason)
+    if epoch < _LOWEST_EPOCH or (epoch == JOIN and request["topics"] is None):
+        raise Refused(Error.INVALID_REQUEST, "who joins names its topics")
+    if assignor is not None and assignor not in _ASSIGNORS:
+        raise Refused(Error.UNSUPPORTED_ASSIGNOR, f"there are only {', '.join(_ASSIGNORS)}")
 
 
 def _beat(request: Request) -> Beat:

@@ -8,13 +8,12 @@ from typing import Any
 
 from nexo.batch.kafka_write import gap
 from nexo.dialects.kafka.format.errors import Error, error_of
-from nexo.dialects.kafka.format.wire import write_varint
-from nexo.dialects.kafka.request import Request, stream_of
-from nexo.errors import NexoError, NotFound
+from nexo.dialects.kafka.format.wire import I16, I32, write_length
+from nexo.dialects.kafka.request import Request, outline_with, rows_of
+from nexo.errors import NexoError
 from nexo.services.stream.reading import ReadFrom, RecordSlice
 
 _FLEXIBLE = 12
-_I16, _I32 = Struct(">h"), Struct(">i")
 _PARTITION = Struct(">ihqq")
 _I64 = Struct(">q")
 _NO_OFFSET = -1
@@ -42,15 +41,14 @@ def fetch(request: Request) -> None:
     places: list[ReadFrom] = []
     asked: list[Wanted] = []
     largest = 1
-    for topic in request["topics"] or ():
-        for part in topic["partitions"] or ():
-            one = Wanted(topic["name"] or "", part["partition"], part["offset"])
-            largest = max(largest, part["max_bytes"])
-            wanted.append(one)
-            place = _place(request, one)
-            if place is not None:
-                places.append(place)
-                asked.append(one)
+    for topic, part in rows_of(request):
+        one = Wanted(topic, part["partition"], part["offset"])
+        largest = max(largest, part["max_bytes"])
+        wanted.append(one)
+        place = _place(request, one)
+        if place is not None:
+            places.append(place)
+            asked.append(one)
 
     def done(found: list[RecordSlice] | NexoError) -> None:
         if isinstance(found, NexoError):
@@ -78,20 +76,13 @@ def fetch(request: Request) -> None:
 
 def _place(request: Request, one: Wanted) -> ReadFrom | None:
     try:
-        name = stream_of(one.topic)
-        _check_partition(request, name, one.partition)
+        name = outline_with(request, one.topic, one.partition).name
         place = ReadFrom(name, one.partition, one.offset)
         request.session.shared.streams.reading.check(request.session, place)
     except NexoError as error:
         one.error = error_of(error)
         return None
     return place
-
-
-def _check_partition(request: Request, name: str, index: int) -> None:
-    found = request.session.shared.streams.admin.outline(request.session, name)
-    if not 0 <= index < found.options.partitions:
-        raise NotFound(f"stream {name!r} has no partition {index}")
 
 
 # -- the response, by hand, so that records are never copied -----------------------------
@@ -108,7 +99,7 @@ def _answer_empty(request: Request, wanted: list[Wanted]) -> None:
 
 
 def _answer(request: Request, wanted: list[Wanted]) -> None:
-    version = request.version
+    version, flexible = request.version, request.version >= _FLEXIBLE
     parts: list[Any] = []
     out = bytearray(4)
     if version >= 7:
@@ -116,15 +107,12 @@ def _answer(request: Request, wanted: list[Wanted]) -> None:
     topics: dict[str, list[Wanted]] = {}
     for one in wanted:
         topics.setdefault(one.topic, []).append(one)
-    _count(out, len(topics), version)
+    write_length(out, len(topics), I32, flexible)
     for topic, rows in topics.items():
         raw = topic.encode()
-        if version >= _FLEXIBLE:
-            write_varint(out, len(raw) + 1)
-        else:
-            out += _I16.pack(len(raw))
+        write_length(out, len(raw), I16, flexible)
         out += raw
-        _count(out, len(rows), version)
+        write_length(out, len(rows), I32, flexible)
         for one in rows:
             out = _write(request, one, out, parts)
         _tags(out, version)
@@ -135,19 +123,18 @@ def _answer(request: Request, wanted: list[Wanted]) -> None:
 def _write(request: Request, one: Wanted, out: bytearray, parts: list[Any]) -> bytearray:
     """One partition; returns where to write on."""
     version, found = request.version, one.slice
+    flexible = version >= _FLEXIBLE
     stable = found.stable_offset if found else _NO_OFFSET
     out += _PARTITION.pack(one.partition, one.error, stable, stable)
     if version >= 5:
         out += _I64.pack(found.start_offset if found else _NO_OFFSET)
-    _count(out, 0, version)  # only what is committed comes, so there is nothing aborted to name
+    write_length(
+        out, 0, I32, flexible
+    )  # only what is committed comes, so there is nothing aborted to name
     if version >= 11:
-        out += _I32.pack(-1)
+        out += I32.pack(-1)
     batches = _batches(request, one)
-    size = sum(map(len, batches))
-    if version >= _FLEXIBLE:
-        write_varint(out, size + 1)
-    else:
-        out += _I32.pack(size)
+    write_length(out, sum(map(len, batches)), I32, flexible)
     if batches:
         parts += (out, *batches)
         out = bytearray()
@@ -164,13 +151,6 @@ def _batches(request: Request, one: Wanted) -> list[Any]:
         return [gap(one.offset, missing)] if missing > 0 else []
     encode = request.session.shared.encodings.parts
     return [part for entry in found.entries for part in encode(entry)]
-
-
-def _count(out: bytearray, count: int, version: int) -> None:
-    if version >= _FLEXIBLE:
-        write_varint(out, count + 1)
-    else:
-        out += _I32.pack(count)
 
 
 def _tags(out: bytearray, version: int) -> None:

@@ -8,7 +8,7 @@ from uuid import uuid4
 from nexo.brokers.stream.groups.kafka.model import Join, Joined, JoinRefused, Reply, Synced
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.errors import Error, group_error, refusal
-from nexo.dialects.kafka.request import Request, answer_each, group_of
+from nexo.dialects.kafka.request import Request, answer_each, errors_to, group_of
 from nexo.errors import NexoError
 from nexo.names import text_of
 from nexo.services.stream.groups.classic import Classic, ClassicView
@@ -39,12 +39,10 @@ def join_group(request: Request) -> None:
             case NexoError():
                 request.answer({"error": refusal(reply), "member": request["member"]})
 
-    try:
+    with errors_to(done):
         group = group_of(request["group"])
         new_id = f"{request.client_id[:_ID_CHARS]}-{uuid4()}"
         _classic(request).join(request.session, group, _join(request), new_id, done)
-    except NexoError as error:
-        done(error)
 
 
 def _join(request: Request) -> Join:
@@ -96,14 +94,12 @@ def sync_group(request: Request) -> None:
 
     rows = request["assignments"] or ()
     assignments = {row["member"] or "": bytes(row["assignment"] or b"") for row in rows}
-    try:
+    with errors_to(done):
         _classic(request).sync(
             request.session, group_of(request["group"]), request["member"] or "",
             request["generation"], assignments, done,
             instance=request["instance"], protocol=request["protocol"],
         )  # fmt: skip
-    except NexoError as error:
-        done(error)
 
 
 def heartbeat(request: Request) -> None:
@@ -198,7 +194,7 @@ def _delete_one(request: Request, group: str | None, done: Callable[[Message], N
     def deleted(error: NexoError | None) -> None:
         done({"group": group, "error": Error.NONE if error is None else refusal(error)})
 
-    try:
+    with errors_to(deleted):
         view = _classic(request).view(request.session, group_of(group))
         if view.state == "Dead":
             done({"group": group, "error": Error.GROUP_ID_NOT_FOUND})
@@ -206,5 +202,3 @@ def _delete_one(request: Request, group: str | None, done: Callable[[Message], N
             done({"group": group, "error": Error.NON_EMPTY_GROUP})
         else:
             request.session.shared.streams.ordered.delete(request.session, view.name, deleted)
-    except NexoError as error:
-        deleted(error)

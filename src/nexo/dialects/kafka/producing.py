@@ -8,12 +8,11 @@ from nexo.batch import decode
 from nexo.batch.compression import check_kafka_kind
 from nexo.batch.kafka import COMPRESSION, TRANSACTIONAL, KafkaHead, wrap
 from nexo.brokers.stream.publishing import Placed
-from nexo.dialects.kafka import transactional
 from nexo.dialects.kafka.format.codec import Message
-from nexo.dialects.kafka.format.errors import Error, error_of
-from nexo.dialects.kafka.request import Gather, Request, by_topic, stream_of
+from nexo.dialects.kafka.format.errors import Error, Refused, error_of
+from nexo.dialects.kafka.request import Gather, Request, by_topic, outline_with, rows_of
 from nexo.dialects.kafka.transactions import transaction_of
-from nexo.errors import InvalidOption, NexoError, NotFound
+from nexo.errors import InvalidOption, NexoError
 
 
 def produce(request: Request) -> None:
@@ -31,9 +30,8 @@ def produce(request: Request) -> None:
             request.session.finish()
 
     gather: Gather[tuple[str, Message]] = Gather(finish)
-    for topic in request["topics"] or ():
-        for part in topic["partitions"] or ():
-            _produce_one(request, topic["name"] or "", part, gather)
+    for topic, part in rows_of(request):
+        _produce_one(request, topic, part, gather)
     gather.complete()
 
 
@@ -45,50 +43,33 @@ def _produce_one(
 
     def stored(found: list[Placed] | NexoError) -> None:
         if isinstance(found, NexoError):
-            done((topic, _refused(index, error_of(found), found.message)))
+            row: Message = {"error": error_of(found), "message": found.message}
+            done((topic, {"index": index} | row))
         else:
             done((topic, {"index": index, "base_offset": found[0].offset, "log_start": start}))
 
     try:
         if request["acks"] not in (-1, 0, 1):
-            done((topic, _refused(index, Error.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or all")))
-            return
-        name = stream_of(topic)
-        head, entry = _entry(request, name, index, part["records"])
+            raise Refused(Error.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or all")
+        name, head, entry = _entry(request, topic, index, part["records"])
         start = request.session.shared.streams.admin.start_offset(request.session, name, index)
         _store(request, name, index, head, entry, stored)
-    except BatchRefused as refused:
-        done((topic, _refused(index, refused.error, str(refused))))
     except NexoError as error:
         stored(error)
 
 
-class BatchRefused(Exception):
-    """A batch that Kafka has an error of its own for."""
-
-    def __init__(self, error: Error, message: str) -> None:
-        super().__init__(message)
-        self.error = error
-
-
-def _refused(index: int, error: Error, message: str) -> Message:
-    return {"index": index, "error": error, "message": message}
-
-
-def _entry(request: Request, name: str, index: int, records: Any) -> tuple[KafkaHead, bytes]:
-    """The batch as one of our entries, with what no log checks checked."""
-    outline = request.session.shared.streams.admin.outline
-    if not 0 <= index < (found := outline(request.session, name)).options.partitions:
-        raise NotFound(f"stream {name!r} has no partition {index}")
+def _entry(request: Request, topic: str, index: int, records: Any) -> tuple[str, KafkaHead, bytes]:
+    """The stream, and the batch as one of our entries, with what no log checks checked."""
+    found = outline_with(request, topic, index)
     head, (sealed, body) = wrap(records if records is not None else b"")
     try:
         check_kafka_kind(head.attributes & COMPRESSION)
     except InvalidOption as error:
-        raise BatchRefused(Error.UNSUPPORTED_COMPRESSION, error.message) from None
+        raise Refused(Error.UNSUPPORTED_COMPRESSION, error.message) from None
     entry = b"".join((sealed, *body))
     if found.options.compacts and any(key is None for key in decode(entry).keys()):  # noqa: SIM118
-        raise BatchRefused(Error.INVALID_RECORD, "a compacted topic takes no record without a key")
-    return head, entry
+        raise Refused(Error.INVALID_RECORD, "a compacted topic takes no record without a key")
+    return found.name, head, entry
 
 
 def _store(
@@ -100,8 +81,8 @@ def _store(
         return
     try:
         found = transaction_of(request, head.producer_id, head.epoch)
-    except transactional.TransactionRefused as refused:
-        raise BatchRefused(refused.error, "no transaction is open for this batch") from None
+    except Refused as refused:
+        raise Refused(refused.error, "no transaction is open for this batch") from None
     assert found.number is not None
     streams.transact.publish(
         request.session, found.number, name, entry, done, index, owner=found.owner

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any, Generic, Protocol, TypeVar
@@ -12,10 +13,11 @@ from nexo.dialects.kafka.format.apis import Api, Key
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.speaker import KafkaShared
 from nexo.dialects.pipelined import Pending
-from nexo.errors import NexoError
+from nexo.errors import NexoError, NotFound
 from nexo.names import name_of
 from nexo.protocol.hello import Hello
 from nexo.services.connection import Connection
+from nexo.services.stream.admin import Outline
 
 T = TypeVar("T")
 
@@ -115,6 +117,24 @@ def answer_each(
     gather.complete()
 
 
+@contextmanager
+def errors_to(done: Callable[[NexoError], None]) -> Iterator[None]:
+    """Call ``done`` with the error that a use case raises before it returns."""
+    try:
+        yield
+    except NexoError as error:
+        done(error)
+
+
+def rows_of(request: Request) -> list[tuple[str, Any]]:
+    """Topic and row of every partition that a request names."""
+    return [
+        (topic["name"] or "", part)
+        for topic in request["topics"] or ()
+        for part in topic["partitions"] or ()
+    ]
+
+
 def by_topic(rows: Iterable[tuple[str, Message]]) -> list[Message]:
     """Rows of partitions as Kafka's responses have them: under their topics, in order."""
     found: dict[str, list[Message]] = {}
@@ -126,6 +146,14 @@ def by_topic(rows: Iterable[tuple[str, Message]]) -> list[Message]:
 def stream_of(topic: str | None) -> str:
     """The stream that a topic is; `InvalidName` if there can be none."""
     return name_of(topic or "")
+
+
+def outline_with(request: Request, topic: str, index: int) -> Outline:
+    """The stream that a topic is; `NotFound` if it does not have this partition."""
+    found = request.session.shared.streams.admin.outline(request.session, stream_of(topic))
+    if not 0 <= index < found.options.partitions:
+        raise NotFound(f"stream {found.name!r} has no partition {index}")
+    return found
 
 
 def group_of(group: str | None) -> str:

@@ -10,6 +10,7 @@ from nexo.access.scram import Exchange
 from nexo.dialects.dialect import Origin
 from nexo.dialects.kafka.cluster import refuse_version
 from nexo.dialects.kafka.format.apis import APIS, UNKNOWN, Key
+from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.wire import I16, Input
 from nexo.dialects.kafka.handlers import HANDLERS
 from nexo.dialects.kafka.request import Request
@@ -58,21 +59,16 @@ class KafkaSession(PipelinedSession):
         data = Input(memoryview(request.data)[_HEAD.size :])
         client_id = _client_id(data)
         api = APIS.get(key, UNKNOWN)
-        if not api.low <= version <= api.high:
-            asked = Request(self, request, api, version, correlation, client_id, {})
-            self._begin(asked, refuse_version)
-            return
-        if api.is_flexible(version):
-            data.skip_tags()
-        body = api.request.read(data, version)
-        if client_id and request.number == 1:
-            self.name = client_id[: limits.CLIENT_NAME_CHARS]
-        asked = Request(self, request, api, version, correlation, client_id, body)
-        self._begin(asked, HANDLERS[api.key])
-
-    def _begin(self, request: Request, handle: Callable[[Request], None]) -> None:
-        self.admit(needs_login=request.api.key not in _BEFORE_LOGIN)
-        handle(request)
+        body: Message = {}
+        handle: Callable[[Request], None] = refuse_version
+        if api.low <= version <= api.high:
+            if api.is_flexible(version):
+                data.skip_tags()
+            body, handle = api.request.read(data, version), HANDLERS[api.key]
+            if client_id and request.number == 1:
+                self.name = client_id[: limits.CLIENT_NAME_CHARS]
+        self.admit(needs_login=api.key not in _BEFORE_LOGIN)
+        handle(Request(self, request, api, version, correlation, client_id, body))
 
 
 def _client_id(data: Input) -> str:

@@ -13,20 +13,12 @@ from dataclasses import dataclass
 
 from nexo.brokers.stream.producers import ProducerSession
 from nexo.dialects.kafka.format.codec import Message
-from nexo.dialects.kafka.format.errors import Error
+from nexo.dialects.kafka.format.errors import Error, Refused
 from nexo.names import name_of
 
 _OWNER = "kafka"
 _ENDED_KEPT = 10_000
 """Ids without an open transaction that are remembered; the others have to begin again."""
-
-
-class TransactionRefused(Exception):
-    """Why a transactional request is refused."""
-
-    def __init__(self, error: Error) -> None:
-        super().__init__(error.name)
-        self.error = error
 
 
 @dataclass(slots=True)
@@ -59,9 +51,9 @@ class KafkaTransactions:
         """The producer that a request names, unless a later one has taken its place."""
         found = self._known.get(asked["transactional_id"] or "")
         if found is None or asked["producer_id"] != found.producer:
-            raise TransactionRefused(Error.INVALID_PRODUCER_ID_MAPPING)
+            raise Refused(Error.INVALID_PRODUCER_ID_MAPPING)
         if asked["epoch"] != found.epoch:
-            raise TransactionRefused(Error.PRODUCER_FENCED)
+            raise Refused(Error.PRODUCER_FENCED)
         return found
 
     def known(self, name: str) -> Transactional | None:

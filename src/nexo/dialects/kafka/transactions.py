@@ -13,10 +13,17 @@ from typing import Any
 from nexo.brokers.stream.groups.ordered import STANDALONE
 from nexo.brokers.stream.producers import ProducerSession
 from nexo.dialects.kafka.commits import check_commit, sound_commits, with_error
-from nexo.dialects.kafka.format.errors import Error, error_of, group_error, refusal
-from nexo.dialects.kafka.request import Request, by_topic, group_of, stream_of
-from nexo.dialects.kafka.transactional import Transactional, TransactionRefused, producer_name
-from nexo.errors import NexoError, NotFound
+from nexo.dialects.kafka.format.errors import Error, Refused, error_of, group_error, refusal
+from nexo.dialects.kafka.request import (
+    Request,
+    by_topic,
+    errors_to,
+    group_of,
+    outline_with,
+    rows_of,
+)
+from nexo.dialects.kafka.transactional import Transactional, producer_name
+from nexo.errors import NexoError
 from nexo.options.stream import MAX_TRANSACTION_MS
 from nexo.stream_values import TxOffsets
 
@@ -53,14 +60,12 @@ def _init_transactional(request: Request, name: str) -> None:
         publishing = shared.streams.publishing
         publishing.start_producer(session, producer_name(name), partial(_started, request, name))
 
-    try:
+    with errors_to(partial(_started, request, name)):
         if known is not None and known.number is not None:
             number, known.number = known.number, None
             _abort(request, number, known.owner, start)
         else:
             start()
-    except NexoError as error:
-        _started(request, name, error)
 
 
 def _abort(request: Request, number: int, owner: Hashable, done: Any) -> None:
@@ -89,9 +94,9 @@ def _producer(request: Request) -> Transactional:
     shared = request.session.shared
     try:
         return shared.transactions.get(request.body)
-    except TransactionRefused as refused:
+    except Refused as refused:
         if refused.error is Error.PRODUCER_FENCED and request.version < _KNOWS_FENCED:
-            raise TransactionRefused(Error.INVALID_PRODUCER_EPOCH) from None
+            raise Refused(Error.INVALID_PRODUCER_EPOCH) from None
         raise
 
 
@@ -99,7 +104,7 @@ def _open(request: Request) -> Transactional:
     """The producer of a request, with a transaction; one is begun if there is none."""
     shared, found = request.session.shared, _producer(request)
     if found.ending:
-        raise TransactionRefused(Error.CONCURRENT_TRANSACTIONS)
+        raise Refused(Error.CONCURRENT_TRANSACTIONS)
     if found.number is None:
         begin = shared.streams.transact.begin
         found.number = begin(request.session, found.timeout_ms, found.owner)
@@ -108,11 +113,7 @@ def _open(request: Request) -> Transactional:
 
 def add_partitions(request: Request) -> None:
     """Begin a transaction, if none is open, that will write to these partitions."""
-    rows = [
-        (topic["name"] or "", index)
-        for topic in request["topics"] or ()
-        for index in topic["partitions"] or ()
-    ]
+    rows: list[tuple[str, int]] = rows_of(request)
     errors = [_partition_error(request, topic, index) for topic, index in rows]
     if any(errors):
         errors = [error or Error.OPERATION_NOT_ATTEMPTED for error in errors]
@@ -127,10 +128,7 @@ def add_partitions(request: Request) -> None:
 
 def _partition_error(request: Request, topic: str, index: int) -> Error:
     try:
-        name = stream_of(topic)
-        found = request.session.shared.streams.admin.outline(request.session, name)
-        if not 0 <= index < found.options.partitions:
-            raise NotFound(f"stream {name!r} has no partition {index}")
+        outline_with(request, topic, index)
     except NexoError as error:
         return error_of(error)
     return Error.NONE
@@ -139,8 +137,6 @@ def _partition_error(request: Request, topic: str, index: int) -> Error:
 def _opened(request: Request) -> Error:
     try:
         _open(request)
-    except TransactionRefused as refused:
-        return refused.error
     except NexoError as error:
         return error_of(error, _FORBIDDEN)
     return Error.NONE
@@ -157,8 +153,6 @@ def offset_commit(request: Request) -> None:
     error = Error.NONE
     try:
         _add_offsets(request, commits)
-    except TransactionRefused as refused:
-        error = refused.error
     except NexoError as caught:
         error = refusal(caught)
     request.answer(with_error(answers, error))
@@ -170,7 +164,7 @@ def _add_offsets(request: Request, commits: list[Any]) -> None:
     refused = check_commit(request, group)
     plain = request["generation"] < 0 and not request["member"]
     if refused is not None and not plain:
-        raise TransactionRefused(group_error(refused))
+        raise Refused(group_error(refused))
     found = _open(request)
     assert found.number is not None
     streams.ordered.ensure(group)
@@ -187,15 +181,13 @@ def end(request: Request) -> None:
     try:
         found = _producer(request)
         if found.ending:
-            raise TransactionRefused(Error.CONCURRENT_TRANSACTIONS)
+            raise Refused(Error.CONCURRENT_TRANSACTIONS)
         if found.number is None:
             same = found.committed in (None, wants_commit)
             same = same and not (wants_commit and found.committed is None)
             request.answer({"error": Error.NONE if same else Error.INVALID_TXN_STATE})
             return
         _end(request, found, wants_commit)
-    except TransactionRefused as refused:
-        request.answer({"error": refused.error})
     except NexoError as error:
         request.answer({"error": error_of(error, _FORBIDDEN)})
 
@@ -213,10 +205,8 @@ def _end(request: Request, found: Transactional, wants_commit: bool) -> None:
     if not wants_commit:
         _abort(request, number, found.owner, done)
         return
-    try:
+    with errors_to(done):
         request.session.shared.streams.transact.commit(request.session, number, done, found.owner)
-    except NexoError as error:
-        done(error)
 
 
 def transaction_of(request: Request, producer_id: int, epoch: int) -> Transactional:
@@ -225,5 +215,5 @@ def transaction_of(request: Request, producer_id: int, epoch: int) -> Transactio
     asked |= {"transactional_id": request["transactional_id"]}
     found = request.session.shared.transactions.get(asked)
     if found.number is None or found.ending:
-        raise TransactionRefused(Error.INVALID_TXN_STATE)
+        raise Refused(Error.INVALID_TXN_STATE)
     return found

@@ -61,7 +61,7 @@ class Schema:
     """The requests or the responses of one API."""
 
     def __init__(self, text: str, flexible_from: int) -> None:
-        self.fields = list(_parse(iter(text.split())))
+        self.fields, _ = _parse(iter(text.split()))
         self._flexible_from = flexible_from
         self._kinds: dict[int, FieldCodec] = {}
 
@@ -89,17 +89,19 @@ class Schema:
 # -- schemas ---------------------------------------------------------------------------
 
 
-def _parse(words: Iterator[str]) -> Iterator[Field]:
+def _parse(words: Iterator[str]) -> tuple[list[Field], str | None]:
+    """The fields of a structure, and what follows its bracket; None at the end of the schema."""
+    fields: list[Field] = []
     for word in words:
         if word.startswith(("]", "}")):
-            raise StopParsing(word[1:])
+            return fields, word[1:]
         found = _FIELD.match(word)
         assert found is not None, word
         kind, rest = found["type"], found["rest"]
-        fields: list[Field] = []
+        inner: list[Field] = []
         opened = kind if kind in ("[", "{", "?{") else ""
         if opened:
-            fields, rest = _parse_nested(words)
+            inner, rest = _parse(words)
             kind = ""
         versions = _REST.match(rest)
         assert versions is not None, word
@@ -110,21 +112,8 @@ def _parse(words: Iterator[str]) -> Iterator[Field]:
         default = {} if opened == "{" else _default(kind, is_array, versions["default"])
         may_miss = opened == "?{"
         default = None if may_miss else default
-        yield Field(found["name"], kind, fields, is_array, may_miss, low, high, default)
-
-
-class StopParsing(Exception):
-    """The end of a structure; carries what follows its bracket."""
-
-
-def _parse_nested(words: Iterator[str]) -> tuple[list[Field], str]:
-    fields: list[Field] = []
-    try:
-        for field in _parse(words):
-            fields.append(field)
-    except StopParsing as end:
-        return fields, str(end)
-    raise AssertionError("a structure has no end")
+        fields.append(Field(found["name"], kind, inner, is_array, may_miss, low, high, default))
+    return fields, None
 
 
 def _default(kind: str, is_array: bool, text: str | None) -> Any:

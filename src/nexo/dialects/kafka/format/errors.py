@@ -67,6 +67,14 @@ class Error(enum.IntEnum):
     INVALID_REGULAR_EXPRESSION = 128
 
 
+class Refused(NexoError):
+    """A request that Kafka has an error of its own for."""
+
+    def __init__(self, error: Error, message: str = "") -> None:
+        super().__init__(message or error.name)
+        self.error = error
+
+
 _BY_CODE = {
     "ALREADY_EXISTS": Error.TOPIC_ALREADY_EXISTS,
     "CORRUPT": Error.CORRUPT_MESSAGE,
@@ -92,6 +100,8 @@ _BY_CODE = {
 
 def error_of(error: NexoError, forbidden: Error = Error.TOPIC_AUTHORIZATION_FAILED) -> Error:
     """Kafka's word for one of our errors; ``forbidden`` says what permission was about."""
+    if isinstance(error, Refused):
+        return error.error
     found = _BY_CODE.get(error.code, Error.UNKNOWN)
     return forbidden if found is Error.TOPIC_AUTHORIZATION_FAILED else found
 
