@@ -83,6 +83,21 @@ class StreamSurvey(msgspec.Struct, frozen=True, kw_only=True):
 # -- shared groups ------------------------------------------------------------------
 
 
+class SettleRecords(AsArray, frozen=True):
+    """What became of leased records."""
+
+    stream: str
+    group: str
+    consumer: str
+    generation: int
+    verb: Verb
+    spans: list[Range]
+    delay_ms: int = 0
+    reason: str = ""
+    begins: list[Range] = []
+    """What a handler begins with next: saves a separate ``start`` request."""
+
+
 class RecordState(AsMap, frozen=True):
     """What a shared group has done with one record, as far as it knows."""
 
@@ -189,6 +204,20 @@ class OrderedInfo(AsMap, frozen=True):
 
 
 # -- groups of nexo.xstreams --------------------------------------------------------
+
+
+class XPage(AsArray, frozen=True):
+    """The offsets asked for, and where to continue; the batches follow and may hold more."""
+
+    first: int
+    end: int
+    following: int | None
+
+
+class XDelivered(AsArray, frozen=True):
+    """``first, end, delivery count`` of ranges of offsets; behind it the batches."""
+
+    spans: list[tuple[int, int, int]]
 
 
 class XPending(AsArray, frozen=True):

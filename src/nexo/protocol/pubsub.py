@@ -28,7 +28,7 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from nexo.errors import InvalidOption, ProtocolError
+from nexo.errors import ProtocolError
 from nexo.model import Buffer
 from nexo.protocol.frames import HEADER, HEADER_SIZE, FieldReader, FrameKind, pack_u32, unpack_u32
 from nexo.protocol.messages import unpack_headed
@@ -289,23 +289,10 @@ class ClassicPublish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds."""
 
 
-_classic_publish = msgspec.json.Decoder(ClassicPublish)
-
-
 def parse_publish(payload: Buffer) -> tuple[Publish, MessageRun]:
     """The options and the messages of a PUBLISH."""
     options, run = unpack_headed(Publish, payload)
     return options, parse_run(bytes(run))
-
-
-def parse_classic_publish(options: str) -> ClassicPublish:
-    """The JSON options of a PUB; its client matches the error text."""
-    if not options:
-        return ClassicPublish()
-    try:
-        return _classic_publish.decode(options)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidOption(f"Invalid JSON options: {error}") from None
 
 
 def classic_ttl_ms(seconds: float) -> int:

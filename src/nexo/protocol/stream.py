@@ -38,11 +38,19 @@ from typing import Any, Literal
 
 from nexo.model import AsArray, AsMap
 from nexo.protocol.messages import pack, pack_headed, unpack, unpack_headed
-from nexo.stream_values import GroupInfo, PartitionInfo, Position, Range, RecordState, Verb
+from nexo.stream_values import (
+    GroupInfo,
+    PartitionInfo,
+    Position,
+    Range,
+    RecordState,
+    SettleRecords,
+    Verb,
+)
 
 __all__ = [
-    "GroupInfo", "PartitionInfo", "Position", "Range", "RecordState", "Verb",
-    "pack", "pack_headed", "unpack", "unpack_headed",
+    "GroupInfo", "PartitionInfo", "Position", "Range", "RecordState", "SettleRecords",
+    "Verb", "pack", "pack_headed", "unpack", "unpack_headed",
 ]  # fmt: skip
 
 
@@ -73,21 +81,6 @@ class TakeReply(AsArray, frozen=True):
     deliveries: list[tuple[int, int, int, int, int]]
     partitions: list[int]
     """The partition of each batch that follows."""
-
-
-class SettleRecords(AsArray, frozen=True):
-    """What became of leased records."""
-
-    stream: str
-    group: str
-    consumer: str
-    generation: int
-    verb: Verb
-    spans: list[Range]
-    delay_ms: int = 0
-    reason: str = ""
-    begins: list[Range] = []
-    """What a handler begins with next, as ``start`` says it in a request of its own."""
 
 
 class RefusedRange(AsArray, frozen=True):

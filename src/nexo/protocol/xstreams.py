@@ -28,9 +28,9 @@ A message with a head that raw bytes follow is packed as `nexo.protocol.messages
 from __future__ import annotations
 
 from nexo.model import AsArray
-from nexo.stream_values import Id, XGroup, XInfo, XPending
+from nexo.stream_values import Id, XDelivered, XGroup, XInfo, XPage, XPending
 
-__all__ = ["Id", "XGroup", "XInfo", "XPending"]
+__all__ = ["Id", "XDelivered", "XGroup", "XInfo", "XPage", "XPending"]
 
 PAGE = 1_000
 """How many rows one reply has."""
@@ -60,12 +60,6 @@ class ReadGroup(AsArray, frozen=True):
     count: int
     wait_ms: int
     max_pending: int
-
-
-class XDelivered(AsArray, frozen=True):
-    """``first, end, delivery count`` of ranges of offsets; behind it the batches."""
-
-    spans: list[tuple[int, int, int]]
 
 
 class Ids(AsArray, frozen=True):
@@ -127,14 +121,6 @@ class RangeAsk(AsArray, frozen=True):
     count: int
     offset: int = 0
     """Where to continue: `XPage.following` of the previous page."""
-
-
-class XPage(AsArray, frozen=True):
-    """The offsets asked for, and where to continue; the batches follow and may hold more."""
-
-    first: int
-    end: int
-    following: int | None
 
 
 class Trim(AsArray, frozen=True):

@@ -9,9 +9,9 @@ from msgspec.structs import astuple
 
 from nexo.brokers.pubsub.engine import LastWill
 from nexo.brokers.pubsub.message import Encoding, Part, Publication, PubSubMessage
-from nexo.dialects.nexo.handlers import Handler, Peer
+from nexo.dialects.nexo.handlers import Handler, Peer, json_options
 from nexo.dialects.nexo.replies import reply_ok, returning
-from nexo.errors import InvalidName, NexoError
+from nexo.errors import InvalidName, InvalidOption, NexoError
 from nexo.protocol import pubsub as wire
 from nexo.protocol.frames import FieldReader, pack_str
 from nexo.protocol.messages import pack, unpack
@@ -172,7 +172,9 @@ class PubSubRequests:
         self._service.publish(peer, publication, done, retain=options.retain, ttl_ms=options.ttl_ms)
 
     def _classic_options(self, text: str) -> wire.Publish:
-        given = wire.parse_classic_publish(text)
+        if not text:
+            return wire.Publish()
+        given = json_options(text, wire.ClassicPublish, InvalidOption)
         if not given.retain:
             return wire.Publish()
         if given.ttl is None:

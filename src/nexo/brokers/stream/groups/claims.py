@@ -75,20 +75,10 @@ class Claims:
                 taken.append((partition, *found))
         return self._hold(keeper, taken, now_ms)
 
-    def claim(
-        self, consumer: str, min_idle_ms: int, limit: int, now_ms: int
-    ) -> list[DeliveredRange]:
-        """Deliver messages that were last delivered ``min_idle_ms`` ago, by offset.
-
-        This includes the consumer's own. Costs nothing while even the oldest is younger than that.
-        """
-        stale = self.stale(min_idle_ms, limit, now_ms)
-        return self.take_over(consumer, stale, now_ms)
-
     def take_over(
         self, consumer: str, ranges: list[CountedRange], now_ms: int
     ) -> list[DeliveredRange]:
-        """Give a consumer what `stale` found, or part of it."""
+        """Give a consumer what `stale` found, or part of it, be it another's or its own."""
         keeper = self._entered(consumer, now_ms)
         for partition, first, end, _ in ranges:
             self._flight.land((partition, first, end))
@@ -111,7 +101,10 @@ class Claims:
         return [(partition, first, end) for partition, first, end, _ in held]
 
     def stale(self, min_idle_ms: int, limit: int, now_ms: int) -> list[CountedRange]:
-        """What `claim` would deliver, and the attempt it would be."""
+        """Messages last delivered ``min_idle_ms`` ago, by offset, and the attempt they would be.
+
+        Costs nothing while even the oldest is younger than that.
+        """
         before_ms, found = now_ms - min_idle_ms, list[CountedRange]()
         oldest = self._flight.leases.oldest()
         if oldest is None or oldest.since_ms > before_ms:
@@ -202,13 +195,12 @@ class Claims:
                 for at in range(max(first, offset), end):
                     yield at, lease
 
-    def held(self, consumer: str | None = None) -> list[tuple[int, int, int, RangeLease]]:
-        """``partition, first, end, lease`` of everything held, or held by one consumer."""
+    def held(self) -> list[tuple[int, int, int, RangeLease]]:
+        """``partition, first, end, lease`` of everything held."""
         return [
             (partition, first, end, lease)
             for partition, progress in enumerate(self._progress)
             for first, end, lease in progress.inflight
-            if consumer in (None, lease.member.name)
         ]
 
     def position(self, partition: int) -> int:

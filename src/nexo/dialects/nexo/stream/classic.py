@@ -30,14 +30,9 @@ from nexo.protocol.values import check_value
 from nexo.services.stream.admin import StreamAdmin
 from nexo.services.stream.bounds import MAX_LIMIT
 from nexo.services.stream.core import Core
-from nexo.services.stream.groups.shared import (
-    Groups,
-    JoinedConsumer,
-    RecordSettlement,
-    TakenRecords,
-)
+from nexo.services.stream.groups.shared import Groups, JoinedConsumer, TakenRecords
 from nexo.services.stream.publish import Publishing
-from nexo.stream_values import Verb
+from nexo.stream_values import SettleRecords, Verb
 
 _NO_STREAM = "Topic not found"
 _SEQUENCE = Struct(">Q")
@@ -174,8 +169,9 @@ class ClassicRequests:
         with self._in_classic_words(stream):
             partitions = self._groups.partitions(peer, stream, group)
             partition, offset = _place(partitions, reader.u64())
-            said = RecordSettlement(consumer, generation, verb, [(partition, offset, offset + 1)])
-            self._groups.settle(peer, stream, group, said, done)
+            spans = [(partition, offset, offset + 1)]
+            said = SettleRecords(stream, group, consumer, generation, verb, spans)
+            self._groups.settle(peer, said, done)
 
     def seek(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Reset a group to the beginning or the end."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import msgspec
-from msgspec.structs import astuple
 
 from nexo.brokers.stream.groups.flight import Refusal
 from nexo.dialects.nexo.handlers import Handler, Peer
@@ -14,12 +13,7 @@ from nexo.model import Buffer
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.services.stream.groups.parked import ParkedRecords, ParkedService
-from nexo.services.stream.groups.shared import (
-    Groups,
-    JoinedConsumer,
-    RecordSettlement,
-    TakenRecords,
-)
+from nexo.services.stream.groups.shared import Groups, JoinedConsumer, TakenRecords
 
 
 class GroupRequests:
@@ -43,9 +37,8 @@ class GroupRequests:
         }
 
     def settle(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        stream, group, *said = astuple(wire.unpack(wire.SettleRecords, payload))
         done = reply_packed(peer, request_id, _refused)
-        self._groups.settle(peer, stream, group, RecordSettlement(*said), done)
+        self._groups.settle(peer, wire.unpack(wire.SettleRecords, payload), done)
 
 
 def _taken(taken: TakenRecords) -> tuple[Buffer, ...]:

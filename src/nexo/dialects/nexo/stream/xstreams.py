@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from nexo.dialects.nexo.handlers import Handler, Peer
@@ -13,8 +14,8 @@ from nexo.protocol.messages import pack_headed, unpack, unpack_headed
 from nexo.protocol.ops import Op
 from nexo.protocol.values import ValueType
 from nexo.services.connection import Done
-from nexo.services.stream.groups.xgroups import XGroups, XMessagesFound
-from nexo.services.stream.groups.xmessages import XMessagePage, XMessages
+from nexo.services.stream.groups.xgroups import XGroups
+from nexo.services.stream.groups.xmessages import XMessages
 
 
 class XRequests:
@@ -22,12 +23,10 @@ class XRequests:
 
     def __init__(self, messages: XMessages, groups: XGroups) -> None:
         self._messages = messages
-        found = partial(reply_parts, encode=_found)
+        found = partial(reply_parts, encode=_headed)
         self.handlers: dict[int, Handler] = {
             Op.S_X_ADD: self.add,
-            Op.S_X_RANGE: returning(
-                wire.RangeAsk, messages.range, partial(reply_parts, encode=_page)
-            ),
+            Op.S_X_RANGE: returning(wire.RangeAsk, messages.range, found),
             Op.S_X_DELETE: self.delete,
             Op.S_X_TRIM: calling(wire.Trim, messages.trim),
             Op.S_X_GROUP: calling(wire.MakeGroup, groups.make_group),
@@ -52,9 +51,6 @@ class XRequests:
         self._messages.delete(peer, ask.stream, ask.ids, reply_packed(peer, request_id, int))
 
 
-def _page(page: XMessagePage) -> tuple[Buffer, ...]:
-    return pack_headed(wire.XPage(page.first, page.end, page.following)), *page.entries
-
-
-def _found(messages: XMessagesFound) -> tuple[Buffer, ...]:
-    return pack_headed(wire.XDelivered(messages.ranges)), *messages.found.parts
+def _headed(found: tuple[wire.XPage | wire.XDelivered, Sequence[Buffer]]) -> tuple[Buffer, ...]:
+    head, batches = found
+    return pack_headed(head), *batches

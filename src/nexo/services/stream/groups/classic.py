@@ -101,9 +101,7 @@ class Classic:
         protocol: str | None = None,
     ) -> None:
         """Ask for an assignment; answers `Synced` or `JoinRefused`."""
-        permit_ordered(connection, group)
-        found = self._found(group)
-        answers = found.sync(
+        answers = self._permitted(connection, group).sync(
             self._ticket(done), member, generation, assignments, self._core.now_ms,
             instance_id=instance, protocol=protocol,
         )  # fmt: skip
@@ -118,8 +116,8 @@ class Classic:
         instance: str | None = None,
     ) -> GroupError | None:
         """Keep a member alive."""
-        permit_ordered(connection, group)
-        error = self._found(group).heartbeat(member, generation, self._core.now_ms, instance)
+        found = self._permitted(connection, group)
+        error = found.heartbeat(member, generation, self._core.now_ms, instance)
         self._answer(group, [])
         return error
 
@@ -127,13 +125,14 @@ class Classic:
         self, connection: Connection, group: str, leaving: Iterable[tuple[str, str | None]]
     ) -> list[GroupError | None]:
         """Remove members, by id or, for static ones, by instance id alone."""
-        permit_ordered(connection, group)
-        results, answers = self._found(group).leave(leaving, self._core.now_ms)
+        found = self._permitted(connection, group)
+        results, answers = found.leave(leaving, self._core.now_ms)
         self._answer(group, answers)
         return results
 
-    def _found(self, group: str) -> Coordinator:
-        """The group's coordinator; one without members if there is none."""
+    def _permitted(self, connection: Connection, group: str) -> Coordinator:
+        """The coordinator of a group that a client may use; a new one if there is none."""
+        permit_ordered(connection, group)
         return self._groups.get(group) or Coordinator()
 
     def _ticket(self, done: Done[Reply]) -> int:
@@ -175,8 +174,8 @@ class Classic:
         instance: str | None = None,
     ) -> GroupError | None:
         """Why a member's offsets are rejected; outside a generation, whether there are members."""
-        permit_ordered(connection, group)
-        return self._found(group).check_commit(member, generation, self._core.now_ms, instance)
+        found = self._permitted(connection, group)
+        return found.check_commit(member, generation, self._core.now_ms, instance)
 
     # -- administration ----------------------------------------------------------------
 

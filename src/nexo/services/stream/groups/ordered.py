@@ -72,7 +72,7 @@ class Ordered:
         self._check_free(connection, group, member)
         found = self.found_or_new(group)
         found.check_join(member)
-        found = self._ensure(group, options or {})
+        found = self.ensure(group, options)
         assignment = found.join(member, partitions, core.now_ms)
         self._unbind(group, member)
         self.bindings.bind(connection, group, member)
@@ -93,21 +93,18 @@ class Ordered:
         self._unbind(group, member)
         self.bindings.roam(connection, group, member)
 
-    def _ensure(self, name: str, given: dict[str, Any]) -> OrderedGroup:
-        _check_timeouts(given)
-        known = self._core.engine.ordered.get(name)
-        if known is None:
-            return self._core.engine.make_ordered(name, merged(given, OrderedOptions(), "group"))
-        wanted = merged(given, known.options, "group")
-        if wanted != known.options:
-            known.tune(wanted, self._core.now_ms)
-        return known
-
     def ensure(self, name: str, options: dict[str, Any] | None = None) -> OrderedGroup:
         """Create a group unless it exists, with these options or the default ones."""
-        found = self._ensure(name, options or {})
-        self._core.end_turn_soon()
-        return found
+        core, given = self._core, options or {}
+        _check_timeouts(given)
+        core.end_turn_soon()
+        known = core.engine.ordered.get(name)
+        if known is None:
+            return core.engine.make_ordered(name, merged(given, OrderedOptions(), "group"))
+        wanted = merged(given, known.options, "group")
+        if wanted != known.options:
+            known.tune(wanted, core.now_ms)
+        return known
 
     def let_go(self, name: str, member: str) -> None:
         """Make a member leave that was checked by the caller."""

@@ -31,7 +31,7 @@ from nexo.services.stream.groups.polling import Polling
 from nexo.services.stream.permits import permit_group
 from nexo.services.stream.times import offsets_at
 from nexo.services.waiting import Wait
-from nexo.stream_values import Position, Verb
+from nexo.stream_values import Position, SettleRecords
 
 _FLEETING = frozenset({"extend", "start"})
 """Verbs that only change leases. Leases are kept in memory, so no reply waits for the disk."""
@@ -58,19 +58,6 @@ class TakenRecords(msgspec.Struct, frozen=True):
     found: Gathered
     partitions: int
     """The number of partitions of the stream."""
-
-
-class RecordSettlement(msgspec.Struct, frozen=True):
-    """How a consumer settles its leased records."""
-
-    consumer: str
-    generation: int
-    verb: Verb
-    ranges: list[Range]
-    delay_ms: int = 0
-    reason: str = ""
-    begins: list[Range] | tuple[()] = ()
-    """Records that a handler starts next: saves a separate ``start`` request."""
 
 
 class Groups:
@@ -252,44 +239,42 @@ class Groups:
     def settle(
         self,
         connection: Connection,
-        stream: str,
-        group: str,
-        settlement: RecordSettlement,
+        said: SettleRecords,
         done: Done[list[Refusal]],
     ) -> None:
         """Ack, nack, release, extend or start leased records; answers what was rejected."""
-        permit_group(connection, stream, group)
-        check_not_negative(settlement.delay_ms, "delay_ms")
-        found = self._core.engine.streams.get(stream)
+        group, who, generation, begins = said.group, said.consumer, said.generation, said.begins
+        permit_group(connection, said.stream, group)
+        check_not_negative(said.delay_ms, "delay_ms")
+        found = self._core.engine.streams.get(said.stream)
         shared = found.group(group)
-        who, generation, begins = settlement.consumer, settlement.generation, settlement.begins
         if begins:
             shared.check(who, generation, begins)
-        refusals = self._apply(shared, settlement)
+        refusals = self._apply(shared, said)
         if begins:
             shared.start(who, generation, begins)
         self.leasing.moved(found, group, shared)
-        if settlement.verb in _FLEETING:
+        if said.verb in _FLEETING:
             done(refusals)
         else:
             self._core.done_when_safe(found.options.persistence, done, refusals)
 
-    def _apply(self, group: SharedGroup, said: RecordSettlement) -> list[Refusal]:
+    def _apply(self, group: SharedGroup, said: SettleRecords) -> list[Refusal]:
         now_ms, who, generation = self._core.now_ms, said.consumer, said.generation
         match said.verb:
             case "ack":
-                return group.ack(who, generation, said.ranges)
+                return group.ack(who, generation, said.spans)
             case "nack":
                 reason = said.reason or "nack"
                 return group.nack(
-                    who, generation, said.ranges, now_ms, delay_ms=said.delay_ms, reason=reason
+                    who, generation, said.spans, now_ms, delay_ms=said.delay_ms, reason=reason
                 )
             case "release":
-                return group.release(who, generation, said.ranges)
+                return group.release(who, generation, said.spans)
             case "extend":
-                return group.extend(who, generation, now_ms, said.ranges or None)
+                return group.extend(who, generation, now_ms, said.spans or None)
             case "start":
-                group.start(who, generation, said.ranges)
+                group.start(who, generation, said.spans)
                 return []
 
     # -- seeking and deleting ----------------------------------------------------------

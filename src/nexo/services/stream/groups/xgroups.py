@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from itertools import islice
+from typing import TypeAlias
 
 from nexo.access.grants import Action
-from nexo.brokers.stream.delivery import Gathered, gather
+from nexo.brokers.stream.delivery import gather
 from nexo.brokers.stream.groups.claims import Claims
 from nexo.brokers.stream.groups.flight import DeliveredRange
 from nexo.brokers.stream.groups.progress import NO_END
@@ -16,7 +16,7 @@ from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.messages import Id, MessageLog
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Conflict, InvalidInput, NexoError
-from nexo.model import check_name
+from nexo.model import Buffer, check_name
 from nexo.options.stream import SharedOptions
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import REPLY_BYTES
@@ -24,18 +24,12 @@ from nexo.services.stream.core import Core
 from nexo.services.stream.groups.xmessages import XMessages, following, ranges_of
 from nexo.services.stream.permits import permit_group
 from nexo.services.waiting import Wait
-from nexo.stream_values import XConsumer, XGroup, XInfo, XPending
+from nexo.stream_values import XConsumer, XDelivered, XGroup, XInfo, XPending
 
 MAX_CLAIMED = 10_000
 """The most messages that one claim takes over."""
-
-
-@dataclass(frozen=True, slots=True)
-class XMessagesFound:
-    """``first, end, delivery count`` of ranges of offsets, and the batches that hold them."""
-
-    ranges: list[tuple[int, int, int]]
-    found: Gathered
+Delivery: TypeAlias = tuple[XDelivered, list[Buffer]]
+"""What was delivered, and the batches that hold it."""
 
 
 class XGroups:
@@ -123,17 +117,17 @@ class XGroups:
         count: int,
         wait_ms: int,
         max_pending: int,
-        done: Done[XMessagesFound],
+        done: Done[Delivery],
     ) -> None:
         """Deliver new messages, unless the consumer holds ``max_pending``; wait for some."""
         found, _, _ = self._permitted(connection, stream, group)
         _at_least_one(count)
 
-        def attempt() -> XMessagesFound | None:
+        def attempt() -> Delivery | None:
             return self._delivered(found, stream, group, consumer, count, max_pending)
 
-        def delivered(messages: XMessagesFound | NexoError) -> None:
-            if isinstance(messages, NexoError) or not messages.ranges:
+        def delivered(messages: Delivery | NexoError) -> None:
+            if isinstance(messages, NexoError) or not messages[0].spans:
                 done(messages)
             else:  # holdings must be durable before they are reported
                 self._core.done_when_safe(found.options.persistence, done, messages)
@@ -141,14 +135,14 @@ class XGroups:
         # One channel each: a consumer at its limit must not block the others.
         channels = (_channel(found, group, consumer),)
         due_ms = self._core.due_ms(wait_ms)
-        nothing = XMessagesFound([], Gathered())
+        nothing: Delivery = XDelivered([]), []
         self._core.answer_or_wait(
             Wait(connection, ticket, channels, due_ms, attempt, delivered, nothing)
         )
 
     def _delivered(
         self, found: OpenStream, stream: str, name: str, consumer: str, count: int, max_pending: int
-    ) -> XMessagesFound | None:
+    ) -> Delivery | None:
         _, group, claims = self._find(stream, name)
         log, now_ms = self._messages.log(found), self._core.now_ms
         if claims.behind is not None:
@@ -163,9 +157,8 @@ class XGroups:
             if batches.gaps:
                 group.skip(batches.gaps)
             if batches.parts:
-                return XMessagesFound(
-                    [(each.first, each.end, each.attempt) for each in given], batches
-                )
+                spans = [(each.first, each.end, each.attempt) for each in given]
+                return XDelivered(spans), batches.parts
 
     def ack(
         self, connection: Connection, stream: str, group: str, ids: Sequence[Id], done: Done[int]
@@ -206,7 +199,7 @@ class XGroups:
         consumer: str,
         min_idle_ms: int,
         count: int,
-        done: Done[XMessagesFound],
+        done: Done[Delivery],
     ) -> None:
         """Deliver messages to a consumer that any consumer has held for too long."""
         found, shared, claims = self._permitted(connection, stream, group)
@@ -220,10 +213,8 @@ class XGroups:
         if batches.gaps:
             shared.skip(batches.gaps)
         self._core.changed(found, group, shared)
-        claimed = XMessagesFound(
-            [(first, end, attempt) for _, first, end, attempt in stale], batches
-        )
-        self._core.done_when_safe(found.options.persistence, done, claimed)
+        claimed = XDelivered([(first, end, attempt) for _, first, end, attempt in stale])
+        self._core.done_when_safe(found.options.persistence, done, (claimed, batches.parts))
 
     def renew(
         self,

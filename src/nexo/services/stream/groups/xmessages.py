@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from nexo.access.permit import ADMIN, READ, WRITE, permit
 from nexo.batch import encode_plain
@@ -18,23 +17,12 @@ from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import REPLY_BYTES, check_not_negative
 from nexo.services.stream.core import Core
 from nexo.services.stream.publish import Publishing
+from nexo.stream_values import XPage
 
 TRIM_STEP = 1_000
 """Messages that automatic trimming collects before the log drops them."""
 STREAM_OPTIONS = {"retention_ms": 0, "retention_bytes": 0}
 """Options of streams created here: only their length limits them."""
-
-
-@dataclass(frozen=True, slots=True)
-class XMessagePage:
-    """The offsets asked for, the entries that hold them
-    (and maybe others), and where to continue.
-    """
-
-    first: int
-    end: int
-    following: int | None
-    entries: list[memoryview]
 
 
 class XMessages:
@@ -126,8 +114,8 @@ class XMessages:
 
     def range(
         self, connection: Connection, stream: str, first: Id, last: Id, count: int, offset: int = 0
-    ) -> XMessagePage:
-        """A page of messages between two ids, inclusive, from ``offset`` on."""
+    ) -> tuple[XPage, list[memoryview]]:
+        """A page of messages between two ids, inclusive, from ``offset`` on, and its entries."""
         permit(connection.identity, Broker.STREAM, READ, stream)
         log = self.log(self._core.engine.streams.get(stream))
         start = max(log.offset_from(first), offset)
@@ -137,7 +125,7 @@ class XMessages:
         for header, entry in log.entries(start, min(count, end - start), REPLY_BYTES):
             entries.append(entry)
             at = header.next_offset
-        return XMessagePage(start, end, at if at < end else None, entries)
+        return XPage(start, end, at if at < end else None), entries
 
     # -- deleting ----------------------------------------------------------------------
 

@@ -32,6 +32,14 @@ def take(
     return spans(claims(shared).deliver(consumer, limit, [end], now_ms))
 
 
+def claim(
+    shared: SharedGroup, consumer: str, min_idle_ms: int, limit: int, now_ms: int
+) -> list[DeliveredRange]:
+    """Deliver old messages again, as a claim does."""
+    stale = claims(shared).stale(min_idle_ms, limit, now_ms)
+    return claims(shared).take_over(consumer, stale, now_ms)
+
+
 def spans(got: list[DeliveredRange]) -> list[tuple[int, int, int]]:
     return [(d.first, d.end, d.attempt) for d in got]
 
@@ -93,8 +101,8 @@ class TestClaiming:
     def test_old_messages_go_to_the_claimer(self) -> None:
         shared = group()
         take(shared, "a", 4)
-        assert claims(shared).claim("b", 100, 10, NOW + 99) == []
-        assert spans(claims(shared).claim("b", 100, 3, NOW + 100)) == [(0, 3, 2)]
+        assert claim(shared, "b", 100, 10, NOW + 99) == []
+        assert spans(claim(shared, "b", 100, 3, NOW + 100)) == [(0, 3, 2)]
         assert held(shared) == [
             ("a", 3, 4, 1, NOW), *[("b", n, n + 1, 2, NOW + 100) for n in range(3)],
         ]  # fmt: skip
@@ -102,21 +110,21 @@ class TestClaiming:
     def test_a_claimed_message_is_young_again(self) -> None:
         shared = group()
         take(shared, "a", 2)
-        claims(shared).claim("b", 100, 10, NOW + 100)
-        assert claims(shared).claim("c", 100, 10, NOW + 150) == []
+        claim(shared, "b", 100, 10, NOW + 100)
+        assert claim(shared, "c", 100, 10, NOW + 150) == []
 
     def test_claims_go_by_offset_and_take_ones_own(self) -> None:
         shared = group()
         take(shared, "a", 2)
         take(shared, "b", 2)
-        claims(shared).claim("b", 0, 1, NOW + 1)
-        assert spans(claims(shared).claim("b", 0, 10, NOW + 2)) == [
+        claim(shared, "b", 0, 1, NOW + 1)
+        assert spans(claim(shared, "b", 0, 10, NOW + 2)) == [
             (0, 1, 3), (1, 2, 2), (2, 4, 2),
         ]  # fmt: skip
 
     def test_a_claimer_without_luck_is_a_consumer_all_the_same(self) -> None:
         shared = group()
-        claims(shared).claim("b", 0, 1, NOW)
+        claim(shared, "b", 0, 1, NOW)
         assert list(shared.members) == ["b"]
 
 
@@ -194,12 +202,12 @@ class TestSurviving:
     def test_a_snapshot_of_claims_out_of_order_is_restored_exactly(self) -> None:
         shared = group()
         take(shared, "a", 4)
-        claims(shared).claim("b", 0, 2, NOW + 5)
+        claim(shared, "b", 0, 2, NOW + 5)
         claims(shared).ack([(0, 3, 4)])
         again = reborn(shared.snapshot(), [])
         assert seen(again) == seen(shared)
         assert claims(again).position(0) == claims(shared).position(0) == 4
-        assert spans(claims(again).claim("c", 5, 1, NOW + 5)) == [(2, 3, 2)]
+        assert spans(claim(again, "c", 5, 1, NOW + 5)) == [(2, 3, 2)]
 
     def test_consumers_survive_without_messages(self) -> None:
         shared = group()
@@ -287,7 +295,7 @@ def do(shared: SharedGroup, verb: str, what: str | int, count: int, end: int, no
         case "take", str(name):
             claims(shared).deliver(name, count, [end], now_ms)
         case "claim", str(name):
-            claims(shared).claim(name, 3, count, now_ms)
+            claim(shared, name, 3, count, now_ms)
         case "ack", int(first):
             claims(shared).ack([(0, first, first + count)])
         case "dismiss", str(name):

@@ -348,16 +348,6 @@ def test_a_static_member_leaves_by_its_instance() -> None:
 # -- bounds ------------------------------------------------------------------------
 
 
-def test_an_empty_group_may_wait_for_more_members() -> None:
-    group = Group(initial_delay_ms=3_000)
-    first = group.join(ask(), "a")
-    group.after(2_000)
-    second = group.join(ask(), "b")
-    assert not group.replies
-    group.after(1_000)
-    assert group.replies[first].generation == group.replies[second].generation == 1
-
-
 def test_a_group_has_a_size_and_sessions_have_bounds() -> None:
     group = Group(max_members=1)
     group.stable("a")

@@ -37,12 +37,9 @@ Answers = list[Answer]
 class Coordinator:
     """The members of one group and the state of its rebalance."""
 
-    def __init__(
-        self, generation: int = 0, *, initial_delay_ms: int = 0, max_members: int = MAX_CONSUMERS
-    ) -> None:
-        """``initial_delay_ms`` is how long the first member of an empty group waits for more."""
+    def __init__(self, max_members: int = MAX_CONSUMERS) -> None:
         self.state = RebalanceState.EMPTY
-        self.generation = generation
+        self.generation = 0
         self.protocol_type = ""
         self.protocol = ""
         self.leader = ""
@@ -52,9 +49,6 @@ class Coordinator:
         self._deadlines: KeyDeadlines[str] = KeyDeadlines()
         self._phase_due_ms: int | None = None
         """When the join or sync phase ends without those who are missing."""
-        self._not_before_ms = 0
-        """The first generation of an empty group does not begin earlier; 0 while not used."""
-        self._initial_delay_ms = initial_delay_ms
 
     @property
     def members(self) -> Mapping[str, GroupMember]:
@@ -139,9 +133,6 @@ class Coordinator:
         """Start the join phase, or check whether it is over."""
         answers: Answers = []
         if self.state is not RebalanceState.PREPARING:
-            if self.state is RebalanceState.EMPTY:
-                delay_ms = self._initial_delay_ms
-                self._not_before_ms = now_ms + delay_ms if delay_ms else 0
             for member in self._members.values():
                 if member.syncing is not None:
                     refused = JoinRefused(GroupError.REBALANCE_IN_PROGRESS)
@@ -154,8 +145,7 @@ class Coordinator:
 
     def _join_if_all(self, now_ms: int) -> Answers:
         missing = any(member.joining is None for member in self._members.values())
-        early = bool(self._pending) or now_ms < self._not_before_ms
-        if missing or (early and self._members):
+        if missing or (self._pending and self._members):
             return []
         return self._complete_join(now_ms)
 
@@ -306,9 +296,7 @@ class Coordinator:
 
     def next_deadline(self) -> int | None:
         """When `expire` may have something to do."""
-        due = [self._deadlines.next_ms(), self._phase_due_ms]
-        if self.state is RebalanceState.PREPARING and self._not_before_ms:
-            due.append(self._not_before_ms)
+        due = (self._deadlines.next_ms(), self._phase_due_ms)
         return min((ms for ms in due if ms is not None), default=None)
 
     def expire(self, now_ms: int) -> Answers:
@@ -317,9 +305,6 @@ class Coordinator:
         for member in gone:
             self._drop(member)
         answers = self._without(gone, now_ms)
-        if self.state is RebalanceState.PREPARING and self._not_before_ms <= now_ms:
-            self._not_before_ms = 0
-            answers += self._join_if_all(now_ms)
         if self._phase_due_ms is None or now_ms < self._phase_due_ms:
             return answers
         if self.state is RebalanceState.PREPARING:
