@@ -1,9 +1,9 @@
 /** Options of queues and streams as a table and as forms, made of what the server says of them. */
 
-import { get } from "./api.js";
+import { get, post } from "./api.js";
 import { form } from "./dialogs.js";
 import { h } from "./dom.js";
-import { staying } from "./router.js";
+import { href, staying } from "./router.js";
 import { button, panel, table, toast } from "./ui.js";
 
 const UNITS = {
@@ -11,33 +11,42 @@ const UNITS = {
   bytes: { sizes: [["GiB", 1024 ** 3], ["MiB", 1024 ** 2], ["KiB", 1024], ["", 1]], say: "In bytes, KiB, MiB or GiB." },
 };
 
-/** What options are set to; `act(options)` changes those it is given. */
-export async function options(path, values, act, lacks) {
-  const known = await get(`${path}/options`);
+/** What the options of one `kind` ("queue" or "stream") are set to, with a way to change them. */
+export async function options(kind, name, values, lacks) {
+  const known = await get(`/${kind}/options`);
   const columns = [
     { title: "Option", cell: title },
     { title: "Value", class: "mono", cell: (option) => written(option, values[option.name]) },
     { title: "Meaning", class: "hide-s prose", cell: (option) => option.help },
   ];
   const changeable = known.filter((option) => !option.fixed);
-  const change = () => ask("Change options", [], changeable, values, "Change", (given, changed) => act(changed));
+  const change = () => ask("Change options", [], changeable, values, "Change", async (given, changed) => {
+    await post(`/${kind}/update`, { [kind]: name, options: changed });
+    return "Changed";
+  });
   return panel("Options", table("Options", columns, known, { key: (option) => option.name }), button("Change", change, { small: true, lacks }));
 }
 
-/** Ask for a new thing's name and options; `act(given, options)` gets those that are not the defaults. */
-export async function askNew(what, path, name, act) {
+/** Ask for the name and options of a new one, create it and go there. */
+export async function create(kind, placeholder) {
   let known;
   const still = staying();
   try {
-    known = await get(`${path}/options`);
+    known = await get(`/${kind}/options`);
   } catch (error) {
     return toast(error.message, true);
   }
   if (!still()) return undefined;
   const values = Object.fromEntries(known.map((option) => [option.name, option.default]));
-  return ask(what, [name], known, values, "Create", act);
+  const first = { name: kind, label: "Name", required: true, wide: true, placeholder };
+  return ask(`Create a ${kind}`, [first], known, values, "Create", async ({ [kind]: name }, chosen) => {
+    await post(`/${kind}/create`, { [kind]: name, options: chosen });
+    location.hash = href(kind, { name });
+    return `Created ${name}`;
+  });
 }
 
+/** `act(given, options)` gets those options that were changed. */
 function ask(what, first, known, values, verb, act) {
   const fields = known.map((option) => field(option, values[option.name]));
   form(what, [...first, ...fields], verb, (given) => {

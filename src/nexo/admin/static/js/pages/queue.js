@@ -4,14 +4,13 @@ import { get, post } from "../api.js";
 import { sparkline, summary } from "../charts.js";
 import { confirm, form } from "../dialogs.js";
 import { h } from "../dom.js";
-import { count, moment, plural, rate, until } from "../format.js";
-import { askNew, options } from "../options.js";
+import { count, moment, rate, until } from "../format.js";
+import { options } from "../options.js";
 import { permissions } from "../permissions.js";
-import { href, refine } from "../router.js";
-import { badge, button, empty, head, losses, number, pager, panel, search, table, tabs } from "../ui.js";
+import { href } from "../router.js";
+import { badge, button, empty, head, losses, number, panel, table, tabs } from "../ui.js";
 import { find, jobs } from "./jobs.js";
-
-const LIMIT = 50;
+import { list, remove } from "./list.js";
 
 export async function queue(context) {
   return context.given.name ? one(context) : all(context);
@@ -19,13 +18,8 @@ export async function queue(context) {
 
 // -- the list
 
-async function all({ given, memory, redraw }) {
-  memory.offset ??= 0;
-  const sort = given.sort ?? "name";
-  const page = await get("/queue/list", { search: given.search, sort, limit: LIMIT, offset: memory.offset });
-  const lacks = await permissions("queue");
-  const find = (text) => { memory.offset = 0; refine({ search: text }); };
-  const columns = [
+function all(context) {
+  return list("queue", context, [
     { title: "Queue", class: "name", sort: "name", cell: ({ info }) => [h("a", { href: href("queue", { name: info.name }) }, info.name), info.paused ? [" ", badge("paused", "warn")] : null], tip: ({ info }) => info.name },
     { title: "Pushed, last minute", class: "hide-s", cell: (row) => sparkline(row.pushed, "queue") },
     number("In/s", (row) => row.pushed_per_s, { format: rate }),
@@ -34,24 +28,7 @@ async function all({ given, memory, redraw }) {
     number("Working", ({ info }) => info.working, { sort: "working", class: "hide-s" }),
     number("Scheduled", ({ info }) => info.scheduled, { sort: "scheduled", class: "hide-s" }),
     number("Dead", ({ info }) => info.dead, { sort: "dead", alarm: ({ info }) => info.dead > 0 }),
-  ];
-  const body = page.queues.length
-    ? table("Queues", columns, page.queues, { key: (row) => row.info.name, sort, onSort: (name) => refine({ sort: name }) })
-    : empty(given.search ? "No queue matches" : "No queues yet", given.search ? "" : ["Create one here, or with ", h("code", 'client.queue("emails").create()'), "."]);
-  return [
-    head("Queues", { sub: plural(page.total, "queue"), actions: [button("Create a queue", create, { kind: "primary", lacks: lacks("admin") })] }),
-    panel("All queues", [body, pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); })],
-      search("Search queues", given.search ?? "", find)),
-  ];
-}
-
-function create() {
-  const name = { name: "queue", label: "Name", required: true, wide: true, placeholder: "emails" };
-  return askNew("Create a queue", "/queue", name, async (given, chosen) => {
-    await post("/queue/create", { queue: given.queue, options: chosen });
-    location.hash = href("queue", { name: given.queue });
-    return `Created ${given.queue}`;
-  });
+  ], (row) => row.info.name, "emails");
 }
 
 // -- one queue
@@ -76,7 +53,7 @@ async function one({ given, memory, redraw }) {
         info.paused ? button("Resume", () => act("/queue/resume", name, "Resumed"), { lacks: lacks("admin") })
           : button("Pause", () => act("/queue/pause", name, "Paused"), { lacks: lacks("admin") }),
         button("Purge", () => purge(info), { kind: "danger", lacks: lacks("admin") }),
-        button("Delete", () => remove(name), { kind: "danger", lacks: lacks("admin") }),
+        button("Delete", () => remove("queue", name, "The queue goes with all its jobs and dead letters."), { kind: "danger", lacks: lacks("admin") }),
       ],
     }),
     losses(info.losses),
@@ -88,7 +65,7 @@ async function one({ given, memory, redraw }) {
     tabs("Queue", choices, tab, (id) => href("queue", { name, tab: id })),
     await ({
       schedules: () => schedules(name, lacks),
-      options: () => options("/queue", info.options, (changed) => change(name, changed), lacks("admin")),
+      options: () => options("queue", name, info.options, lacks("admin")),
     }[tab]?.() ?? jobs(name, tab, memory, redraw, lacks)),
   ];
 }
@@ -107,14 +84,6 @@ function purge(info) {
   });
 }
 
-function remove(name) {
-  confirm("Delete this queue?", "The queue goes with all its jobs and dead letters. This cannot be undone.", "Delete", async () => {
-    await post("/queue/delete", { queue: name });
-    location.hash = href("queue");
-    return `Deleted ${name}`;
-  }, name);
-}
-
 function push(name) {
   form("Push a job", [
     { name: "value", type: "value" },
@@ -127,11 +96,6 @@ function push(name) {
     const { id } = await post("/queue/push", { queue: name, ...given });
     return `Pushed ${id}`;
   });
-}
-
-async function change(name, changed) {
-  await post("/queue/update", { queue: name, options: changed });
-  return "Changed";
 }
 
 // -- schedules

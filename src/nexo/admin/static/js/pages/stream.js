@@ -2,14 +2,15 @@
 
 import { get, post } from "../api.js";
 import { sparkline, summary } from "../charts.js";
-import { confirm, form } from "../dialogs.js";
+import { form } from "../dialogs.js";
 import { h } from "../dom.js";
 import { ago, bytes, count, duration, localInput, moment, plural, rate } from "../format.js";
-import { askNew, options } from "../options.js";
+import { options } from "../options.js";
 import { permissions } from "../permissions.js";
 import { href, refine } from "../router.js";
-import { badge, brief, button, empty, head, number, pager, panel, search, table, tabs } from "../ui.js";
+import { badge, brief, button, empty, head, number, panel, search, table, tabs } from "../ui.js";
 import { groups } from "./groups.js";
+import { list, remove } from "./list.js";
 import { inspect } from "./records.js";
 
 const LIMIT = 50;
@@ -21,13 +22,8 @@ export async function stream(context) {
 
 // -- the list
 
-async function all({ given, memory, redraw }) {
-  memory.offset ??= 0;
-  const sort = given.sort ?? "name";
-  const lacks = await permissions("stream");
-  const page = await get("/stream/list", { search: given.search, sort, limit: LIMIT, offset: memory.offset });
-  const find = (text) => { memory.offset = 0; refine({ search: text }); };
-  const body = page.streams.length ? table("Streams", [
+function all(context) {
+  return list("stream", context, [
     { title: "Stream", class: "name", sort: "name", cell: (row) => h("a", { href: href("stream", { name: row.name }) }, row.name), tip: (row) => row.name },
     { title: "Published, last minute", class: "hide-s", cell: (row) => sparkline(row.published, "stream") },
     number("In/s", (row) => row.published_per_s, { format: rate, sort: "published" }),
@@ -37,22 +33,7 @@ async function all({ given, memory, redraw }) {
     number("Groups", (row) => row.groups.length, { class: "hide-s" }),
     number("Lag", (row) => row.lag, { sort: "lag" }),
     { title: "Last record", class: "hide-s", cell: (row) => ago(row.last_ms), tip: (row) => moment(row.last_ms) },
-  ], page.streams, { key: (row) => row.name, sort, onSort: (name) => { memory.offset = 0; refine({ sort: name }); } })
-    : empty(given.search ? "No stream matches" : "No streams yet", given.search ? "" : ["Create one here, or with ", h("code", 'client.stream("orders").create()'), "."]);
-  return [
-    head("Streams", { sub: plural(page.total, "stream"), actions: [button("Create a stream", create, { kind: "primary", lacks: lacks("admin") })] }),
-    panel("All streams", [body, pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); })],
-      search("Search streams", given.search ?? "", find)),
-  ];
-}
-
-function create() {
-  const field = { name: "stream", label: "Name", required: true, wide: true, placeholder: "orders" };
-  return askNew("Create a stream", "/stream", field, async ({ stream: name }, chosen) => {
-    await post("/stream/create", { stream: name, options: chosen });
-    location.hash = href("stream", { name });
-    return `Created ${name}`;
-  });
+  ], (row) => row.name, "orders");
 }
 
 // -- one stream
@@ -71,7 +52,7 @@ async function one({ given, memory, redraw }) {
       actions: [
         button("Publish", () => publish(name), { kind: "primary", lacks: lacks("write") }),
         ...(info.options.cleanup.includes("compact") ? [button("Compact", () => compact(name), { lacks: lacks("admin") })] : []),
-        button("Delete", () => remove(name), { kind: "danger", lacks: lacks("admin") }),
+        button("Delete", () => remove("stream", name, "All its records and groups are deleted."), { kind: "danger", lacks: lacks("admin") }),
       ],
     }),
     summary([
@@ -95,14 +76,6 @@ function compact(name) {
     const { count: freed } = await post("/stream/compact", { stream: name });
     return `Freed ${bytes(freed)}`;
   }, { message: "Of each key only the newest record is kept, at its own offset. The others are gone for good." });
-}
-
-function remove(name) {
-  confirm("Delete this stream?", "All its records and groups are deleted. This cannot be undone.", "Delete", async () => {
-    await post("/stream/delete", { stream: name });
-    location.hash = href("stream");
-    return `Deleted ${name}`;
-  }, name);
 }
 
 function publish(name) {
@@ -201,8 +174,5 @@ function bar(part) {
 }
 
 function settings({ info, name, lacks }) {
-  return options("/stream", info.options, async (changed) => {
-    await post("/stream/update", { stream: name, options: changed });
-    return "Changed";
-  }, lacks("admin"));
+  return options("stream", name, info.options, lacks("admin"));
 }
