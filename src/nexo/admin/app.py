@@ -95,8 +95,6 @@ class AdminApp:
         while not self._sampler.all_up:
             await self._sampler.next_sample()
 
-    # -- routes -------------------------------------------------------------------------
-
     def _routes(self) -> list[BaseRoute]:
         return [
             Route("/health", self._health),

@@ -115,9 +115,6 @@ class SomeIds(OneQueue):
     ids: Annotated[list[Id], msgspec.Meta(max_length=10_000)]
 
 
-# -- looking --------------------------------------------------------------------------
-
-
 @routes.get("/jobs")
 async def jobs(context: ApiContext, ask: JobsAsk) -> JobPage:
     """A page of waiting, working, scheduled or dead jobs with the beginning of their values."""
@@ -169,9 +166,6 @@ async def job(context: ApiContext, ask: JobAsk) -> JobStateView:
 
 def _plain(value: Any) -> Any:
     return f"{len(value)} bytes" if isinstance(value, bytes) else value
-
-
-# -- acting ---------------------------------------------------------------------------
 
 
 @routes.post("/push")

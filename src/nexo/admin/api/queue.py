@@ -66,9 +66,6 @@ class OptionsAsk(OneQueue):
     """As ``/queue/options`` describes them; durations may be written as ``30s`` or ``7d``."""
 
 
-# -- looking --------------------------------------------------------------------------
-
-
 @routes.get("/list")
 async def queues(context: ApiContext, ask: QueuesAsk) -> QueuePage:
     """A page of queues with their counts; sorted by a count, as of the last few seconds."""
@@ -108,9 +105,6 @@ async def info(context: ApiContext, ask: OneQueue) -> QueueRow:
 async def options(context: ApiContext, ask: Nothing) -> list[Option]:
     """The options that queues have."""
     return OPTIONS.shown(defaults(context.place.settings))
-
-
-# -- acting ---------------------------------------------------------------------------
 
 
 @routes.post("/create")

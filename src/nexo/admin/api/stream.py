@@ -108,9 +108,6 @@ class MakeAsk(OneStream):
     """As ``/stream/options`` describes them; ``7d`` and ``1GiB`` will do for times and sizes."""
 
 
-# -- looking --------------------------------------------------------------------------
-
-
 @routes.get("/list")
 async def streams(context: ApiContext, ask: StreamsAsk) -> StreamPage:
     """A page of streams; sorted by a number, as of the last few seconds."""
@@ -198,9 +195,6 @@ def _partition(index: int, part: wire.PartitionInfo) -> PartitionView:
 async def options(context: ApiContext, ask: Nothing) -> list[Option]:
     """The options that streams have."""
     return OPTIONS.shown(defaults(context.place.settings))
-
-
-# -- acting ---------------------------------------------------------------------------
 
 
 @routes.post("/create")

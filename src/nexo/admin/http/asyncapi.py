@@ -21,7 +21,6 @@ def document() -> dict[str, Any]:
     """AsyncAPI 3.0."""
     kinds = (*_REQUESTS, *_EVENTS)
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REFS)
-    named = {kind.__name__: kind for kind in kinds}
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -33,9 +32,9 @@ def document() -> dict[str, Any]:
             "web": {"host": "127.0.0.1:8080", "protocol": "ws", "description": "`wss` with TLS."}
         },
         "channels": {
-            "socket": _channel(SOCKET, named, "JSON in text frames, both ways."),
-            "events": _channel(f"{PREFIX}/events", {"MessageEvent": MessageEvent}, _SSE),
-            "streamEvents": _channel(f"{PREFIX}/stream/events", {"RecordEvent": RecordEvent}, _SSE),
+            "socket": _channel(SOCKET, kinds, "JSON in text frames, both ways."),
+            "events": _channel(f"{PREFIX}/events", (MessageEvent,), _SSE),
+            "streamEvents": _channel(f"{PREFIX}/stream/events", (RecordEvent,), _SSE),
         },
         "operations": {
             "ask": _operation("receive", "socket", _REQUESTS),
@@ -45,7 +44,7 @@ def document() -> dict[str, Any]:
         },
         "components": {
             "schemas": schemas,
-            "messages": {name: _message(kind) for name, kind in named.items()},
+            "messages": {kind.__name__: _message(kind) for kind in kinds},
         },
     }
 
@@ -53,8 +52,8 @@ def document() -> dict[str, Any]:
 _SSE = "Server-sent events; `id` says where to go on, `problem` ends them."
 
 
-def _channel(address: str, kinds: dict[str, Any], text: str) -> dict[str, Any]:
-    messages = {name: {"$ref": f"#/components/messages/{name}"} for name in kinds}
+def _channel(address: str, kinds: tuple[Any, ...], text: str) -> dict[str, Any]:
+    messages = {one.__name__: {"$ref": f"#/components/messages/{one.__name__}"} for one in kinds}
     return {"address": address, "description": text, "messages": messages}
 
 

@@ -154,8 +154,6 @@ class Readings(Collector):
         yield self._roundtrips()
         yield self._alerts()
 
-    # -- brokers ------------------------------------------------------------------------
-
     def _brokers(self, table: Iterable[Row]) -> Iterator[Metric]:
         watches = self._sampler.brokers.values()
         return families(table, {"broker": attrgetter("broker.label")}, watches)

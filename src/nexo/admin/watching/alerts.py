@@ -60,7 +60,7 @@ def of_broker(watch: BrokerWatch, reserve: int, now_ms: int) -> Iterator[Alert]:
     if lag_ms > LATE_REPLICA_MS:
         message = f"the object store has taken nothing for {lag_ms // 1000} s: see the server's log"
         yield Alert("critical", "not-replicated", name, "", message)
-    if watch.broker is Broker.PUBSUB and _sum(watch.series["dropped"].tail(MINUTE_S)) > 0:
+    if watch.broker is Broker.PUBSUB and any(watch.series["dropped"].tail(MINUTE_S)):
         slow = ", ".join(row["client"] for row in watch.status.get("slow", [])[:3])
         yield Alert("warning", "drops", name, "", f"slow subscribers lose messages: {slow}")
 
@@ -177,7 +177,3 @@ def _still(rates: list[float | None]) -> bool:
 
 def _counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
-def _sum(points: list[float | None]) -> float:
-    return sum(point for point in points if point)

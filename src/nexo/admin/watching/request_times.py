@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -52,7 +51,7 @@ class RequestTimes:
         """p50 and p99 in ms of the last seconds' requests, without those that wait."""
         grown = self._grown(RECENT_S)
         quick = [row for op, row in grown.items() if op not in LONG_POLLS | _OWN]
-        total = _sum(quick)
+        total = [sum(column) for column in zip(*quick, strict=True)]
         return quantile_ms(total, 0.5), quantile_ms(total, 0.99)
 
     def rows(self) -> list[RequestView]:
@@ -79,7 +78,3 @@ def _minus(row: list[int], before: list[int] | None) -> list[int]:
         return row
     grown = [count - was for count, was in zip(row, before, strict=True)]
     return row if min(grown) < 0 else grown
-
-
-def _sum(rows: Iterable[list[int]]) -> list[int]:
-    return [sum(column) for column in zip(*rows, strict=True)]

@@ -132,8 +132,6 @@ class Sampler:
         except NexoError:
             return None
 
-    # -- what is wrong ------------------------------------------------------------------
-
     def _judge(self) -> None:
         """Everything that is wrong now, the worst first."""
         replica = self.replica

@@ -127,8 +127,6 @@ class BrokerSurvey:
         if len(self._rounds) == 2:
             self.round_s = max(self._rounds.values())
 
-    # -- queues -----------------------------------------------------------------------
-
     async def see_queues(self) -> None:
         """This second's pages of queues."""
         call = partial(self._client.link(Broker.QUEUE).call, timeout_s=PATIENCE_S)
@@ -149,8 +147,6 @@ class BrokerSurvey:
         if known is not None and known.info.created_ms != info.created_ms:
             self.queues.forget(info.name)  # another queue of the same name
         self.queues.see(info.name, info, now_s, QueueWatch)
-
-    # -- streams and groups -----------------------------------------------------------
 
     async def see_streams(self) -> dict[str, int]:
         """This second's pages of streams and groups; returns the sums over all groups."""
@@ -194,8 +190,6 @@ class BrokerSurvey:
     def _stream_rank(self, watch: StreamWatch) -> tuple[float, int, int]:
         info = watch.info
         return watch.published.series.last or 0.0, self.lags.get(info.name, 0), info.offsets
-
-    # -- what is wrong ----------------------------------------------------------------
 
     def alerts(self) -> Iterator[Alert]:
         """Every alert about queues, streams and groups."""

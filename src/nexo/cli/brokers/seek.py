@@ -12,7 +12,7 @@ from nexo.cli.brokers.stream_reading import positions
 from nexo.cli.options import client
 from nexo.cli.sizes import place
 from nexo.client._sync.requests import request
-from nexo.errors import NotFound, OffsetOutOfRange
+from nexo.errors import NotFound
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
@@ -54,13 +54,9 @@ def _ordered_lag(nexo: Client, stream: str, group: str) -> int | None:
         return None
 
 
-def _refuse(text: str) -> None:
-    raise OffsetOutOfRange(text)
-
-
 def _seek_ordered(nexo: Client, stream: str, group: str, to: wire.Position | datetime) -> int:
     """An ordered group stores the last offset that was processed, so one before the place."""
-    found = positions(nexo, stream, to, _refuse)
+    found = positions(nexo, stream, to, exact=True)
     chosen = to if isinstance(to, dict) else found
     rows = [(stream, partition, found[partition] - 1, "") for partition in chosen]
     ask = OrderedSeek(group=group, offsets=rows)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from nexo.cli import output
 from nexo.client._sync.requests import request
 from nexo.client.stream_records import Record, batches_in
-from nexo.errors import InvalidOption
+from nexo.errors import InvalidOption, OffsetOutOfRange
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 1024**2
 _GRACE_S = 30.0
-
-
-def _ignore(text: str) -> None:
-    """Nobody needs to be told."""
 
 
 class PartitionsReader:
@@ -50,31 +47,32 @@ class PartitionsReader:
 
 
 def positions(
-    client: Client,
-    stream: str,
-    place: wire.Position | datetime,
-    tell: Callable[[str], None] = _ignore,
+    client: Client, stream: str, place: wire.Position | datetime, *, exact: bool = False
 ) -> dict[int, int]:
     """The offset that a place means in each partition; never outside of what is there.
 
-    ``tell`` hears of an offset that was given and is not there; `InvalidOption` for a partition.
+    An offset that was given and is not there is refused if the place is to be ``exact``, and
+    otherwise noted; `InvalidOption` for a partition that is not there.
     """
-    info = client.stream(stream).info()
+    parts = client.stream(stream).info().partitions
     if isinstance(place, dict):
-        _check_there(place, len(info.partitions))
+        _check_there(place, len(parts))
+    given = place
     if isinstance(place, datetime):
         ask = wire.OffsetsAt(stream=stream, time_ms=int(place.timestamp() * 1000))
         call = client.link(Broker.STREAM).call
         place = dict(enumerate(request(call, Op.S_OFFSETS_AT, ask, list[int])))
-        tell = _ignore
-    found = {number: _start(part, number, place) for number, part in enumerate(info.partitions)}
-    for number, part in enumerate(info.partitions):
-        wanted = place.get(number, found[number]) if isinstance(place, dict) else place
+    found = {number: _start(part, number, place) for number, part in enumerate(parts)}
+    for number, part in enumerate(parts):
+        wanted = given.get(number) if isinstance(given, dict) else given
         if isinstance(wanted, int) and wanted != found[number]:
-            tell(
+            text = (
                 f"offset {wanted} is outside partition {number} of stream {stream!r}, "
                 f"which takes {part.start_offset}..{part.stable_offset}"
             )
+            if exact:
+                raise OffsetOutOfRange(text)
+            output.note(f"{text}; beginning at its nearest")
     return found
 
 

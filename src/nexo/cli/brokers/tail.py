@@ -55,16 +55,12 @@ def command(
         if start is None:
             places = last_positions(nexo, stream, last)
         else:
-            places = positions(nexo, stream, start, _note_outside)
+            places = positions(nexo, stream, start)
         reader = PartitionsReader(nexo, stream, only(places, partition))
         found = _follow(reader, 0.0 if no_follow else wait_s)
         chosen = (record for record in found if key is None or record.key == key)
         for record in islice(chosen, count):
             show(record)
-
-
-def _note_outside(text: str) -> None:
-    output.note(f"{text}; beginning at its nearest")
 
 
 def _follow(reader: PartitionsReader, wait_s: float | None) -> Iterator[Record[Any]]:

@@ -88,12 +88,6 @@ class Writer:
         return info
 
 
-def _private(path: Path) -> IO[bytes]:
-    """A file that nobody else may read: it holds what the brokers hold."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    return os.fdopen(os.open(path, flags, 0o600), "wb")
-
-
 @contextmanager
 def writing(path: Path, manifest: ArchiveManifest) -> Iterator[Writer]:
     """An archive that appears at ``path``, durable, once it is whole."""
@@ -101,7 +95,9 @@ def writing(path: Path, manifest: ArchiveManifest) -> Iterator[Writer]:
     try:
         if path.exists():
             raise AlreadyExists(f"{path} exists; name another file or remove it")
-        with _private(aside) as file:
+        # Nobody else may read it: it holds what the brokers hold.
+        private = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(private, "wb") as file:
             mode = "w:gz" if path.name.endswith("gz") else "w"
             with tarfile.open(fileobj=file, mode=mode) as archive:  # type: ignore[call-overload]
                 writer = Writer(archive, manifest)

@@ -84,18 +84,13 @@ class Bench:
         """Remove what was made, as far as it goes; an error before that is the one to be told."""
         found = await asyncio.gather(
             self._client.queue(self._name).delete(),
-            self._delete_stream(),
+            self._client.stream(self._name).delete(),
             self._client.store.delete_many(*self._keys()),
             return_exceptions=True,
         )
         failed = next((one for one in found if isinstance(one, BaseException)), None)
         if failed is not None and error is None:
             raise failed
-
-    async def _delete_stream(self) -> None:
-        stream = self._client.stream(self._name)
-        if await stream.exists():
-            await stream.delete()
 
     def _keys(self) -> list[str]:
         return [f"{self._name}:{number}" for number in range(_TASKS)]
