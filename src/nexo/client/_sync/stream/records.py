@@ -28,16 +28,6 @@ class RecordHolder(Protocol):
     def name(self) -> str:
         """The server's name for it."""
 
-    def settle(
-        self,
-        verb: wire.Verb,
-        records: Iterable[StreamRecord[Any]],
-        *,
-        delay_ms: int = 0,
-        reason: str = "",
-    ) -> None:
-        """Settle records; raises the error of the first rejected one."""
-
     def send(
         self,
         verb: wire.Verb,
@@ -46,7 +36,7 @@ class RecordHolder(Protocol):
         delay_ms: int = 0,
         reason: str = "",
     ) -> None:
-        """`settle` for ranges."""
+        """Settle ranges of records; raises the error of the first rejected one."""
 
 
 class StreamRecord(Record[T]):
@@ -71,18 +61,23 @@ class StreamRecord(Record[T]):
         """The consumer that holds its lease."""
         return self._consumer
 
+    @property
+    def span(self) -> wire.Range:
+        """The range that it alone is."""
+        return self.partition, self.offset, self.offset + 1
+
     def ack(self) -> None:
         """Finish it; `Fenced` or `NotPending` if this consumer no longer holds it."""
-        self._consumer.settle("ack", [self])
+        self._consumer.send("ack", self.generation, [self.span])
 
     def nack(self, reason: object = "", *, delay: Duration = 0) -> None:
         """Report a failure: redelivered at once or after ``delay``, or parked."""
         delay_ms, text = millis(delay, "delay"), readable(reason)
-        self._consumer.settle("nack", [self], delay_ms=delay_ms, reason=text)
+        self._consumer.send("nack", self.generation, [self.span], delay_ms, text)
 
     def extend(self) -> None:
         """Restart the lease."""
-        self._consumer.settle("extend", [self])
+        self._consumer.send("extend", self.generation, [self.span])
 
 
 class Records(Sequence[StreamRecord[T]], Generic[T]):

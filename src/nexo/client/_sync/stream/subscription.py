@@ -158,7 +158,7 @@ class StreamSubscription(HandlerLoop, Generic[T]):
     def _handle_beside(self, record: StreamRecord[T]) -> None:
         """Handle one record beside others; the keeper reports them together."""
         if self._careful:
-            self._settle("start", record.generation, [_span(record)])
+            self._settle("start", record.generation, [record.span])
         else:
             self._begun.append(record)
             self._wake.set()
@@ -192,7 +192,7 @@ class StreamSubscription(HandlerLoop, Generic[T]):
         if failure is None:
             self.handled += 1
             return True
-        self._settle("nack", record.generation, [_span(record)], failure)
+        self._settle("nack", record.generation, [record.span], failure)
         return False
 
     # -- telling the broker
@@ -256,10 +256,6 @@ class StreamSubscription(HandlerLoop, Generic[T]):
         self._given_back += len(records)
         for generation, spans in spans_of(records).items():
             self._settle("release", generation, spans)
-
-
-def _span(record: StreamRecord[Any]) -> wire.Range:
-    return record.partition, record.offset, record.offset + 1
 
 
 def _emptied(records: deque[StreamRecord[T]]) -> list[StreamRecord[T]]:
