@@ -270,6 +270,40 @@ class Outgoing:
         )
 
 
+BATCH_BYTES = 1024**2
+"""About how much of what is published together is sent in one request."""
+
+
+def is_full(records: Outgoing, content: bytes | None) -> bool:
+    """Whether the next record starts another request."""
+    return bool(records) and records.size_bytes + len(content or b"") > BATCH_BYTES
+
+
+def by_partition(
+    partitions: Sequence[int],
+    rows: Sequence[tuple[int, bytes | None]],
+    keys: Sequence[bytes | None],
+    headers: Sequence[bytes],
+) -> tuple[list[tuple[int, Outgoing]], list[tuple[int, int]]]:
+    """Batches of records, each with its partition, and the ``lanes`` that `places` takes.
+
+    ``rows`` are types and contents.
+    """
+    runs: list[tuple[int, Outgoing]] = []
+    open_runs: dict[int, int] = {}
+    lanes: list[tuple[int, int]] = []
+    columns = zip(partitions, rows, keys, headers, strict=True)
+    for partition, (kind, content), key, header in columns:
+        run = open_runs.get(partition)
+        if run is None or is_full(runs[run][1], content):
+            run = open_runs[partition] = len(runs)
+            runs.append((partition, Outgoing()))
+        records = runs[run][1]
+        lanes.append((run, len(records)))
+        records.add(kind, content, key, header)
+    return runs, lanes
+
+
 def places(
     runs: list[tuple[int, int, int]], lanes: list[tuple[int, int]] | None
 ) -> list[Published]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -13,9 +13,6 @@ from nexo.topics.model import ProducerRecord, TopicPartition
 
 D = TypeVar("D")
 """What tells the sender of a message what became of it."""
-
-BATCH_BYTES = 1024**2
-"""A batch of this size is full, however few its messages are."""
 
 
 class Packed(Generic[D]):
@@ -54,16 +51,3 @@ def batch_of(packed: Sequence[Packed[Any]]) -> Outgoing:
     for each in packed:
         records.add(each.kind, each.content, each.key, each.headers)
     return records
-
-
-def chunks(numbers: list[int], packed: Sequence[Packed[Any]]) -> Iterator[list[int]]:
-    """Messages in runs that fit into a request."""
-    run: list[int] = []
-    size_bytes = 0
-    for number in numbers:
-        if run and size_bytes + packed[number].size_bytes > BATCH_BYTES:
-            yield run
-            run, size_bytes = [], 0
-        run.append(number)
-        size_bytes += packed[number].size_bytes
-    yield run

@@ -29,14 +29,17 @@ from nexo.client.stream_options import (
     stream_options,
 )
 from nexo.client.stream_records import (
+    BATCH_BYTES,
     Headers,
     Key,
     Outgoing,
     Published,
     Record,
     batches_in,
+    by_partition,
     content_of,
     headers_bytes,
+    is_full,
     key_bytes,
     needed_key,
     places,
@@ -53,8 +56,6 @@ from nexo.protocol.values import uniform
 
 T = TypeVar("T")
 
-CHUNK_BYTES = 1024**2
-"""`Stream.publish_many` sends about this much at a time."""
 _MAX_PUBLISHERS = 10_000
 MAX_PARTITION = 2**16 - 1
 
@@ -208,7 +209,7 @@ class Stream(Generic[T]):
             return places(self._publish_plain(*plain, step), None)
         rows = [self._encode(value) for value in values]
         check_sizes(self._link.welcome, (len(content) for _, content in rows))
-        texts = [headers_bytes(each) for each in headers] if headers is not None else None
+        texts = [b""] * len(rows) if headers is None else [headers_bytes(each) for each in headers]
         if keys is None:
             return places(self._publish_chunks(rows, texts), None)
         return self._publish_keyed(rows, [key_bytes(key) for key in keys], texts)
@@ -217,12 +218,12 @@ class Stream(Generic[T]):
         """How many of them make a request; 0 if their sizes differ too much to say."""
         count, total = len(contents), sum(map(len, contents))
         step, welcome = self._slice(count), self._link.welcome
-        if total + 8 * count <= room_bytes(welcome, CHUNK_BYTES):
+        if total + 8 * count <= room_bytes(welcome, BATCH_BYTES):
             return step
         largest = max(map(len, contents))
         check_sizes(welcome, [largest])
-        step = max(1, min(CHUNK_BYTES // (total // count + 8), step))
-        return step if largest * step <= 4 * CHUNK_BYTES else 0
+        step = max(1, min(BATCH_BYTES // (total // count + 8), step))
+        return step if largest * step <= 4 * BATCH_BYTES else 0
 
     def _slice(self, records: int) -> int:
         """How many records without a key are sent to one partition before the next."""
@@ -239,39 +240,31 @@ class Stream(Generic[T]):
         return self._places(calls)
 
     def _publish_chunks(
-        self, rows: list[tuple[int, bytes]], headers: list[bytes] | None
+        self, rows: list[tuple[int, bytes]], headers: list[bytes]
     ) -> list[tuple[int, int, int]]:
         runs = [(ROUTE, Outgoing())]
         most = self._slice(len(rows))
-        for i, (kind, content) in enumerate(rows):
+        for (kind, content), header in zip(rows, headers, strict=True):
             last = runs[-1][1]
-            if len(last) >= most or _is_full(last, content):
+            if len(last) >= most or is_full(last, content):
                 last = Outgoing()
                 runs.append((ROUTE, last))
-            last.add(kind, content, None, headers[i] if headers else b"")
+            last.add(kind, content, None, header)
         return self._publish_runs(runs)
 
     def _publish_keyed(
-        self, rows: list[tuple[int, bytes]], keys: list[bytes | None], headers: list[bytes] | None
+        self, rows: list[tuple[int, bytes]], keys: list[bytes | None], headers: list[bytes]
     ) -> list[Published]:
         """Publish by partition. If the stream was created
         again, none of it was stored: send all again.
         """
         while True:
             count = self._count()
-            runs: list[tuple[int, Outgoing]] = []
-            open_runs: dict[int, int] = {}
-            lanes: list[tuple[int, int]] = []
             self._turn += 1
-            for i, (kind, content) in enumerate(rows):
-                key = keys[i]
-                lane = self._turn % count if key is None else partition_of(key, count)
-                run = open_runs.get(lane)
-                if run is None or _is_full(runs[run][1], content):
-                    run = open_runs[lane] = len(runs)
-                    runs.append((lane, Outgoing()))
-                lanes.append((run, len(runs[run][1])))
-                runs[run][1].add(kind, content, key, headers[i] if headers else b"")
+            partitions = [
+                self._turn % count if key is None else partition_of(key, count) for key in keys
+            ]
+            runs, lanes = by_partition(partitions, rows, keys, headers)
             try:
                 return places(self._publish_runs(runs, count), lanes)
             except PartitionsChanged:
@@ -416,8 +409,3 @@ class Stream(Generic[T]):
                     found[record.key or ""] = record
             at = head.following
         return found
-
-
-def _is_full(records: Outgoing, content: bytes) -> bool:
-    """Whether the next record starts another request."""
-    return bool(records) and records.size_bytes + len(content) > CHUNK_BYTES

@@ -18,6 +18,7 @@ from nexo.batch import Compression
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
 from nexo.client.forks import from_before, tell_when_forked
+from nexo.client.stream_records import BATCH_BYTES
 from nexo.errors import (
     Conflict,
     Fenced,
@@ -31,7 +32,7 @@ from nexo.topics._async.producer.atomic_batch import store_together
 from nexo.topics._async.producer.batch_writer import BatchWriter
 from nexo.topics._async.producer.delivery import Delivery
 from nexo.topics.model import ProducerRecord, RecordMetadata, SenderOptions, TopicPartition
-from nexo.topics.packing import BATCH_BYTES, Packed, PartitionBacklog
+from nexo.topics.packing import Packed, PartitionBacklog
 from nexo.topics.partitioning import Chooser, Partitioner
 
 _CONCURRENT = 8
@@ -307,12 +308,11 @@ class NexoSender:
 
     async def _store_together(self, topic: str, packed: list[Packed[None]]) -> list[RecordMetadata]:
         count = self._counts.get(topic) or await self._known_count(topic)
-        lanes: dict[int, list[int]] = {}
-        for number, each in enumerate(packed):
-            partition = self._chooser.partition_of(topic, each.partition, each.key, count)
-            lanes.setdefault(partition, []).append(number)
+        partitions = [
+            self._chooser.partition_of(topic, each.partition, each.key, count) for each in packed
+        ]
         compression = Compression.named(self._options.compression)
-        return await store_together(self._client, topic, lanes, packed, count, compression)
+        return await store_together(self._client, topic, partitions, packed, count, compression)
 
     async def _known_count(self, topic: str) -> int:
         count = await self._writer.count(topic)

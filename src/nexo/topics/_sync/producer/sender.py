@@ -19,6 +19,7 @@ from nexo.batch import Compression
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
 from nexo.client.forks import from_before, tell_when_forked
+from nexo.client.stream_records import BATCH_BYTES
 from nexo.errors import (
     Conflict,
     Fenced,
@@ -32,7 +33,7 @@ from nexo.topics._sync.producer.atomic_batch import store_together
 from nexo.topics._sync.producer.batch_writer import BatchWriter
 from nexo.topics._sync.producer.delivery import Delivery
 from nexo.topics.model import ProducerRecord, RecordMetadata, SenderOptions, TopicPartition
-from nexo.topics.packing import BATCH_BYTES, Packed, PartitionBacklog
+from nexo.topics.packing import Packed, PartitionBacklog
 from nexo.topics.partitioning import Chooser, Partitioner
 
 _CONCURRENT = 8
@@ -304,12 +305,11 @@ class NexoSender:
 
     def _store_together(self, topic: str, packed: list[Packed[None]]) -> list[RecordMetadata]:
         count = self._counts.get(topic) or self._known_count(topic)
-        lanes: dict[int, list[int]] = {}
-        for number, each in enumerate(packed):
-            partition = self._chooser.partition_of(topic, each.partition, each.key, count)
-            lanes.setdefault(partition, []).append(number)
+        partitions = [
+            self._chooser.partition_of(topic, each.partition, each.key, count) for each in packed
+        ]
         compression = Compression.named(self._options.compression)
-        return store_together(self._client, topic, lanes, packed, count, compression)
+        return store_together(self._client, topic, partitions, packed, count, compression)
 
     def _known_count(self, topic: str) -> int:
         count = self._writer.count(topic)
