@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from threading import Lock
-from typing import Any, Generic
+from typing import Any, Generic, Literal
 
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
@@ -29,6 +29,7 @@ from nexo.topics._async.ports import GroupReader
 from nexo.topics.model import (
     Committed,
     ReaderOptions,
+    Rebalance,
     Reset,
     Strategy,
     T,
@@ -142,7 +143,8 @@ class AsyncConsumer(Generic[T]):
 
     async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Called by the reader: these are revoked; commits what was processed of them first."""
-        await self._handlers.tell("revoked", partitions, self)
+        left = [at for at in self.assignment if at not in partitions]
+        await self._tell("revoked", partitions, left)
         gone = self._progress.leave(partitions)
         reader = self._subscription.reader
         if self._auto_commit and gone and reader is not None:
@@ -150,7 +152,17 @@ class AsyncConsumer(Generic[T]):
 
     async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Called by the reader: these were assigned."""
-        await self._handlers.tell("assigned", partitions, self)
+        await self._tell("assigned", partitions, self.assignment)
+
+    async def _tell(
+        self,
+        kind: Literal["revoked", "assigned"],
+        partitions: Sequence[TopicPartition],
+        owned: Sequence[TopicPartition],
+    ) -> None:
+        member, generation = self.member_id, self.generation
+        event = Rebalance(kind, tuple(partitions), tuple(owned), member, generation)
+        await self._handlers.tell(event)
 
     def on(self, event: str, handler: Any) -> None:
         """Call ``handler`` with each `Rebalance`; the only event is ``'rebalance'``."""

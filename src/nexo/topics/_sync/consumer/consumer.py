@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from threading import Lock
-from typing import Any, Generic
+from typing import Any, Generic, Literal
 
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
@@ -30,6 +30,7 @@ from nexo.topics._sync.ports import GroupReader
 from nexo.topics.model import (
     Committed,
     ReaderOptions,
+    Rebalance,
     Reset,
     Strategy,
     T,
@@ -143,7 +144,8 @@ class Consumer(Generic[T]):
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Called by the reader: these are revoked; commits what was processed of them first."""
-        self._handlers.tell("revoked", partitions, self)
+        left = [at for at in self.assignment if at not in partitions]
+        self._tell("revoked", partitions, left)
         gone = self._progress.leave(partitions)
         reader = self._subscription.reader
         if self._auto_commit and gone and reader is not None:
@@ -151,7 +153,17 @@ class Consumer(Generic[T]):
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Called by the reader: these were assigned."""
-        self._handlers.tell("assigned", partitions, self)
+        self._tell("assigned", partitions, self.assignment)
+
+    def _tell(
+        self,
+        kind: Literal["revoked", "assigned"],
+        partitions: Sequence[TopicPartition],
+        owned: Sequence[TopicPartition],
+    ) -> None:
+        member, generation = self.member_id, self.generation
+        event = Rebalance(kind, tuple(partitions), tuple(owned), member, generation)
+        self._handlers.tell(event)
 
     def on(self, event: str, handler: Any) -> None:
         """Call ``handler`` with each `Rebalance`; the only event is ``'rebalance'``."""

@@ -4,27 +4,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from nexo.client._sync import runtime
 from nexo.errors import InvalidInput
-from nexo.topics.model import Rebalance, TopicPartition
+from nexo.topics.model import Rebalance
 
 log = logging.getLogger("nexo.topics")
-
-
-class RebalancingMember(Protocol):
-    """The member whose partitions change."""
-
-    @property
-    def member_id(self) -> str: ...
-
-    @property
-    def generation(self) -> int: ...
-
-    @property
-    def assignment(self) -> Sequence[TopicPartition]: ...
 
 
 class RebalanceHandlers:
@@ -38,14 +25,7 @@ class RebalanceHandlers:
             raise InvalidInput(f"there is no event {event!r}: the only one is 'rebalance'")
         self._handlers.append(handler)
 
-    def tell(
-        self,
-        kind: Literal["revoked", "assigned"],
-        partitions: Sequence[TopicPartition],
-        member: RebalancingMember,
-    ) -> None:
-        left = [at for at in member.assignment if kind == "assigned" or at not in partitions]
-        event = Rebalance(kind, tuple(partitions), tuple(left), member.member_id, member.generation)
+    def tell(self, event: Rebalance) -> None:
         for handler in self._handlers:
             try:
                 runtime.invoke(handler, event)
