@@ -47,11 +47,12 @@ from nexo.client.address import ConnectOptions
 from nexo.client.checks import Duration
 from nexo.client.contract_views import BackfillResult, ContractColumn, ContractInfo
 from nexo.client.pubsub_message import Message
-from nexo.client.queue_views import DeadJob, JobState, JobView, QueueInfo, QueueSettings, Schedule
+from nexo.client.queue_views import DeadJob, JobView, QueueSettings
 from nexo.client.store_values import RateDecision
 from nexo.client.stream_options import GroupSettings, Retention, StreamSettings
 from nexo.client.stream_records import Published, Record
 from nexo.protocol.stream import GroupInfo, StreamInfo
+from nexo.queue_values import JobState, QueueInfo, Schedule
 
 __all__ = [
     "AsyncContract",

@@ -20,7 +20,6 @@ from nexo.client._async.link.link import Link
 from nexo.client._async.queue.jobs import Job
 from nexo.client._async.queue.queue import Queue
 from nexo.client._sync.queue.jobs import Job as SyncJob
-from nexo.client.queue_views import QueueInfo
 from nexo.errors import (
     ConnectionLost,
     InvalidInput,
@@ -30,6 +29,7 @@ from nexo.errors import (
     QueueFull,
 )
 from nexo.model import Broker
+from nexo.queue_values import QueueInfo
 from tests.timing import eventually, wait_until
 
 WAIT_S = 30.0

@@ -17,7 +17,8 @@ from nexo.client._sync.requests import request
 from nexo.errors import NexoError
 from nexo.model import Broker
 from nexo.protocol.ops import Op
-from nexo.protocol.survey import MAX_LIMIT, QueueSurvey, SurveyAsk
+from nexo.protocol.survey import MAX_LIMIT, SurveyAsk
+from nexo.queue_values import QueueSurvey
 
 if TYPE_CHECKING:
     from nexo import Client
@@ -104,4 +105,4 @@ _LISTERS: Mapping[tuple[str, str], Lister] = {
 def _queues(nexo: Client) -> list[str]:
     ask = SurveyAsk(limit=MAX_LIMIT, by_name=True)
     page = request(nexo.link(Broker.QUEUE).call, Op.Q_SURVEY, ask, QueueSurvey)
-    return [str(row["name"]) for row in page.queues]
+    return [info.name for info in page.queues]

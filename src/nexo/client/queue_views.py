@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Generic, TypedDict, TypeVar
 
@@ -12,13 +12,14 @@ import msgspec
 from nexo import limits
 from nexo.blocks import id_text, id_texts
 from nexo.client.checks import Duration, millis, pairs, positive_millis, text, whole
-from nexo.client.replies import check_sizes, room_bytes
+from nexo.client.replies import Reply, check_sizes, room_bytes
 from nexo.errors import InvalidInput, NexoError
 from nexo.options.described import to_stored
 from nexo.options.queue import MAX_DELAY_MS, MAX_POP, QueueOptions
 from nexo.protocol.hello import Welcome
-from nexo.protocol.queue import PopJobs, PushReply
+from nexo.protocol.queue import PopJobs, PushReply, decode
 from nexo.protocol.values import ValueType, decode_value, json_bytes
+from nexo.queue_values import JobState
 
 T = TypeVar("T")
 
@@ -209,67 +210,10 @@ def job_view(row: dict[str, Any], type_: type[Any] | None) -> JobView[Any]:
     return DeadJob(**fields) if "died_ms" in row else JobView(**fields)
 
 
-@dataclass(frozen=True, slots=True)
-class JobState:
-    """Where a job is."""
-
-    state: str
-    """``waiting``, ``scheduled``, ``working``, ``dead``, ``replaced`` (by a push with its
-    ``dedup_key``) or ``done``: finished, cancelled, purged, or expired before it started."""
-    failures: int
-    error: str | None
-    """What its last failure said."""
-    progress: Any
-    """The progress it last reported while running."""
-    result: Any
-    """What it returned, while the queue keeps results."""
-    replaced_by: str | None = None
-    """The id of the job that replaced it; the queue remembers the last 10,000."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether it will not run again by itself."""
-        return self.state in ("dead", "done", "replaced")
-
-
-def job_state(row: dict[str, Any]) -> JobState:
+def job_state(reply: Reply) -> JobState:
     """A reply to Q_JOB."""
-    decoded = {
-        name: None if row[name] is None else decode_value(row[name])
-        for name in ("progress", "result")
-    }
-    return JobState(**row | decoded)
-
-
-@dataclass(frozen=True, slots=True)
-class QueueInfo:
-    """A queue's options and counts."""
-
-    name: str
-    options: dict[str, Any]
-    created_ms: int
-    paused: bool
-    waiting: int
-    scheduled: int
-    working: int
-    dead: int
-    schedules: int
-    pushed_total: int
-    finished_total: int
-    failed_total: int
-    died_total: int
-    losses: list[str] = field(default_factory=list)
-    """What damage to its files has cost; empty for nearly every queue."""
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """A cron schedule of a queue."""
-
-    name: str
-    cron: str
-    next_ms: int
-    priority: int
-    key: str | None
-    zone: str = ""
-    """The time zone of its times, such as ``Europe/Rome``; empty for UTC."""
+    found = decode(reply or b"", JobState)
+    progress, result = (
+        None if raw is None else decode_value(raw) for raw in (found.progress, found.result)
+    )
+    return replace(found, progress=progress, result=result)

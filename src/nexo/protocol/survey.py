@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from nexo.model import AsMap
 from nexo.stream_values import GroupKind
 
@@ -34,12 +32,3 @@ class SurveyAsk(AsMap, frozen=True):
 def shared_kind(options: Mapping[str, Any]) -> GroupKind:
     """The kind of a group that is not ordered: consumers of `nexo.xstreams` keep their messages."""
     return "xstreams" if options.get("release") else "shared"
-
-
-class QueueSurvey(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of queues: their infos, as in the reply to Q_INFO."""
-
-    queues: list[dict[str, Any]]
-    total: int
-    """Queues that match."""
-    next: int

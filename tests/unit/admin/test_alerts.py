@@ -7,9 +7,9 @@ from typing import Any
 
 from nexo.admin.watching.alerts import Alert, gathered, of_broker, of_group, of_pipeline, of_queue
 from nexo.admin.watching.watch import BrokerWatch, GroupWatch, QueueWatch
-from nexo.client.queue_views import QueueInfo
 from nexo.lake.progress import STALE_MS, PipelineProgress, StreamProgress
 from nexo.model import Broker
+from nexo.queue_values import QueueInfo
 from nexo.stream_values import GroupSeen
 
 MIB = 1024**2

@@ -10,13 +10,13 @@ from nexo.admin.api.paging import Limit, Name, Search, Skip, matching
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, Done, Nothing
 from nexo.admin.options import Known, Option
-from nexo.client.queue_views import QueueInfo
 from nexo.errors import NotFound
 from nexo.model import Broker, check_name
 from nexo.options.queue import QueueOptions, defaults
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import Declare, Update
-from nexo.protocol.survey import QueueSurvey, SurveyAsk
+from nexo.protocol.survey import SurveyAsk
+from nexo.queue_values import QueueInfo, QueueSurvey
 
 routes = ApiRoutes("Queue", "/queue")
 
@@ -76,7 +76,7 @@ async def queues(context: ApiContext, ask: QueuesAsk) -> QueuePage:
 async def _by_name(context: ApiContext, ask: QueuesAsk) -> tuple[list[QueueInfo], int]:
     request = SurveyAsk(position=ask.offset, limit=ask.limit, by_name=True, search=ask.search)
     page = await context.ask(Op.Q_SURVEY, request, QueueSurvey)
-    return [QueueInfo(**row) for row in page.queues], page.total
+    return page.queues, page.total
 
 
 async def _by_count(context: ApiContext, ask: QueuesAsk) -> tuple[list[QueueInfo], int]:

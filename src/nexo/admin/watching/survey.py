@@ -18,10 +18,10 @@ from nexo.admin.watching.alerts import Alert
 from nexo.admin.watching.watch import GroupWatch, QueueWatch, StreamWatch
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.requests import request
-from nexo.client.queue_views import QueueInfo
 from nexo.model import Broker
 from nexo.protocol.ops import Op
-from nexo.protocol.survey import QueueSurvey, SurveyAsk
+from nexo.protocol.survey import SurveyAsk
+from nexo.queue_values import QueueInfo, QueueSurvey
 from nexo.stream_values import StreamSurvey
 
 PAGES = 10
@@ -133,8 +133,8 @@ class BrokerSurvey:
         for _ in range(PAGES):
             ask = SurveyAsk(position=self._queue_position)
             page, now_s = await request(call, Op.Q_SURVEY, ask, QueueSurvey), time.time()
-            for row in page.queues:
-                self._see_queue(QueueInfo(**row), now_s)
+            for info in page.queues:
+                self._see_queue(info, now_s)
             self._queue_position = page.next
             if not page.next:
                 self.queues.end_round()

@@ -7,8 +7,8 @@ from typing import Any
 
 from nexo.admin.watching.history import Rate, Series
 from nexo.admin.watching.request_times import RequestTimes
-from nexo.client.queue_views import QueueInfo
 from nexo.model import Broker
+from nexo.queue_values import QueueInfo
 from nexo.stream_values import GroupSeen, StreamSeen
 
 RATES: dict[Broker, tuple[str, ...]] = {

@@ -11,63 +11,18 @@ from nexo.blocks import id_text
 from nexo.brokers.queue.batches import DEAD, OPEN
 from nexo.brokers.queue.engine import QueueEngine
 from nexo.brokers.queue.leases import Lease
-from nexo.options.queue import QueueOptions
+from nexo.queue_values import JobState, QueueInfo, Schedule
 
 MAX_LOSSES = 10
 """Losses that a queue reports."""
 
 
-class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Options and counts of one queue."""
-
-    name: str
-    options: QueueOptions
-    created_ms: int
-    paused: bool
-    waiting: int
-    scheduled: int
-    working: int
-    dead: int
-    schedules: int
-    pushed_total: int
-    finished_total: int
-    failed_total: int
-    died_total: int
-    losses: list[str] = []
-    """Known losses through damaged files."""
-
-
-class JobStatus(msgspec.Struct, frozen=True):
-    """Where a job is."""
-
-    state: str
-    """``waiting``, ``scheduled``, ``working``, ``dead``, ``replaced`` or ``done``."""
-    failures: int
-    error: str | None
-    """The error of its last failure."""
-    progress: bytes | None
-    result: bytes | None
-    replaced_by: str | None
-
-
-class ScheduleStatus(msgspec.Struct, frozen=True):
-    """A cron schedule, without the value it pushes."""
-
-    name: str
-    cron: str
-    next_ms: int = 0
-    priority: int = 0
-    key: str | None = None
-    zone: str = ""
-    """The time zone of the expression; empty for UTC."""
-
-
-def info(name: str, queue: QueueEngine, losses: Iterable[object] = ()) -> QueueStatus:
+def info(name: str, queue: QueueEngine, losses: Iterable[object] = ()) -> QueueInfo:
     """Options and counts of one queue."""
     ledger, dispatch, totals = queue.ledger, queue.dispatch, queue.ledger.totals
-    return QueueStatus(
+    return QueueInfo(
         name=name,
-        options=ledger.options,
+        options=msgspec.to_builtins(ledger.options),
         created_ms=ledger.created_ms,
         paused=ledger.paused,
         waiting=queue.waiting,
@@ -83,11 +38,11 @@ def info(name: str, queue: QueueEngine, losses: Iterable[object] = ()) -> QueueS
     )
 
 
-def job_state(queue: QueueEngine, job: int, now_ms: int) -> JobStatus:
+def job_state(queue: QueueEngine, job: int, now_ms: int) -> JobState:
     """Where a job is, and its history."""
     ledger = queue.ledger
     failed, by = ledger.failures.get(job), ledger.replaced.get(job)
-    return JobStatus(
+    return JobState(
         state_of(queue, job),
         failed.count if failed else 0,
         failed.history[-1][1] if failed and failed.history else None,
@@ -132,8 +87,8 @@ def dead_jobs(queue: QueueEngine, limit: int, offset: int) -> list[int]:
     return list(islice(reversed(queue.ledger.dead), offset, offset + limit))
 
 
-def schedules(queue: QueueEngine) -> list[ScheduleStatus]:
+def schedules(queue: QueueEngine) -> list[Schedule]:
     return [
-        ScheduleStatus(cron.name, cron.text, cron.next_ms, cron.priority, cron.key, cron.zone)
+        Schedule(cron.name, cron.text, cron.next_ms, cron.priority, cron.key, cron.zone)
         for cron in queue.ledger.schedules.by_name.values()
     ]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from nexo.client._sync.requests import request
 from nexo.model import Broker
 from nexo.protocol.ops import Op
-from nexo.protocol.survey import QueueSurvey, SurveyAsk
+from nexo.protocol.survey import SurveyAsk
+from nexo.queue_values import QueueSurvey
 from nexo.stream_values import StreamSurvey
 
 if TYPE_CHECKING:

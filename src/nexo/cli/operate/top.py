@@ -95,9 +95,9 @@ class Looks:
     def _see_queues(self) -> None:
         for _ in range(_PAGES):
             page, now_s = queue_page(self._nexo, self._queue_position), time.monotonic()
-            for row in page.queues:
-                counts = {name: row[name] for name in _QUEUE_COUNTS}
-                self._queues.see((row["name"],), {"queue": row["name"], **counts}, now_s)
+            for info in page.queues:
+                counts = {name: getattr(info, name) for name in _QUEUE_COUNTS}
+                self._queues.see((info.name,), {"queue": info.name, **counts}, now_s)
             self._queue_position = page.next
             if not page.next:
                 self._queues.end_round()

@@ -28,12 +28,12 @@ from nexo.client._sync.stream.transaction import Transaction
 from nexo.client.address import Address, ConnectOptions, parse_url
 from nexo.client.checks import Duration
 from nexo.client.connecting import Reached
-from nexo.client.queue_views import QueueInfo
 from nexo.errors import ConfigError, NexoError
 from nexo.extras import hint
 from nexo.model import Broker
 from nexo.protocol.messages import unpack
 from nexo.protocol.ops import Op
+from nexo.queue_values import QueueInfo
 
 if TYPE_CHECKING:
     from nexo.sql.result import Result

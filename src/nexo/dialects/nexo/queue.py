@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from nexo.blocks import check_block
 from nexo.brokers.queue.batches import Range
 from nexo.brokers.queue.jobs import Accepted, NewJobs
 from nexo.brokers.queue.ledger import pairs
-from nexo.brokers.queue.status import ScheduleStatus
 from nexo.dialects.nexo.classic_queue import ClassicQueueRequests
 from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.dialects.nexo.replies import (
-    Reply,
     calling,
     reply_data,
     reply_ok,
-    reply_packed,
     returning,
 )
 from nexo.errors import InvalidInput, NexoError
@@ -48,7 +43,7 @@ from nexo.protocol.queue import (
     split_head,
 )
 from nexo.protocol.survey import SurveyAsk
-from nexo.services.queue.admin import QueuesPage
+from nexo.queue_values import Schedule
 from nexo.services.queue.service import QueueService
 from nexo.services.queue.views import LeasedJobs
 from nexo.services.queue.work import JobSettlement, Outcome
@@ -59,7 +54,6 @@ class QueueRequests:
 
     def __init__(self, service: QueueService) -> None:
         self._queues = service
-        as_map: Reply = partial(reply_packed, encode=QueuesPage._asdict)
         self.handlers: dict[int, Handler] = {
             Op.Q_PUSH_MANY: self._push,
             Op.Q_POP: self._pop,
@@ -72,7 +66,7 @@ class QueueRequests:
             Op.Q_UPDATE: self._update,
             Op.Q_INFO: returning(Look, service.info, refusal=InvalidInput),
             Op.Q_LIST: self._list,
-            Op.Q_SURVEY: returning(SurveyAsk, service.survey, as_map, InvalidInput),
+            Op.Q_SURVEY: returning(SurveyAsk, service.survey, refusal=InvalidInput),
             Op.Q_PURGE: calling(Named, service.purge, refusal=InvalidInput),
             Op.Q_PAUSE: calling(Pause, service.pause, reply_ok, InvalidInput),
             Op.Q_PEEK: returning(PeekJobs, service.peek, refusal=InvalidInput),
@@ -182,7 +176,7 @@ class QueueRequests:
 
     def _set_cron(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, CronRequest)
-        schedule = ScheduleStatus(asked.name, asked.cron, 0, asked.priority, asked.key, asked.zone)
+        schedule = Schedule(asked.name, asked.cron, 0, asked.priority, asked.key, asked.zone)
         done = reply_data(peer, request_id, encode)
         self._queues.set_cron(peer, asked.queue, schedule, asked.value, done)
 

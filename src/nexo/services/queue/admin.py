@@ -8,19 +8,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from nexo.access.grants import Action, Extent
 from nexo.access.permit import ADMIN, ANY, READ, WRITE, may, permit, visible_rows
 from nexo.blocks import pack_block
-from nexo.brokers.queue.status import (
-    QueueStatus,
-    ScheduleStatus,
-    dead_jobs,
-    info,
-    schedules,
-    waiting_jobs,
-    working_jobs,
-)
+from nexo.brokers.queue.status import dead_jobs, info, schedules, waiting_jobs, working_jobs
 from nexo.errors import AlreadyExists, InvalidInput
 from nexo.model import Broker, check_name
 from nexo.options.described import check_range, differences
 from nexo.options.queue import options
+from nexo.queue_values import QueueInfo, QueueSurvey, Schedule
 from nexo.services.connection import Connection, Done
 from nexo.services.durability import check_offered
 from nexo.services.queue.core import QueueCore
@@ -33,16 +26,6 @@ MAX_SURVEY = 1_000
 
 IfExists: TypeAlias = Literal["agree", "update", "keep"]
 """What creating does with an existing queue: its options must agree, are changed, or stay."""
-
-
-class QueuesPage(NamedTuple):
-    """A page of queues."""
-
-    queues: list[QueueStatus]
-    total: int
-    """Queues that match."""
-    next: int
-    """Where the next page begins; 0 after the last."""
 
 
 class DeadPage(NamedTuple):
@@ -66,7 +49,7 @@ class QueueAdmin(QueueCore):
     # -- the queue ----------------------------------------------------------------
 
     def create(
-        self, connection: Connection, name: str, given: dict[str, Any], done: Done[QueueStatus],
+        self, connection: Connection, name: str, given: dict[str, Any], done: Done[QueueInfo],
         if_exists: IfExists = "agree",
     ) -> None:  # fmt: skip
         """Create a queue unless it exists (SPEC D1)."""
@@ -91,7 +74,7 @@ class QueueAdmin(QueueCore):
         queue.engine.update(rules, self.now_ms())
 
     def update(
-        self, connection: Connection, name: str, given: dict[str, Any], done: Done[QueueStatus]
+        self, connection: Connection, name: str, given: dict[str, Any], done: Done[QueueInfo]
     ) -> None:
         """Change options; those not given stay."""
         queue = self._find(connection, ADMIN, name)
@@ -103,7 +86,7 @@ class QueueAdmin(QueueCore):
         """Delete a queue with all its jobs, durably."""
         self.remove(self._find(connection, ADMIN, name))
 
-    def info(self, connection: Connection, name: str, *, to_use: bool = False) -> QueueStatus:
+    def info(self, connection: Connection, name: str, *, to_use: bool = False) -> QueueInfo:
         """Options and counts; `NotFound` if there is no such queue.
 
         ``to_use`` creates it if the server allows creation on first use.
@@ -112,21 +95,21 @@ class QueueAdmin(QueueCore):
         queue = self.find_or_create(name) if to_use else self.registry.find(name)
         return shown(queue)
 
-    def queues(self, connection: Connection) -> list[QueueStatus]:
+    def queues(self, connection: Connection) -> list[QueueInfo]:
         """Every queue that the user may see, by name."""
         return [shown(queue) for queue in self._shown(connection, True)]
 
     def survey(
         self, connection: Connection, position: int, limit: int, *, by_name: bool = False,
         search: str = "",
-    ) -> QueuesPage:  # fmt: skip
+    ) -> QueueSurvey:  # fmt: skip
         """Some of the queues that the user may see, by creation or by name."""
         check_range("limit", limit, MAX_SURVEY, 1)
         check_range("position", position, 2**53)
         found = self._shown(connection, by_name, search)
         after = position + limit
         page = [shown(queue) for queue in found[position:after]]
-        return QueuesPage(page, len(found), after if after < len(found) else 0)
+        return QueueSurvey(page, len(found), after if after < len(found) else 0)
 
     def _shown(self, connection: Connection, by_name: bool, search: str = "") -> list[OpenQueue]:
         shows = visible_rows(connection.identity, Broker.QUEUE, ANY, Extent.NAME)
@@ -215,7 +198,7 @@ class QueueAdmin(QueueCore):
     # -- schedules ----------------------------------------------------------------
 
     def set_cron(
-        self, connection: Connection, name: str, schedule: ScheduleStatus, value: bytes,
+        self, connection: Connection, name: str, schedule: Schedule, value: bytes,
         done: Done[int],
     ) -> None:  # fmt: skip
         """Push ``value`` whenever the schedule matches; answers its next time in ms."""
@@ -236,7 +219,7 @@ class QueueAdmin(QueueCore):
         queue.engine.drop_cron(schedule)
         self.confirm(queue, done, None)
 
-    def crons(self, connection: Connection, name: str) -> Sequence[ScheduleStatus]:
+    def crons(self, connection: Connection, name: str) -> Sequence[Schedule]:
         return schedules(self._find(connection, READ, name).engine)
 
 
@@ -245,6 +228,6 @@ def _check_page(limit: int, offset: int) -> None:
     check_range("offset", offset, 2**53)
 
 
-def shown(queue: OpenQueue) -> QueueStatus:
+def shown(queue: OpenQueue) -> QueueInfo:
     """A queue's options, counts and losses."""
     return info(queue.name, queue.engine, queue.losses)

@@ -13,10 +13,11 @@ from nexo.blocks import parse_id, unpack_id
 from nexo.brokers.queue.batches import OPEN, Range
 from nexo.brokers.queue.jobs import Accepted, NewJobs
 from nexo.brokers.queue.leases import Lease, check_runs
-from nexo.brokers.queue.status import JobStatus, job_state
+from nexo.brokers.queue.status import job_state
 from nexo.errors import LeaseLost, NexoError, NotFound
 from nexo.model import Broker
 from nexo.options.described import check_range
+from nexo.queue_values import JobState
 from nexo.services.connection import Connection, Done
 from nexo.services.queue.core import QueueCore
 from nexo.services.queue.open_queue import OpenQueue
@@ -197,7 +198,7 @@ class QueueWork(QueueCore):
 
     def job(
         self, connection: Connection, ticket: int, name: str, job_id: str, wait_ms: int,
-        done: Done[JobStatus],
+        done: Done[JobState],
     ) -> None:  # fmt: skip
         """The state of a job; with ``wait_ms``, once it has ended or the time is up."""
         permit(connection.identity, Broker.QUEUE, ANY, name)
@@ -206,11 +207,11 @@ class QueueWork(QueueCore):
         job = job_number(queue, job_id)
         engine, channel = queue.engine, (queue, job)
 
-        def attempt() -> JobStatus | None:
+        def attempt() -> JobState | None:
             ended = engine.ledger.batches.mark_of(job) != OPEN
             return job_state(engine, job, self.now_ms()) if ended else None
 
-        def answer(found: JobStatus | NexoError | None) -> None:
+        def answer(found: JobState | NexoError | None) -> None:
             if not self.room.waiting_on(channel):
                 engine.watched.discard(job)
             done(job_state(engine, job, self.now_ms()) if found is None else found)

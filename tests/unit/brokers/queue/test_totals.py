@@ -6,7 +6,8 @@ import pytest
 
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import Named, decode, encode
-from nexo.protocol.survey import QueueSurvey, SurveyAsk
+from nexo.protocol.survey import SurveyAsk
+from nexo.queue_values import QueueInfo, QueueSurvey
 from nexo.services.queue import totals
 from tests.memory_files import MemoryFiles
 from tests.unit.brokers.queue.desk import Desk, DeskPeer
@@ -59,10 +60,10 @@ def test_queues_are_listed_page_by_page() -> None:
     for name in ("b", "a", "Apple", "c"):
         peer.create(name)
     first = survey(peer, limit=3)
-    assert [row["name"] for row in first.queues] == ["b", "a", "Apple"]
+    assert [row.name for row in first.queues] == ["b", "a", "Apple"]
     assert (first.total, first.next) == (4, 3)
     last = survey(peer, limit=3, position=first.next)
-    assert ([row["name"] for row in last.queues], last.next) == (["c"], 0)
+    assert ([row.name for row in last.queues], last.next) == (["c"], 0)
     named = survey(peer, by_name=True, search="A")
-    assert [row["name"] for row in named.queues] == ["Apple", "a"]
-    assert last.queues[0] == decode(peer.call(Op.Q_INFO, encode(Named("c"))), dict)
+    assert [row.name for row in named.queues] == ["Apple", "a"]
+    assert last.queues[0] == decode(peer.call(Op.Q_INFO, encode(Named("c"))), QueueInfo)

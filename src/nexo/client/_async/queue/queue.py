@@ -17,9 +17,7 @@ from nexo.client._async.queue.worker import Worker
 from nexo.client._async.requests import is_found, request
 from nexo.client.checks import Duration, each, millis, text, until_ms, whole
 from nexo.client.queue_views import (
-    JobState,
     JobView,
-    QueueInfo,
     QueueSettings,
     check_column,
     chunks,
@@ -55,6 +53,7 @@ from nexo.protocol.queue import (
     split_head,
 )
 from nexo.protocol.values import encode_as, encode_value, encode_values
+from nexo.queue_values import JobState, QueueInfo
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -279,7 +278,7 @@ class Queue(Generic[T]):
         ask = JobRequest(self.name, job_id, wait_ms)
         timeout_s = wait_ms / 1_000 + self._link.address.timeout_s
         poll = self._link.poll(Op.Q_JOB, encode(ask), timeout_s=timeout_s)
-        return job_state(decode(await poll.reply() or b"", dict[str, Any]))
+        return job_state(await poll.reply())
 
     async def result(self, job_id: str, *, wait: Duration = 30) -> Any:
         """What a job returned, waiting for its end. The queue must have a ``result_ttl``.

@@ -18,9 +18,7 @@ from nexo.client._sync.queue.worker import Worker
 from nexo.client._sync.requests import is_found, request
 from nexo.client.checks import Duration, each, millis, text, until_ms, whole
 from nexo.client.queue_views import (
-    JobState,
     JobView,
-    QueueInfo,
     QueueSettings,
     check_column,
     chunks,
@@ -56,6 +54,7 @@ from nexo.protocol.queue import (
     split_head,
 )
 from nexo.protocol.values import encode_as, encode_value, encode_values
+from nexo.queue_values import JobState, QueueInfo
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -280,7 +279,7 @@ class Queue(Generic[T]):
         ask = JobRequest(self.name, job_id, wait_ms)
         timeout_s = wait_ms / 1_000 + self._link.address.timeout_s
         poll = self._link.poll(Op.Q_JOB, encode(ask), timeout_s=timeout_s)
-        return job_state(decode(poll.reply() or b"", dict[str, Any]))
+        return job_state(poll.reply())
 
     def result(self, job_id: str, *, wait: Duration = 30) -> Any:
         """What a job returned, waiting for its end. The queue must have a ``result_ttl``.
