@@ -6,15 +6,13 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from functools import partial
-from typing import cast
 
 from nexo import limits
 from nexo.config import Settings
 from nexo.dialects.dialect import Dialect
 from nexo.errors import NexoError
 from nexo.server.dialects import DIALECTS
-from nexo.server.entrance.gate import Arrival, refuse_plain
+from nexo.server.entrance.gate import PEEK_BYTES, Arrival, refuse_plain
 from nexo.server.entrance.tls import server_context
 
 _HANDSHAKE_S = 5.0
@@ -42,31 +40,15 @@ class Refusals:
 
     async def _refuse_tls(self, sock: socket.socket, dialect: Dialect, error: NexoError) -> None:
         self._tls = self._tls or server_context(self._settings)
-        loop = asyncio.get_running_loop()
+        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_HANDSHAKE_S):
-                _, answer = await loop.connect_accepted_socket(
-                    partial(_Answer, dialect, error), sock, ssl=self._tls
+                transport, protocol = await loop.connect_accepted_socket(
+                    lambda: asyncio.StreamReaderProtocol(reader), sock, ssl=self._tls
                 )
-                await answer.ended
+                writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+                if first := await reader.read(PEEK_BYTES):
+                    writer.write(dialect.refusal(first, error))
+                writer.close()
+                await writer.wait_closed()
         sock.close()
-
-
-class _Answer(asyncio.Protocol):
-    """One reply to whatever comes first."""
-
-    def __init__(self, dialect: Dialect, error: NexoError) -> None:
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._dialect = dialect
-        self._error = error
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._transport.write(self._dialect.refusal(data, self._error))
-        self._transport.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.ended.done():
-            self.ended.set_result(None)

@@ -22,7 +22,7 @@ class Start:
     listener_fd: int
     lifeline_fd: int
     """Becomes readable when the supervisor ends."""
-    run_folder: Path
+    run_folder: str
     url: str
     """The URL that users open."""
 
@@ -34,11 +34,11 @@ class AdminProcess:
         self._settings = settings
         self._listener = listener
         self._lifeline, self._theirs = socket.socketpair()
-        self._start = Start(listener.fileno(), self._theirs.fileno(), run, url)
+        self._start = Start(listener.fileno(), self._theirs.fileno(), str(run), url)
         self.child = Child("admin", self._command)
 
     def _command(self) -> tuple[list[str], Sequence[int]]:
-        text = msgspec.json.encode(self._start, enc_hook=str).decode()
+        text = msgspec.json.encode(self._start).decode()
         arguments = [text, settings_text(self._settings)]
         command = [sys.executable, "-m", "nexo.server.processes.admin_worker", *arguments]
         return command, (self._start.listener_fd, self._start.lifeline_fd)

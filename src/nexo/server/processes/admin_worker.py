@@ -39,9 +39,9 @@ GRACE_S = 1
 
 async def serve(settings: Settings, start: Start) -> None:
     """Serve until told to stop or until the supervisor is gone."""
-    credentials = Credentials(token=read_token(start.run_folder))
+    credentials = Credentials(token=read_token(Path(start.run_folder)))
     accounts = FileAccounts(UsersFile(settings.users_path)) if settings.auth else None
-    reach = {"door_folder": str(start.run_folder)}
+    reach = {"door_folder": start.run_folder}
     place = ServerAccess(settings, reach, credentials, accounts, start.url)
     async with AdminApp(place) as admin:
         server = HttpServer(_config(settings, admin))
@@ -89,10 +89,6 @@ def _config(settings: Settings, admin: AdminApp) -> uvicorn.Config:
     )
 
 
-def _path(kind: type, text: str) -> Path:
-    return Path(text)
-
-
 def main(arguments: list[str]) -> None:
     """Entry point."""
     text, settings_json = arguments
@@ -101,7 +97,7 @@ def main(arguments: list[str]) -> None:
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it reports its own start and stop
     stand_behind_brokers()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to stop
-    loops.run(serve(settings, msgspec.json.decode(text, type=Start, dec_hook=_path)))
+    loops.run(serve(settings, msgspec.json.decode(text, type=Start)))
 
 
 if __name__ == "__main__":

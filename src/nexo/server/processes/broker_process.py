@@ -47,8 +47,10 @@ class BrokerProcess:
         self._waiting: deque[Arrival] = deque()
         self._retrying = False
         self._leads = False
-        self._ready = asyncio.Event()
-        self._waits = asyncio.Event()
+        self.ready = asyncio.Event()
+        """Set while the process serves."""
+        self.waits = asyncio.Event()
+        """Set once the process has loaded everything and waits to lead."""
         self.child = Child(broker.label, self._start, self._goes_on)
 
     def _goes_on(self, code: int) -> bool:
@@ -59,10 +61,10 @@ class BrokerProcess:
     @property
     def serves(self) -> bool:
         """Whether the process runs and has recovered its data."""
-        return self._ready.is_set() and self.child.pid is not None
+        return self.ready.is_set() and self.child.pid is not None
 
     def _start(self) -> tuple[list[str], Sequence[int]]:
-        self._ready.clear()
+        self.ready.clear()
         self.close_channel()
         self._channel, self._theirs = handover.pair()
         self._loop.add_reader(self._channel.fileno(), self._on_ready, self._channel)
@@ -86,14 +88,14 @@ class BrokerProcess:
         with contextlib.suppress(OSError):
             said = channel.recv(len(worker.READY))
         if said == worker.WAITING:
-            self._waits.set()
+            self.waits.set()
             return
         self._loop.remove_reader(channel.fileno())
         if self._theirs is not None:
             self._theirs.close()
             self._theirs = None
         if said:
-            self._ready.set()
+            self.ready.set()
             if self.child.restarts:
                 log.info("the %s process is back", self.broker.label)
 
@@ -101,14 +103,6 @@ class BrokerProcess:
         """End the process; False if it was killed or could not write everything."""
         path = worker.progress_path(self._run, self.broker)
         return await self.child.stop(timeout_s, lambda: _modified_ns(path))
-
-    async def waits(self) -> None:
-        """Wait until the process has loaded everything and waits to lead."""
-        await self._waits.wait()
-
-    async def ready(self) -> None:
-        """Wait until the process serves."""
-        await self._ready.wait()
 
     def hand_over(self, arrival: Arrival) -> None:
         """Give a connection to the process; while it restarts, the connection waits."""

@@ -13,7 +13,6 @@ import json
 import socket
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import cast
 
 from nexo import limits
 
@@ -56,58 +55,37 @@ class Health:
 
 
 class HealthServer:
-    """Listens for probes."""
+    """Listens for probes. A connection has one request and one reply."""
 
     def __init__(self, health: Health, listener: socket.socket) -> None:
         self._health = health
         self._listener = listener
         self._server: asyncio.Server | None = None
-        self._probes: dict[_Probe, None] = {}
+        self._probes: dict[asyncio.StreamWriter, None] = {}
 
     async def open(self) -> None:
         """Start answering."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._probe, sock=self._listener)
+        self._server = await asyncio.start_server(
+            self._serve, sock=self._listener, limit=limits.PROBE_BYTES
+        )
 
-    def _probe(self) -> _Probe:
+    async def _serve(self, reader: asyncio.StreamReader, probe: asyncio.StreamWriter) -> None:
         if len(self._probes) >= limits.PROBES:
-            next(iter(self._probes)).close()
-        probe = _Probe(self._health, lambda: self._probes.pop(probe, None))
+            self._drop(next(iter(self._probes)))
         self._probes[probe] = None
-        return probe
+        try:
+            async with asyncio.timeout(limits.PROBE_S):
+                request = await reader.readuntil(b"\r\n\r\n")
+                probe.write(self._answer(request))
+                probe.close()
+                await probe.wait_closed()
+        except (OSError, EOFError, asyncio.LimitOverrunError):  # a timeout is an OSError
+            pass
+        finally:
+            self._drop(probe)
 
-    def close(self) -> None:
-        """Stop answering."""
-        if self._server is not None:
-            self._server.close()
-        for probe in list(self._probes):
-            probe.close()
-
-
-class _Probe(asyncio.Protocol):
-    """One connection: one request, one reply, the end."""
-
-    def __init__(self, health: Health, ended: Callable[[], object]) -> None:
-        self._health = health
-        self._ended = ended
-        self._received = bytearray()
-        self._transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(limits.PROBE_S, self.close)
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        if b"\r\n\r\n" in self._received:
-            self._answer()
-        elif len(self._received) > limits.PROBE_BYTES:
-            self.close()
-
-    def _answer(self) -> None:
-        assert self._transport is not None
-        method, _, rest = bytes(self._received).partition(b" ")
+    def _answer(self, request: bytes) -> bytes:
+        method, _, rest = request.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
         if method in (b"GET", b"HEAD"):
             status, body = self._health.reply(path)
@@ -119,13 +97,15 @@ class _Probe(asyncio.Protocol):
             f"content-length: {len(content)}\r\ncache-control: no-store\r\n"
             "connection: close\r\n\r\n"
         )
-        self._transport.write(head.encode() + (b"" if method == b"HEAD" else content))
-        self._transport.close()
+        return head.encode() + (b"" if method == b"HEAD" else content)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._deadline.cancel()
-        self._ended()
+    def _drop(self, probe: asyncio.StreamWriter) -> None:
+        self._probes.pop(probe, None)
+        probe.transport.abort()
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+        """Stop answering."""
+        if self._server is not None:
+            self._server.close()
+        for probe in list(self._probes):
+            self._drop(probe)

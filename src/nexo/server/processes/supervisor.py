@@ -107,7 +107,7 @@ class Supervisor:
     async def prepare_brokers(self) -> None:
         """Start every broker's process, and return once all of them wait to lead."""
         self._open_brokers()
-        await asyncio.gather(*(process.waits() for process in self._brokers.values()))
+        await asyncio.gather(*(process.waits.wait() for process in self._brokers.values()))
 
     def _open_brokers(self) -> None:
         lost = self._replica.leading.lose if self._replica is not None else (lambda: None)
@@ -170,7 +170,7 @@ class Supervisor:
 
     async def _announce(self) -> None:
         for process in self._brokers.values():
-            await process.ready()
+            await process.ready.wait()
         self._health.state = ServerState.SERVING
         if self._replica is not None:
             self._replica.leading.serves()
