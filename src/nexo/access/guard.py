@@ -94,7 +94,7 @@ class Guard:
 
     def open(self) -> None:
         """Read the users, follow changes of their file, and close connections of removed users."""
-        if self._logins.refresh(self._clock.now_ms()):
+        if self._logins.refresh():
             for caller in list(self._callers):
                 if caller.identity is not None and not caller.identity.valid:
                     caller.kick("its user, credential or a permission was taken away")
@@ -195,19 +195,9 @@ class Guard:
             self._refuse(locked, done)
 
     def _hashed(self, stored: str, result: asyncio.Future[bool]) -> None:
-        if not result.cancelled():
-            caller, asked, done = self._checks.popleft()
-            self._checked(caller, asked, stored, result, done)
-            self._check_next()
-
-    def _checked(
-        self,
-        caller: AccessCaller,
-        asked: Hello,
-        stored: str,
-        result: asyncio.Future[bool],
-        done: Done,
-    ) -> None:
+        if result.cancelled():
+            return
+        caller, asked, done = self._checks.popleft()
         try:
             if not result.result():
                 raise wrong()
@@ -216,6 +206,7 @@ class Guard:
             self._failed(caller, asked, error, done)
         else:
             done(None)
+        self._check_next()
 
     def _failed(
         self, caller: AccessCaller, asked: Hello, error: Unauthenticated, done: Done

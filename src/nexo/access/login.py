@@ -18,7 +18,6 @@ from nexo.model import Broker
 
 log = logging.getLogger("nexo.access")
 
-RECHECK_MS = 1_000
 INTERNAL = User("(nexo)", grants=(Grant(action=Action.READ),))
 """The identity of the server's own processes, such as the dashboard's: they read and change
 nothing. No user can have this name, which `check_name` rejects.
@@ -74,7 +73,6 @@ class Logins:
         self._by_token: dict[str, User] = {}
         self._identities: dict[tuple[str, str | None], Identity] = {}
         self._stamp: tuple[int, int, int] | None = None
-        self._checked_ms = -RECHECK_MS
         self._key = os.urandom(32)
         self._verified: set[bytes] = set()
 
@@ -143,11 +141,8 @@ class Logins:
 
     # -- the file ------------------------------------------------------------------
 
-    def refresh(self, now_ms: int) -> bool:
-        """Reread the file if it changed; checked once a second at most."""
-        if now_ms - self._checked_ms < RECHECK_MS:
-            return False
-        self._checked_ms = now_ms
+    def refresh(self) -> bool:
+        """Reread the file if it changed; returns whether it did."""
         stamp = self._look()
         if stamp == self._stamp:
             return False

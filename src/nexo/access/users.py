@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from nexo.access import scram, secrets
 from nexo.access.grants import Action, Extent, Grant, parse_grant
 from nexo.errors import AlreadyExists, ConfigError, InvalidInput, NexoError, NotFound
 from nexo.model import Broker, check_name
-from nexo.storage.disk.files import sync_folder
+from nexo.storage.disk.files import replace_private
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +160,6 @@ class UsersFile:
             self._save(users)
 
     def _save(self, users: dict[str, User]) -> None:
-        aside = self.path.with_suffix(".new")
         rows = [_row(user) for user in users.values()]
         text = msgspec.json.format(msgspec.json.encode(rows), indent=2)
-        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.rename(self.path)
-        sync_folder(self.path.parent)
+        replace_private(self.path, text)

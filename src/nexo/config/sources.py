@@ -23,6 +23,10 @@ _MOST_BYTES = 2**53
 _MOST = 2**31 - 1
 
 SPECS = {spec.name: spec for spec in fields(Settings)}
+_VARIABLES: dict[str, tuple[str, str]] = {
+    spec.metadata["env"]: (spec.name, spec.metadata["doc"]) for spec in SPECS.values()
+}
+"""Each variable's setting, and what it does."""
 _SECONDS = {"PUBSUB_DEFAULT_RETAINED_TTL_SECS": "retained_ttl_ms"}
 _NOT_SETTINGS = {"NEXO_URL", "NEXO_CONFIG", "NEXO_USER", "NEXO_PASSWORD", "NEXO_TOKEN"}
 
@@ -49,7 +53,7 @@ def load(
 
 def doubtful_variables(environ: Mapping[str, str]) -> list[str]:
     """A sentence for each variable that is none of ours, but nearly is (SPEC A8)."""
-    known = [*(spec.metadata["env"] for spec in SPECS.values()), *_SECONDS]
+    known = [*_VARIABLES, *_SECONDS]
     named = ((key, _nearly(key, known)) for key in environ if key not in known)
     return [
         f"the environment variable {key} is not known; did you mean {close}?"
@@ -62,11 +66,7 @@ def _nearly(key: str, known: list[str]) -> str:
     """The one of ``known`` that ``key`` nearly is, by letters or, if both begin alike, words."""
     close = get_close_matches(key, known, 1, 0.85)
     family = key.partition("_")[0] + "_"
-    alike = {
-        spec.metadata["env"]: (name, spec.metadata["doc"])
-        for name, spec in SPECS.items()
-        if spec.metadata["env"].startswith(family)
-    }
+    alike = {env: said for env, said in _VARIABLES.items() if env.startswith(family)}
     close = close or names.meant(key, alike)
     return close[0] if len(close) == 1 else ""
 
@@ -82,23 +82,18 @@ def _from_file(file: Path) -> dict[str, Any]:
 
 
 def _from_environ(environ: Mapping[str, str]) -> dict[str, Any]:
-    by_env = {spec.metadata["env"]: name for name, spec in SPECS.items()}
     found: dict[str, Any] = {}
     for key, value in environ.items():
-        if key in by_env:
-            found[by_env[key]] = checked(by_env[key], value, key)
+        if key in _VARIABLES:
+            name, _ = _VARIABLES[key]
+            found[name] = checked(name, value, key)
         elif key in _SECONDS:
             found[_SECONDS[key]] = checked(_SECONDS[key], values.number(key, value) * 1_000, key)
         elif key.startswith("NEXO_") and not _foreign(key, value):
-            raise ConfigError(f"unknown environment variable {key}{_meant_variable(key)}")
+            known = dict.fromkeys(_NOT_SETTINGS, ("", "")) | _VARIABLES
+            meant = names.did_you_mean(key, known, "`nexo serve --help` names all of them")
+            raise ConfigError(f"unknown environment variable {key}{meant}")
     return found
-
-
-def _meant_variable(key: str) -> str:
-    known = dict.fromkeys(_NOT_SETTINGS, ("", ""))
-    for name, spec in SPECS.items():
-        known[spec.metadata["env"]] = (name, spec.metadata["doc"])
-    return names.did_you_mean(key, known, "`nexo serve --help` names all of them")
 
 
 def _foreign(key: str, value: str) -> bool:

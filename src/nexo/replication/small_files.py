@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
@@ -15,6 +14,7 @@ import msgspec
 
 from nexo.replication.objects import AlreadyThere, ObjectStore, number_of
 from nexo.storage import sealed
+from nexo.storage.disk.files import replace_private
 
 MAGIC = b"NEXOSRV\0"
 SERVER = "server/"
@@ -42,7 +42,8 @@ class SmallFiles:
         files = self._newest()
         for name, content in (files or {}).items():
             if name in self._paths:
-                _replace(self._paths[name], content)
+                self._paths[name].parent.mkdir(parents=True, exist_ok=True)
+                replace_private(self._paths[name], content)
         return sorted(files or {})
 
     def ship_changes(self) -> bool:
@@ -94,14 +95,3 @@ def _content(path: Path) -> bytes:
         return data
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5.0)) as source:
         return source.serialize()
-
-
-def _replace(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f"{path.name}.new")
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.rename(path)

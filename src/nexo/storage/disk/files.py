@@ -333,6 +333,18 @@ def sync_folder(folder: Path) -> None:
     _sync_path(folder, os.O_RDONLY | os.O_DIRECTORY, os.fsync)
 
 
+def replace_private(path: Path, content: bytes) -> None:
+    """Replace a file that only its owner may read, atomically and durably."""
+    aside = path.with_suffix(".new")
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.rename(path)
+    sync_folder(path.parent)
+
+
 def _sync_path(path: Path, flags: int, sync: Callable[[int], None]) -> None:
     try:
         fd = os.open(path, flags)
