@@ -130,6 +130,7 @@ def _doc(node: ast.ClassDef) -> str:
 
 
 _FURTHER = {
+    Broker.STORE: ("../store_values.py",),
     Broker.QUEUE: ("messages.py",),
     Broker.STREAM: ("messages.py", "xstreams.py", "../stream_values.py"),
 }

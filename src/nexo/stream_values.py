@@ -17,6 +17,8 @@ Id: TypeAlias = tuple[int, int]
 Range: TypeAlias = tuple[int, int, int]
 """``partition, first, end`` (half-open)."""
 TopicPartition: TypeAlias = tuple[str, int]
+OffsetRow: TypeAlias = tuple[str, int, int, str]
+"""``topic, partition, offset, metadata``: the offset is of the last record processed."""
 Verb: TypeAlias = Literal["ack", "nack", "release", "extend", "start"]
 """How leased records are settled."""
 Position: TypeAlias = Literal["beginning", "end"] | int | dict[int, int]
@@ -275,8 +277,7 @@ class TxOffsets(AsArray, frozen=True):
     group: str
     member: str
     generation: int
-    offsets: list[tuple[str, int, int, str]]
-    """``stream, partition, offset, metadata``: the last one processed."""
+    offsets: list[OffsetRow]
     rewind: bool = False
     """The member sought back, so lower offsets are intended."""
 

@@ -16,6 +16,7 @@ from nexo.errors import InvalidInput
 from nexo.model import Buffer
 from nexo.protocol.messages import unpack
 from nexo.protocol.ops import Op
+from nexo.store_values import KeyInfo, KeysPage, LeaseAnswer, RateAnswer, SetResult
 from nexo.values import MAX_KEY_BYTES
 
 Key: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY_BYTES)]
@@ -28,7 +29,7 @@ class StoreRequest(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class SetKey(StoreRequest):
-    """KEY_SET: set under a condition. Reply: `SetReply`."""
+    """KEY_SET: set under a condition. Reply: `SetResult`."""
 
     key: Key
     value: Value
@@ -37,13 +38,6 @@ class SetKey(StoreRequest):
     if_absent: bool = False
     if_equal: Value | None = None
     get_previous: bool = False
-
-
-class SetReply(StoreRequest):
-    """Whether it was set, and the previous value if requested."""
-
-    done: bool
-    previous: bytes | None
 
 
 class OneKey(StoreRequest):
@@ -80,16 +74,6 @@ class Expire(StoreRequest):
     ttl_ms: int
 
 
-class KeyInfoReply(StoreRequest):
-    """What KEY_INSPECT replies for a key that exists."""
-
-    kind: str
-    """``value``, ``map``, ``list`` or ``set``."""
-    items: int
-    size_bytes: int
-    ttl_ms: int | None
-
-
 class Scan(StoreRequest):
     """KEY_SCAN: a page of keys, in order, after ``cursor``."""
 
@@ -97,13 +81,6 @@ class Scan(StoreRequest):
     glob: Annotated[str, msgspec.Meta(max_length=1_024)] = ""
     cursor: str = ""
     limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
-
-
-class KeysReply(StoreRequest):
-    """Keys, and the cursor of the next page unless this was the last."""
-
-    keys: list[str]
-    cursor: str | None
 
 
 class DeleteIf(StoreRequest):
@@ -115,7 +92,7 @@ class DeleteIf(StoreRequest):
 
 class TakeLease(StoreRequest):
     """LEASE_TAKE: one of ``limit`` leases of a key for ``holder``; renews its lease if it holds
-    one. Waits up to ``wait_ms`` for a free one. Reply: `LeaseReply`.
+    one. Waits up to ``wait_ms`` for a free one. Reply: `LeaseAnswer`.
     """
 
     key: Key
@@ -123,15 +100,6 @@ class TakeLease(StoreRequest):
     ttl_ms: int
     limit: int = 1
     wait_ms: int = 0
-
-
-class LeaseReply(StoreRequest):
-    """The fencing number, which grows with every lease granted; if all are taken, None and the
-    time in ms until the next one ends.
-    """
-
-    number: int | None
-    retry_ms: int
 
 
 class RenewLease(StoreRequest):
@@ -150,7 +118,7 @@ class ReleaseLease(StoreRequest):
 
 
 class TakeTokens(StoreRequest):
-    """RATE_BUCKET: take ``cost`` tokens from a bucket that refills. Reply: `RateReply`."""
+    """RATE_BUCKET: take ``cost`` tokens from a bucket that refills. Reply: `RateAnswer`."""
 
     key: Key
     capacity: Number
@@ -159,20 +127,12 @@ class TakeTokens(StoreRequest):
 
 
 class CountInWindow(StoreRequest):
-    """RATE_WINDOW: at most ``limit`` in any ``window_ms``. Reply: `RateReply`."""
+    """RATE_WINDOW: at most ``limit`` in any ``window_ms``. Reply: `RateAnswer`."""
 
     key: Key
     limit: int
     window_ms: int
     cost: int = 1
-
-
-class RateReply(StoreRequest):
-    """Whether it is allowed, what is left now, and in how many ms to retry."""
-
-    allowed: bool
-    remaining: Number
-    retry_ms: int
 
 
 class Clear(StoreRequest):
@@ -251,7 +211,7 @@ class Members(StoreRequest):
 
 _OPTIONAL_VALUES = list[bytes | None]
 _TABLE: Mapping[Op, tuple[type[StoreRequest], Any]] = {
-    Op.KEY_SET: (SetKey, SetReply),
+    Op.KEY_SET: (SetKey, SetResult),
     Op.KEY_DELETE: (Keys, int),
     Op.KEY_EXISTS: (Keys, int),
     Op.KEY_MGET: (Keys, _OPTIONAL_VALUES),
@@ -260,15 +220,15 @@ _TABLE: Mapping[Op, tuple[type[StoreRequest], Any]] = {
     Op.KEY_GETDEL: (OneKey, bytes | None),
     Op.KEY_EXPIRE: (Expire, bool),
     Op.KEY_PERSIST: (OneKey, bool),
-    Op.KEY_INSPECT: (OneKey, KeyInfoReply | None),
-    Op.KEY_SCAN: (Scan, KeysReply),
+    Op.KEY_INSPECT: (OneKey, KeyInfo | None),
+    Op.KEY_SCAN: (Scan, KeysPage),
     Op.STORE_CLEAR: (Clear, int),
     Op.KEY_DELETE_IF: (DeleteIf, bool),
-    Op.LEASE_TAKE: (TakeLease, LeaseReply),
+    Op.LEASE_TAKE: (TakeLease, LeaseAnswer),
     Op.LEASE_RENEW: (RenewLease, bool),
     Op.LEASE_RELEASE: (ReleaseLease, bool),
-    Op.RATE_BUCKET: (TakeTokens, RateReply),
-    Op.RATE_WINDOW: (CountInWindow, RateReply),
+    Op.RATE_BUCKET: (TakeTokens, RateAnswer),
+    Op.RATE_WINDOW: (CountInWindow, RateAnswer),
     Op.FIELDS_SET: (SetFields, int),
     Op.FIELDS_GET: (Fields, _OPTIONAL_VALUES),
     Op.FIELDS_ALL: (OneKey, dict[str, bytes]),

@@ -18,15 +18,12 @@ Records are read with S_READ and S_READ_MANY. Codecs are those of `nexo.protocol
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 from nexo.model import AsMap
-from nexo.stream_values import Assigned, CommittedAt, KafkaMember, OrderedInfo
+from nexo.stream_values import Assigned, CommittedAt, KafkaMember, OffsetRow, OrderedInfo
 
-__all__ = ["Assigned", "CommittedAt", "KafkaMember", "OrderedInfo"]
-
-OffsetRow: TypeAlias = tuple[str, int, int, str]
-"""``topic, partition, offset, metadata``: the offset is of the last record processed."""
+__all__ = ["Assigned", "CommittedAt", "KafkaMember", "OffsetRow", "OrderedInfo"]
 
 
 class OrderedJoin(AsMap, frozen=True):

@@ -8,7 +8,7 @@ matters.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from nexo.brokers.store.collections import Collections
 from nexo.brokers.store.keyspace import Keyspace
 from nexo.brokers.store.values import MapValue, kind_of
 from nexo.errors import InvalidInput, WrongType
+from nexo.store_values import LeaseAnswer, RateAnswer
 from nexo.values import JSON_PREFIX, MAX_TTL_S
 
 MAX_HOLDERS = 10_000
@@ -29,25 +30,6 @@ _encode = msgspec.json.Encoder().encode
 _holding = msgspec.json.Decoder(tuple[int, int])
 _bucket = msgspec.json.Decoder(tuple[float, int])
 _window = msgspec.json.Decoder(list[tuple[int, int]])
-
-
-class LeaseAnswer(NamedTuple):
-    """The result of asking for a lease."""
-
-    number: int | None
-    """The fencing number: it grows with every lease granted; None if all are taken."""
-    retry_ms: int
-    """Time until the next lease expires; 0 if one was granted."""
-
-
-class RateAnswer(NamedTuple):
-    """The result of asking a rate limit."""
-
-    allowed: bool
-    remaining: float
-    """What could still be taken now."""
-    retry_ms: int
-    """Time until a retry can succeed; 0 if it was allowed."""
 
 
 class FencingNumbers:

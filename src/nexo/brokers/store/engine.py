@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from fnmatch import translate
 from itertools import takewhile
-from typing import NamedTuple
 
 import msgspec
 
@@ -21,35 +20,12 @@ from nexo.brokers.store.keyspace import ENTRY_BYTES, Keyspace, check_key
 from nexo.brokers.store.values import Value, kind_of, value_bytes
 from nexo.errors import InvalidInput, WrongType
 from nexo.limits import PAGE_BYTES
+from nexo.store_values import KeyInfo, KeysPage, SetResult
 from nexo.values import JSON_PREFIX, MAX_TTL_S
 
 MAX_TTL_MS = MAX_TTL_S * 1_000
 SCAN_LOOKS = 500
 """Non-matching keys that a page skips before it ends short, so that no scan blocks the loop."""
-
-
-class SetResult(NamedTuple):
-    """Whether a conditional set took effect, and what the key held before."""
-
-    done: bool
-    previous: bytes | None
-
-
-class KeysPage(NamedTuple):
-    """Some keys in order, and where the next page begins; no cursor on the last page."""
-
-    keys: list[str]
-    cursor: str | None
-
-
-class KeyInfo(NamedTuple):
-    """Metadata of a key, without its value."""
-
-    kind: str
-    items: int
-    """Fields, values or members of a collection; 1 for a plain value."""
-    size_bytes: int
-    ttl_ms: int | None
 
 
 def check_ttl(ttl_ms: int) -> int:

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.kafka.model import GroupError
-from nexo.brokers.stream.groups.ordered_state import OffsetCommit, StoredOffset
+from nexo.brokers.stream.groups.ordered_state import StoredOffset
 from nexo.dialects.kafka.format.codec import Message, Schema
 from nexo.dialects.kafka.format.errors import Error, Refused, error_of, group_error, refusal
 from nexo.dialects.kafka.format.wire import Input
@@ -22,17 +22,16 @@ from nexo.dialects.kafka.request import (
 from nexo.errors import NexoError, NotFound, ProtocolError
 from nexo.names import text_of
 from nexo.services.stream.groups.classic import ClassicView
+from nexo.stream_values import OffsetRow
 
 _MAX_METADATA = 4_096
 _SUBSCRIPTION = Schema("version:i16 topics:[]str", 999)
 """How what members of a group of type ``consumer`` say of themselves begins."""
 
 
-def sound_commits(
-    request: Request,
-) -> tuple[list[OffsetCommit], list[tuple[str, Message]]]:
+def sound_commits(request: Request) -> tuple[list[OffsetRow], list[tuple[str, Message]]]:
     """What may be committed, and the answer for every partition as if it were."""
-    commits: list[OffsetCommit] = []
+    commits: list[OffsetRow] = []
     answers: list[tuple[str, Message]] = []
     for topic, part in rows_of(request):
         index, text = part["partition"], part["metadata"] or ""
@@ -42,7 +41,7 @@ def sound_commits(
             if len(text) > _MAX_METADATA:
                 error = Error.OFFSET_METADATA_TOO_LARGE
             else:
-                commits.append(OffsetCommit.up_to(name, index, part["offset"], text))
+                commits.append((name, index, part["offset"] - 1, text))
         except NexoError as caught:
             error = error_of(caught)
         answers.append((topic, {"partition": index, "error": error}))

@@ -25,7 +25,7 @@ from nexo.dialects.kafka.request import (
 from nexo.dialects.kafka.transactional import Transactional, producer_name
 from nexo.errors import NexoError
 from nexo.options.stream import MAX_TRANSACTION_MS
-from nexo.stream_values import TxOffsets
+from nexo.stream_values import OffsetRow, TxOffsets
 
 _KNOWS_FENCED = 2
 """Clients that use older versions do not know that error."""
@@ -158,7 +158,7 @@ def offset_commit(request: Request) -> None:
     request.answer(with_error(answers, error))
 
 
-def _add_offsets(request: Request, commits: list[Any]) -> None:
+def _add_offsets(request: Request, commits: list[OffsetRow]) -> None:
     session, streams = request.session, request.session.shared.streams
     group = group_of(request["group"])
     refused = check_commit(request, group)
@@ -168,8 +168,7 @@ def _add_offsets(request: Request, commits: list[Any]) -> None:
     found = _open(request)
     assert found.number is not None
     streams.ordered.ensure(group)
-    rows = [(one.topic, one.partition, one.offset, one.metadata) for one in commits]
-    inputs = [TxOffsets(group, "", STANDALONE, rows, rewind=True)]
+    inputs = [TxOffsets(group, "", STANDALONE, commits, rewind=True)]
     streams.transact.add_inputs(
         session, found.number, offsets=inputs, owner=found.owner, checked=True
     )

@@ -7,7 +7,6 @@ from typing import TypeAlias
 
 from msgspec.structs import asdict
 
-from nexo.brokers.store.coordination import LeaseAnswer
 from nexo.dialects.nexo.handlers import Answer, Handler, Peer, handler_of
 from nexo.dialects.nexo.replies import reply_packed
 from nexo.protocol import store as wire
@@ -16,6 +15,7 @@ from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
 from nexo.services.connection import Done
 from nexo.services.store.service import StoreService
+from nexo.store_values import LeaseAnswer
 
 UseCase: TypeAlias = Callable[..., object]
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from nexo.access.grants import Action, Extent
 from nexo.access.permit import ADMIN, READ, WRITE, permit
-from nexo.brokers.store.coordination import LeaseAnswer, RateAnswer
-from nexo.brokers.store.engine import KeyInfo, KeysPage, SetResult, StoreEngine
+from nexo.brokers.store.engine import StoreEngine
 from nexo.brokers.store.status import status
 from nexo.limits import LEASE_WAIT_MS, REPLY_PAYLOADS
 from nexo.model import Broker
@@ -20,6 +19,7 @@ from nexo.services.service import Runtime
 from nexo.services.store.collections import ListUseCases, MapUseCases, SetUseCases
 from nexo.services.store.saving import Saving
 from nexo.services.waiting import Wait, WaitingRoom
+from nexo.store_values import KeyInfo, KeysPage, LeaseAnswer, RateAnswer, SetResult
 
 SWEEP_KEYS = 500
 """Expired keys dropped per tick: well under a millisecond of work."""

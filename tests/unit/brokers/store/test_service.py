@@ -33,6 +33,7 @@ from nexo.services.store.service import SWEEP_KEYS, StoreService
 from nexo.services.store.snapshot import NAME
 from nexo.storage.disk.flusher import Flusher
 from nexo.storage.ports import Files
+from nexo.store_values import KeysPage, LeaseAnswer, SetResult
 from tests.memory_files import MemoryFiles
 
 VALUE = b'\x02{"name":"Max"}'
@@ -213,14 +214,14 @@ class TestOurRequests:
 
     def test_each_request_answers_with_its_reply(self, session: Session) -> None:
         ask, one = session.ask, wire.OneKey
-        assert ask(Op.KEY_SET, wire.SetKey("k", VALUE, 500)) == wire.SetReply(True, None)
+        assert ask(Op.KEY_SET, wire.SetKey("k", VALUE, 500)) == SetResult(True, None)
         assert ask(Op.KEY_INSPECT, one("k")).ttl_ms == 500
         assert ask(Op.KEY_PERSIST, one("k")) is True
         assert ask(Op.KEY_EXPIRE, wire.Expire("k", 100)) is True
         assert ask(Op.KEY_MSET, wire.SetMany({"a": VALUE, "b": b"\x00"})) is None
         assert ask(Op.KEY_MGET, wire.Keys(["b", "no"])) == [b"\x00", None]
         assert ask(Op.KEY_EXISTS, wire.Keys(["a", "no"])) == 1
-        assert ask(Op.KEY_SCAN, wire.Scan(limit=2)) == wire.KeysReply(["a", "b"], "b")
+        assert ask(Op.KEY_SCAN, wire.Scan(limit=2)) == KeysPage(["a", "b"], "b")
         assert ask(Op.KEY_GETDEL, one("b")) == b"\x00"
         assert ask(Op.KEY_INCR, wire.Increment("n", 2)) == 2
         assert ask(Op.KEY_INCR, wire.Increment("n", 0.5)) == 2.5
@@ -404,7 +405,7 @@ class TestLeases:  # SPEC O1
     def number(self, session: Session, request_id: int) -> int | None:
         reply = session.peer.replies.pop(request_id)
         assert isinstance(reply, bytes)
-        found: wire.LeaseReply = wire.decode_reply(Op.LEASE_TAKE, reply)
+        found: LeaseAnswer = wire.decode_reply(Op.LEASE_TAKE, reply)
         return found.number
 
     def test_who_waits_gets_it_when_it_is_released_first_come_first_served(

@@ -21,13 +21,6 @@ class OffsetCommit(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     metadata: str = ""
 
-    @classmethod
-    def up_to(
-        cls, topic: str, partition: int, next_offset: int, metadata: str = ""
-    ) -> OffsetCommit:
-        """A commit of the next offset to read, as Kafka clients send it."""
-        return cls(topic, partition, next_offset - 1, metadata)
-
 
 class StoredOffset(msgspec.Struct, frozen=True, array_like=True):
     """What is stored for a partition."""

@@ -16,6 +16,7 @@ from nexo.errors import Conflict, InvalidOption, LeaseLost, NexoError, RequestTi
 from nexo.protocol import store as wire
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
+from nexo.store_values import LeaseAnswer, RateAnswer
 
 log = logging.getLogger("nexo.client")
 
@@ -95,7 +96,7 @@ class Lock:
             timeout_s=left_ms / 1_000 + self._link.address.timeout_s,
             on_late=lambda reply: self._give_back(holder, reply),
         )
-        reply: wire.LeaseReply = wire.decode_reply(Op.LEASE_TAKE, await poll.reply())
+        reply: LeaseAnswer = wire.decode_reply(Op.LEASE_TAKE, await poll.reply())
         return reply.number
 
     def _give_back(self, holder: str, reply: Reply) -> None:
@@ -174,7 +175,7 @@ class RateLimiter:
     async def ask(self, cost: int = 1) -> RateDecision:
         """Take ``cost`` if allowed now; otherwise the result says when to retry."""
         op, command = self._request(cost)
-        reply: wire.RateReply = await ask(self._link, op, command)
+        reply: RateAnswer = await ask(self._link, op, command)
         return RateDecision(reply.allowed, reply.remaining, reply.retry_ms / 1_000)
 
     def _request(self, cost: int) -> tuple[Op, Any]:

@@ -10,6 +10,7 @@ from nexo.client.checks import Duration, positive_millis
 from nexo.protocol import store as wire
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
+from nexo.store_values import KeyInfo
 from nexo.values import MAX_TTL_S
 
 _READS = frozenset({
@@ -43,9 +44,9 @@ class StoreKeys:
         count: int = await ask(self._link, Op.KEY_EXISTS, wire.Keys([key]))
         return count == 1
 
-    async def inspect(self, key: str) -> wire.KeyInfoReply | None:
+    async def inspect(self, key: str) -> KeyInfo | None:
         """Kind, items, size and TTL of a key without its value; None if there is none."""
-        info: wire.KeyInfoReply | None = await ask(self._link, Op.KEY_INSPECT, wire.OneKey(key))
+        info: KeyInfo | None = await ask(self._link, Op.KEY_INSPECT, wire.OneKey(key))
         return info
 
     async def expire(self, key: str, ttl: Duration) -> bool:

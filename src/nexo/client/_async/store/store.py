@@ -18,6 +18,7 @@ from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.store_classic import encode_map_key, encode_map_set
 from nexo.protocol.values import decode_value, encode_value
+from nexo.store_values import KeysPage, SetResult
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -123,8 +124,8 @@ class Store(StoreKeys):
         previous = (await self._set(command)).previous
         return default if previous is None else taken(previous, type_, "the key was set")
 
-    async def _set(self, command: wire.SetKey) -> wire.SetReply:
-        reply: wire.SetReply = await ask(self._link, Op.KEY_SET, command)
+    async def _set(self, command: wire.SetKey) -> SetResult:
+        reply: SetResult = await ask(self._link, Op.KEY_SET, command)
         return reply
 
     async def getdel(self, key: str, type_: type[T] | None = None, *, default: Any = None) -> Any:
@@ -194,14 +195,12 @@ class Store(StoreKeys):
 
     async def scan(
         self, cursor: str = "", *, prefix: str = "", glob: str = "", limit: int = 100
-    ) -> wire.KeysReply:
+    ) -> KeysPage:
         """One page of `keys`; continue with its ``cursor`` until that is None.
 
         A page may be short, even empty, and still have a cursor.
         """
-        page: wire.KeysReply = await ask(
-            self._link, Op.KEY_SCAN, wire.Scan(prefix, glob, cursor, limit)
-        )
+        page: KeysPage = await ask(self._link, Op.KEY_SCAN, wire.Scan(prefix, glob, cursor, limit))
         return page
 
     async def clear(self) -> int:

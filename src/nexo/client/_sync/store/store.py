@@ -19,6 +19,7 @@ from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.store_classic import encode_map_key, encode_map_set
 from nexo.protocol.values import decode_value, encode_value
+from nexo.store_values import KeysPage, SetResult
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -124,8 +125,8 @@ class Store(StoreKeys):
         previous = (self._set(command)).previous
         return default if previous is None else taken(previous, type_, "the key was set")
 
-    def _set(self, command: wire.SetKey) -> wire.SetReply:
-        reply: wire.SetReply = ask(self._link, Op.KEY_SET, command)
+    def _set(self, command: wire.SetKey) -> SetResult:
+        reply: SetResult = ask(self._link, Op.KEY_SET, command)
         return reply
 
     def getdel(self, key: str, type_: type[T] | None = None, *, default: Any = None) -> Any:
@@ -195,12 +196,12 @@ class Store(StoreKeys):
 
     def scan(
         self, cursor: str = "", *, prefix: str = "", glob: str = "", limit: int = 100
-    ) -> wire.KeysReply:
+    ) -> KeysPage:
         """One page of `keys`; continue with its ``cursor`` until that is None.
 
         A page may be short, even empty, and still have a cursor.
         """
-        page: wire.KeysReply = ask(self._link, Op.KEY_SCAN, wire.Scan(prefix, glob, cursor, limit))
+        page: KeysPage = ask(self._link, Op.KEY_SCAN, wire.Scan(prefix, glob, cursor, limit))
         return page
 
     def clear(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.kafka.model import GroupError
@@ -82,6 +83,9 @@ class MemberView:
     target: list[TopicPartition]
 
 
+Answer: TypeAlias = Done[BeatReply | GroupError]
+
+
 class Consumers:
     """The requests of members of a group whose partitions the broker assigns."""
 
@@ -102,13 +106,7 @@ class Consumers:
 
     # -- membership --------------------------------------------------------------------
 
-    def heartbeat(
-        self,
-        connection: Connection,
-        group: str,
-        beat: Beat,
-        done: Done[BeatReply | GroupError],
-    ) -> None:
+    def heartbeat(self, connection: Connection, group: str, beat: Beat, done: Answer) -> None:
         """Join, stay or leave; answers what the member owns now."""
         found = self._core.engine.ordered.get(group)
         permit_ordered(connection, group, found, beat.topics or ())
@@ -128,13 +126,7 @@ class Consumers:
     def _of(self, group: str, member: str) -> AssignedMember | None:
         return self._known.get((group, self._names.get((group, member), "")))
 
-    def _join(
-        self,
-        connection: Connection,
-        group: str,
-        beat: Beat,
-        done: Done[BeatReply | GroupError],
-    ) -> None:
+    def _join(self, connection: Connection, group: str, beat: Beat, done: Answer) -> None:
         new = AssignedMember(
             beat.member, beat.instance, beat.client_id, beat.client_host, beat.topics or ()
         )
@@ -156,12 +148,7 @@ class Consumers:
         return {name: streams.get(name).options.partitions for name in topics if name in streams}
 
     def _stay(
-        self,
-        group: str,
-        found: OrderedGroup,
-        known: AssignedMember,
-        beat: Beat,
-        done: Done[BeatReply | GroupError],
+        self, group: str, found: OrderedGroup, known: AssignedMember, beat: Beat, done: Answer
     ) -> None:
         epoch = found.confirmed(known.name)
         has = {at for at, owner in found.owners.items() if owner == known.name}
@@ -182,7 +169,7 @@ class Consumers:
         found: OrderedGroup,
         known: AssignedMember,
         owned: Collection[TopicPartition] | None,
-        done: Done[BeatReply | GroupError],
+        done: Answer,
         *,
         joined: bool = False,
     ) -> None:
@@ -203,9 +190,7 @@ class Consumers:
         else:
             self._core.done_when_safe(Persistence.FILE_ASYNC, done, told)
 
-    def _leave(
-        self, group: str, known: AssignedMember, beat: Beat, done: Done[BeatReply | GroupError]
-    ) -> None:
+    def _leave(self, group: str, known: AssignedMember, beat: Beat, done: Answer) -> None:
         if beat.epoch == LEAVE_FOR_A_WHILE and known.instance is not None:
             known.is_away = True
         else:

@@ -19,7 +19,7 @@ from nexo.services.stream.core import Core, safest
 from nexo.services.stream.groups.bindings import not_member
 from nexo.services.stream.groups.ordered import Ordered, stored_offsets
 from nexo.services.stream.permits import permit_group, permit_offsets, permit_ordered
-from nexo.stream_values import CommittedAt
+from nexo.stream_values import CommittedAt, OffsetRow
 
 
 class GroupOffsets:
@@ -32,7 +32,7 @@ class GroupOffsets:
         self,
         connection: Connection,
         group: str,
-        offsets: Sequence[OffsetCommit],
+        offsets: Iterable[OffsetRow],
         done: Done[None],
         *,
         member: str = "",
@@ -45,15 +45,16 @@ class GroupOffsets:
         ``checked`` says that the caller knows the member that commits without naming itself.
         """
         core, new = self._core, self._groups.found_or_new(group)
-        self._permit_commit(connection, group, offsets, member)
+        commits = [OffsetCommit(*row) for row in offsets]
+        self._permit_commit(connection, group, commits, member)
         if generation != STANDALONE and self._has(group, member):
             self._groups.bindings.check(connection, group, member)
-        new.check(member, generation, offsets, rewind=rewind, checked=checked)
-        self._check_there(offsets)
+        new.check(member, generation, commits, rewind=rewind, checked=checked)
+        self._check_there(commits)
         found = self._groups.ensure(group)
-        found.commit(member, generation, offsets, core.now_ms, rewind=rewind, checked=checked)
+        found.commit(member, generation, commits, core.now_ms, rewind=rewind, checked=checked)
         self._groups.changed(group, found)
-        core.done_when_safe(self._mode(offsets), done, None)
+        core.done_when_safe(self._mode(commits), done, None)
 
     def _permit_commit(
         self, connection: Connection, group: str, offsets: Iterable[OffsetCommit], member: str
@@ -72,11 +73,11 @@ class GroupOffsets:
         self,
         connection: Connection,
         group: str,
-        rows: Iterable[tuple[str, int, int, str]],
+        rows: Iterable[OffsetRow],
         member: str,
         generation: int,
     ) -> list[OffsetCommit]:
-        """``topic, partition, offset, metadata`` as offsets to commit with a transaction."""
+        """Offsets to commit with a transaction."""
         found = [OffsetCommit(*row) for row in rows]
         self._permit_commit(connection, group, found, member)
         own = self._groups.bindings.is_own(connection, group, member)
@@ -128,18 +129,19 @@ class GroupOffsets:
         self,
         connection: Connection,
         group: str,
-        offsets: Sequence[OffsetCommit],
+        offsets: Iterable[OffsetRow],
         done: Done[int],
     ) -> None:
         """Overwrite stored offsets; owners give up their partitions and start again from them."""
+        commits = [OffsetCommit(*row) for row in offsets]
         known = self._core.engine.ordered.get(group)
-        permit_offsets(connection, group, known, [commit.topic for commit in offsets])
-        self._check_there(offsets)
-        self._groups.found_or_new(group).check_reset(offsets)
+        permit_offsets(connection, group, known, [commit.topic for commit in commits])
+        self._check_there(commits)
+        self._groups.found_or_new(group).check_reset(commits)
         found = self._groups.ensure(group)
-        found.reset(offsets, self._core.now_ms)
+        found.reset(commits, self._core.now_ms)
         self._groups.changed(group, found)
-        self._core.done_when_safe(self._mode(offsets), done, found.generation)
+        self._core.done_when_safe(self._mode(commits), done, found.generation)
 
     def forget_offsets(
         self,

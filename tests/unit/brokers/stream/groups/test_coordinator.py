@@ -376,7 +376,7 @@ def test_offsets_are_those_of_the_ordered_group_and_come_back_as_committed() -> 
     """Kafka's clients commit the next offset, we store the last processed one."""
     offsets = OrderedGroup()
     for next_offset, metadata in ((6, "five done"), (3, "went back"), (0, "from the start")):
-        commit = OffsetCommit.up_to("orders", 0, next_offset, metadata)
+        commit = OffsetCommit("orders", 0, next_offset - 1, metadata)
         offsets.commit("", STANDALONE, [commit], 1, rewind=True)
         stored = offsets.committed("orders", 0)
         assert stored is not None
