@@ -20,7 +20,7 @@ from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import commit
 from nexo.lake.offsets import offsets_of
-from nexo.lake.plan import BatchLimits, advances, held
+from nexo.lake.plan import BatchLimits, advances
 from nexo.lake.read import live_files
 from nexo.lake.rows import ROWS as COLUMNS
 from nexo.lake.settings import LakeSettings
@@ -103,7 +103,7 @@ class _Ground:
         with HotLog(self.url) as broker:
             info = broker.describe("orders")
             table = self._lake.ensure(StreamId("orders", info.created_ms), COLUMNS)
-            found = advances("orders", offsets_of(table.properties), held(info), BatchLimits())
+            found = advances("orders", offsets_of(table.properties), info.partitions, BatchLimits())
             step = StreamStep(info, table, found)
             files: Files = defaultdict(list)
             ranges = list(step.ranges(BatchLimits()))

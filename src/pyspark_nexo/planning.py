@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+import msgspec
 
 from nexo.errors import ConnectionLost, NexoError, Unauthenticated, Unavailable
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.offsets import offsets_of
-from nexo.lake.plan import BatchLimits, advances, held
+from nexo.lake.plan import BatchLimits, advances
 from nexo.lake.progress import Tracker, now_ms
 from nexo.lake.rows import ROWS
 from nexo.protocol import stream as wire
@@ -116,7 +118,7 @@ class Planner:
         table = self.tables.get(info.name)
         if table is None or not matches(table, info):
             return True, None
-        rows, size_bytes = behind(table, held(info))
+        rows, size_bytes = behind(table, info.partitions)
         if rows and wanted(info.name, rows, size_bytes):
             return True, table if info.name in self._unchanged else None
         self.tracker.looked(info.name, table, rows, asked_ms)
@@ -146,11 +148,11 @@ class Planner:
         asked_ms: int,
     ) -> StreamStep | None:
         """How far each partition goes, to ``ends`` at most; None if nowhere."""
-        offsets, parts = offsets_of(table.properties), held(info)
+        offsets, parts = offsets_of(table.properties), info.partitions
         self.tracker.looked(info.name, table, behind(table, parts)[0], asked_ms)
         if ends is not None and len(ends) == len(parts):  # else it was created again meanwhile
             parts = [
-                replace(part, stable=min(part.stable, end))
+                msgspec.structs.replace(part, stable_offset=min(part.stable_offset, end))
                 for part, end in zip(parts, ends, strict=True)
             ]
         found = advances(info.name, offsets, parts, self._limits)

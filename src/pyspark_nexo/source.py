@@ -149,15 +149,15 @@ class StreamReader(topics.GrowingReader):
     def initialOffset(self) -> dict[str, int]:
         """Where a new query begins."""
         options, origin = self._options, open_origin(self._options)
-        found = ranges.parts(options, origin)
+        info = origin.describe()
+        found = ranges.parts(options, info)
         starts = ranges.begin(options, origin, found, NumberRange(options.from_ms or 0))
-        return _text(starts, origin.created_ms())
+        return _text(starts, info.created_ms)
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
         """How far the next micro-batch goes; Spark 4.1 asks without arguments."""
-        origin = open_origin(self._options)
-        created_ms = origin.created_ms()
-        ends = self._until or ranges.until(self._options, origin)
+        created_ms, found = self._ends()
+        ends = self._until or found
         if start is None or limit is None:
             return _text(ends, created_ms)
         starts = self._numbers(start, created_ms)
@@ -167,17 +167,23 @@ class StreamReader(topics.GrowingReader):
 
     def reportLatestOffset(self) -> dict[str, int]:
         """What there is, for the query's progress: this minus ``endOffset`` is its lag."""
-        origin = open_origin(self._options)
-        return _text(ranges.until(self._options, origin), origin.created_ms())
+        created_ms, ends = self._ends()
+        return _text(ends, created_ms)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Go no further than what is there now."""
-        self._until = ranges.until(self._options, open_origin(self._options))
+        _, self._until = self._ends()
+
+    def _ends(self) -> tuple[int, dict[int, int]]:
+        """When the stream was created, and where each partition ends now."""
+        origin = open_origin(self._options)
+        info = origin.describe()
+        return info.created_ms, ranges.until(self._options, origin, info)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[ReadTask]:
         """The ranges of a micro-batch."""
         origin = open_origin(self._options)
-        created_ms = origin.created_ms()
+        created_ms = origin.describe().created_ms
         starts, ends = self._numbers(start, created_ms), self._numbers(end, created_ms)
         found = ranges.cut(starts, ends, self._options.rows_per_task)
         return [ReadTask(part, origin) for part in found]

@@ -13,7 +13,7 @@ from nexo.lake.commit import TableCommit, TakenRange
 from nexo.lake.files import DataFileFacts, target
 from nexo.lake.offsets import offsets_of
 from nexo.lake.paths import delete_files
-from nexo.lake.plan import Advance, BatchLimits, HotPartition, cost_s
+from nexo.lake.plan import Advance, BatchLimits, cost_s, record_bytes
 from nexo.lake.typed.columns import columns_of
 from nexo.lake.typed.infer import MOST_COLUMNS, merged
 from nexo.protocol import stream as wire
@@ -100,13 +100,13 @@ def matches(table: Table, info: wire.StreamInfo) -> bool:
     return all(offsets.get(p, 0) <= part.stable_offset for p, part in enumerate(info.partitions))
 
 
-def behind(table: Table, parts: Sequence[HotPartition]) -> tuple[int, float]:
+def behind(table: Table, parts: Sequence[wire.PartitionInfo]) -> tuple[int, float]:
     """Records, and about how many bytes, that the broker has and the table lacks."""
     offsets, rows, size_bytes = offsets_of(table.properties), 0, 0.0
     for number, part in enumerate(parts):
-        missing = max(part.stable - max(offsets.get(number, 0), part.start), 0)
+        missing = max(part.stable_offset - max(offsets.get(number, 0), part.hot_offset), 0)
         rows += missing
-        size_bytes += missing * part.record_bytes
+        size_bytes += missing * record_bytes(part)
     return rows, size_bytes
 
 

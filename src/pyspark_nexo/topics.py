@@ -20,8 +20,8 @@ from pyspark.sql.types import StructField, StructType
 
 from nexo.errors import Conflict, InvalidOption, NotFound, OffsetOutOfRange
 from nexo.hot_log import HotLog
-from nexo.lake.plan import HotPartition, held
 from nexo.lake.rows import chunked, rows
+from nexo.protocol.stream import PartitionInfo
 from pyspark_nexo.options import KAFKA_CHOICES, kafka_options
 from pyspark_nexo.reading.origins import BrokerOrigin
 from pyspark_nexo.reading.ranges import limited, share
@@ -98,12 +98,12 @@ def _chosen(options: KafkaOptions, wanted: StructType) -> KafkaOptions:
 class Found:
     """The partitions of the streams that a query reads, as they are now."""
 
-    parts: dict[Place, HotPartition]
+    parts: dict[Place, PartitionInfo]
     created: dict[str, int]
 
     def ends(self) -> dict[Place, int]:
         """Up to where readers may read."""
-        return {place: part.stable for place, part in self.parts.items()}
+        return {place: part.stable_offset for place, part in self.parts.items()}
 
     def text(self, offsets: Mapping[Place, int]) -> Offsets:
         """As Spark keeps offsets: sorted, because it compares them as text."""
@@ -127,7 +127,7 @@ def look(options: KafkaOptions) -> Found:
                     raise
                 continue  # deleted since it was listed
             found.created[topic] = info.created_ms
-            for partition, part in enumerate(held(info)):
+            for partition, part in enumerate(info.partitions):
                 if options.assigned is None or partition in options.assigned[topic]:
                     found.parts[topic, partition] = part
     return found
@@ -146,22 +146,22 @@ def _resolved(options: KafkaOptions, at: str | Offsets, found: Found) -> dict[Pl
         given = _LATEST if at == "latest" else _EARLIEST
         if isinstance(at, dict):
             given = at.get(topic, {}).get(str(partition), _EARLIEST)
-        offset = {_EARLIEST: part.earliest, _LATEST: part.stable}.get(given, given)
+        offset = {_EARLIEST: part.start_offset, _LATEST: part.stable_offset}.get(given, given)
         resolved[topic, partition] = _held(options, (topic, partition), offset, part)
     return resolved
 
 
-def _held(options: KafkaOptions, place: Place, offset: int, part: HotPartition) -> int:
+def _held(options: KafkaOptions, place: Place, offset: int, part: PartitionInfo) -> int:
     """An offset that is there; with ``failOnDataLoss`` off, the nearest one that is."""
-    if part.earliest <= offset <= part.stable:
+    if part.start_offset <= offset <= part.stable_offset:
         return offset
     if options.fail_on_loss:
         raise OffsetOutOfRange(
             f"stream {place[0]!r}, partition {place[1]}: offset {offset} is outside "
-            f"{part.earliest}..{part.stable}; set failOnDataLoss to false to go on with what is "
-            "there"
+            f"{part.start_offset}..{part.stable_offset}; set failOnDataLoss to false to go on with "
+            "what is there"
         )
-    return min(max(offset, part.earliest), part.stable)
+    return min(max(offset, part.start_offset), part.stable_offset)
 
 
 # -- reading ---------------------------------------------------------------------------
@@ -295,7 +295,7 @@ class TopicStreamReader(GrowingReader):
         found = look(self._options)
         starts = self._starts(start, found)
         ends = {
-            (topic, int(key)): min(offset, found.parts[topic, int(key)].stable)
+            (topic, int(key)): min(offset, found.parts[topic, int(key)].stable_offset)
             for topic, offsets in end.items()
             for key, offset in offsets.items()
             if key != _CREATED and (topic, int(key)) in found.parts
@@ -310,7 +310,7 @@ class TopicStreamReader(GrowingReader):
             topic, partition = place
             known = start.get(topic, {})
             same = known.get(_CREATED, found.created[topic]) == found.created[topic]
-            offset = known.get(str(partition), part.earliest) if same else part.earliest
+            offset = known.get(str(partition), part.start_offset) if same else part.start_offset
             starts[place] = _held(self._options, place, offset, part)
         return starts
 

@@ -7,7 +7,7 @@ from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import TakenRange, commit
 from nexo.lake.files import FileWriter, target
 from nexo.lake.offsets import offsets_of
-from nexo.lake.plan import BatchLimits, advances, held
+from nexo.lake.plan import BatchLimits, advances
 from nexo.lake.rows import ROWS, rows
 from nexo.protocol import stream as wire
 
@@ -18,7 +18,7 @@ def take(url: str, lake: Lake, name: str) -> None:
         info = broker.describe(name)
         table = lake.ensure(StreamId(name, info.created_ms), ROWS)
         taken = []
-        for step in advances(name, offsets_of(table.properties), held(info), BatchLimits()):
+        for step in advances(name, offsets_of(table.properties), info.partitions, BatchLimits()):
             writer = FileWriter(target(table), step.partition, "test")
             found = broker.read(name, step.partition, step.first, step.end, info.created_ms)
             writer.write(rows(batch, step.partition, step.first, step.end) for batch in found)

@@ -13,7 +13,7 @@ from pyspark.sql import datasource as spark_api
 
 import nexo
 from nexo.batch import Batch
-from nexo.lake.plan import HotPartition
+from nexo.protocol.stream import PartitionInfo, StreamInfo
 from pyspark_nexo.options import parse
 from pyspark_nexo.reading.pushdown import EVERYTHING, NumberRange, spans
 from pyspark_nexo.reading.ranges import Range, plan
@@ -28,11 +28,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Clockwork:
     """A stream of three partitions whose record n was written in millisecond n."""
 
-    def created_ms(self) -> int:
-        return 0
-
-    def held(self) -> list[HotPartition]:
-        return [HotPartition(0, 100, 0)] * 3
+    def describe(self) -> StreamInfo:
+        return StreamInfo("s", 0, {}, [PartitionInfo(0, 100, 100, 0)] * 3, [])
 
     def offsets_at(self, time_ms: int) -> list[int]:
         return [min(max(time_ms, 0), 100)] * 3

@@ -24,10 +24,10 @@ def rows(origin: RecordOrigin) -> Rows:
     """Everything that readers may see."""
     return [
         (partition, record.offset, record.timestamp_ms, record.key, record.value)
-        for partition, part in enumerate(origin.held())
-        for batch in origin.read(partition, part.earliest, part.stable)
+        for partition, part in enumerate(origin.describe().partitions)
+        for batch in origin.read(partition, part.start_offset, part.stable_offset)
         for record in batch.records()
-        if part.earliest <= record.offset < part.stable
+        if part.start_offset <= record.offset < part.stable_offset
     ]
 
 

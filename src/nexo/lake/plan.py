@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nexo.errors import Conflict
-from nexo.protocol.stream import StreamInfo
+from nexo.protocol.stream import PartitionInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,33 +22,9 @@ class BatchLimits:
     """About how long a task with ranges of several streams may take (`cost_s`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class HotPartition:
-    """What the broker holds of one partition."""
-
-    start: int
-    stable: int
-    size_bytes: int
-    first: int | None = None
-    """The first offset that it gives readers, from the lake; None: the log's ``start``."""
-
-    @property
-    def earliest(self) -> int:
-        """Where readers may begin."""
-        return self.start if self.first is None else self.first
-
-    @property
-    def record_bytes(self) -> float:
-        """About what a record takes."""
-        return self.size_bytes / max(self.stable - self.start, 1)
-
-
-def held(info: StreamInfo) -> list[HotPartition]:
-    """What the broker holds of each partition, as planning needs it."""
-    return [
-        HotPartition(part.hot_offset, part.stable_offset, part.size_bytes, part.start_offset)
-        for part in info.partitions
-    ]
+def record_bytes(part: PartitionInfo) -> float:
+    """About what a record of a partition takes in the log."""
+    return part.size_bytes / max(part.stable_offset - part.hot_offset, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +48,7 @@ class Advance:
 
 
 def advances(
-    stream: str, offsets: Mapping[int, int], held: Sequence[HotPartition], limits: BatchLimits
+    stream: str, offsets: Mapping[int, int], parts: Sequence[PartitionInfo], limits: BatchLimits
 ) -> list[Advance]:
     """The next step of every partition that has something new.
 
@@ -80,19 +56,19 @@ def advances(
     Raises `Conflict` if the lake is ahead: the broker lost records that the lake has.
     """
     found = []
-    share = max(1, limits.batch_rows // max(len(held), 1))
-    for partition, part in enumerate(held):
+    share = max(1, limits.batch_rows // max(len(parts), 1))
+    for partition, part in enumerate(parts):
         after = offsets.get(partition)
-        first = max(part.start, after or 0)
-        if (after or 0) > part.stable:
+        first = max(part.hot_offset, after or 0)
+        if (after or 0) > part.stable_offset:
             raise Conflict(
                 f"stream {stream!r}, partition {partition}: the lake holds offsets up to {after}, "
-                f"the broker only up to {part.stable}: the broker lost records; restore its data, "
-                "or delete the stream and create it again"
+                f"the broker only up to {part.stable_offset}: the broker lost records; restore its "
+                "data, or delete the stream and create it again"
             )
-        end = min(part.stable, first + share)
+        end = min(part.stable_offset, first + share)
         if end > first:
-            found.append(Advance(partition, after, first, end, part.record_bytes))
+            found.append(Advance(partition, after, first, end, record_bytes(part)))
     return found
 
 

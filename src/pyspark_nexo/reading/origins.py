@@ -9,7 +9,7 @@ from typing import Protocol
 
 from nexo.batch import Batch
 from nexo.hot_log import HotLog
-from nexo.lake.plan import HotPartition, held
+from nexo.protocol.stream import StreamInfo
 from pyspark_nexo.options import SourceOptions
 from pyspark_nexo.reading.segments import open_files
 
@@ -17,11 +17,8 @@ from pyspark_nexo.reading.segments import open_files
 class RecordOrigin(Protocol):
     """One stream's records; travels to the executors."""
 
-    def created_ms(self) -> int:
-        """When the stream was made, which tells it from an earlier one of its name."""
-
-    def held(self) -> list[HotPartition]:
-        """What there is of each partition."""
+    def describe(self) -> StreamInfo:
+        """When the stream was created, and what there is of each partition."""
 
     def offsets_at(self, time_ms: int) -> list[int]:
         """Per partition: the first offset of a record of that time or later, else the end."""
@@ -37,15 +34,10 @@ class BrokerOrigin:
     url: str | None
     stream: str
 
-    def created_ms(self) -> int:
-        """As the broker noted it."""
+    def describe(self) -> StreamInfo:
+        """As the broker has it."""
         with HotLog(self.url) as broker:
-            return broker.describe(self.stream).created_ms
-
-    def held(self) -> list[HotPartition]:
-        """What the broker gives readers of each partition."""
-        with HotLog(self.url) as broker:
-            return held(broker.describe(self.stream))
+            return broker.describe(self.stream)
 
     def offsets_at(self, time_ms: int) -> list[int]:
         """Found by the broker's time index."""

@@ -9,9 +9,9 @@ from typing import TypeVar
 import pyarrow as pa
 
 from nexo.errors import InvalidOption, OffsetOutOfRange
-from nexo.lake.plan import HotPartition
 from nexo.lake.rows import chunked, rows
 from nexo.lake.typed.values import parsed
+from nexo.protocol.stream import PartitionInfo, StreamInfo
 from pyspark_nexo.options import Position, SourceOptions
 from pyspark_nexo.reading.origins import RecordOrigin
 from pyspark_nexo.reading.pushdown import EVERYTHING, NumberRange
@@ -33,7 +33,7 @@ def plan(
     options: SourceOptions, origin: RecordOrigin, spans: Mapping[str, NumberRange]
 ) -> list[Range]:
     """What a batch query reads: between its offsets and times, as far as ``spans`` leave it."""
-    found = parts(options, origin)
+    found = parts(options, origin.describe())
     limits = spans.get("timestamp", EVERYTHING) & NumberRange(
         options.from_ms or 0, options.until_ms
     )
@@ -60,7 +60,7 @@ def _check_order(stream: str, starts: Mapping[int, int], ends: Mapping[int, int]
 def begin(
     options: SourceOptions,
     origin: RecordOrigin,
-    found: Mapping[int, HotPartition],
+    found: Mapping[int, PartitionInfo],
     limits: NumberRange,
 ) -> dict[int, int]:
     """Where each partition begins: the starting offsets, or the first time if that is later."""
@@ -71,9 +71,9 @@ def begin(
     return starts
 
 
-def until(options: SourceOptions, origin: RecordOrigin) -> dict[int, int]:
+def until(options: SourceOptions, origin: RecordOrigin, info: StreamInfo) -> dict[int, int]:
     """Where each partition ends now, or at the ending time if that is earlier."""
-    found = {key: part.stable for key, part in parts(options, origin).items()}
+    found = {key: part.stable_offset for key, part in parts(options, info).items()}
     return _least(found, _times(origin, options.until_ms))
 
 
@@ -85,9 +85,9 @@ def _least(ends: Mapping[int, int], others: Sequence[int] | None) -> dict[int, i
     return {p: end if others is None else min(end, others[p]) for p, end in ends.items()}
 
 
-def parts(options: SourceOptions, origin: RecordOrigin) -> dict[int, HotPartition]:
+def parts(options: SourceOptions, info: StreamInfo) -> dict[int, PartitionInfo]:
     """What there is of the partitions that were asked for."""
-    found = origin.held()
+    found = info.partitions
     wanted = range(len(found)) if options.partitions is None else options.partitions
     for partition in wanted:
         _check_partition(options.stream, partition, len(found))
@@ -104,7 +104,7 @@ def _check_partition(stream: str, partition: int, count: int) -> None:
 def resolve(
     options: SourceOptions,
     at: Position,
-    held_by: Mapping[int, HotPartition],
+    held_by: Mapping[int, PartitionInfo],
     other: str = "earliest",
 ) -> dict[int, int]:
     """A position as an offset for every partition; ``other`` is where it leaves one out."""
@@ -119,20 +119,20 @@ def resolve(
     for partition, part in held_by.items():
         match at.get(partition, other) if isinstance(at, dict) else at:
             case "earliest":
-                offset = part.earliest
+                offset = part.start_offset
             case "latest":
-                offset = part.stable
+                offset = part.stable_offset
             case given:
                 offset = int(given)
         found[partition] = _checked(options.stream, partition, offset, part)
     return found
 
 
-def _checked(stream: str, partition: int, offset: int, part: HotPartition) -> int:
-    if not part.earliest <= offset <= part.stable:
+def _checked(stream: str, partition: int, offset: int, part: PartitionInfo) -> int:
+    if not part.start_offset <= offset <= part.stable_offset:
         raise OffsetOutOfRange(
             f"stream {stream!r}, partition {partition}: offset {offset} is outside "
-            f"{part.earliest}..{part.stable}"
+            f"{part.start_offset}..{part.stable_offset}"
         )
     return offset
 

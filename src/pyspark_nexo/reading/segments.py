@@ -23,8 +23,8 @@ from nexo.brokers.stream.registry import OpenStream
 from nexo.brokers.stream.state import BrokerState
 from nexo.config import Settings
 from nexo.errors import InvalidOption, NexoError, OffsetOutOfRange, Unavailable
-from nexo.lake.plan import HotPartition
 from nexo.model import Broker, Persistence
+from nexo.protocol.stream import PartitionInfo, StreamInfo
 from nexo.storage.disk.dry_files import DryFiles
 from nexo.storage.header import Flags, parse
 from nexo.storage.journal import Journal
@@ -79,16 +79,17 @@ class LogFiles:
 class FilesOrigin:
     """A stream as its server's files have it."""
 
+    stream: str
+    created_ms: int
     logs: tuple[LogFiles, ...]
-    created: int
 
-    def created_ms(self) -> int:
-        """As the journal has it."""
-        return self.created
-
-    def held(self) -> list[HotPartition]:
-        """What the files hold of each partition."""
-        return [HotPartition(log.start, log.end, log.size_bytes) for log in self.logs]
+    def describe(self) -> StreamInfo:
+        """As the journal and the logs have it."""
+        parts = [
+            PartitionInfo(log.start, log.end, log.end, log.size_bytes, hot_offset=log.start)
+            for log in self.logs
+        ]
+        return StreamInfo(self.stream, self.created_ms, {}, parts, [])
 
     def offsets_at(self, time_ms: int) -> list[int]:
         """Found by the logs' time indexes."""
@@ -151,10 +152,8 @@ class _Reading:
         stream = self._state.streams.get(name)
         found = stream.state(synced=False).checkpoints
         count = stream.options.partitions
-        return FilesOrigin(
-            tuple(self._log(stream, i, found.get(i, PartitionCheckpoint())) for i in range(count)),
-            stream.created_ms,
-        )
+        logs = (self._log(stream, i, found.get(i, PartitionCheckpoint())) for i in range(count))
+        return FilesOrigin(name, stream.created_ms, tuple(logs))
 
     def _log(self, stream: OpenStream, index: int, found: PartitionCheckpoint) -> LogFiles:
         folder = self._folder / "streams" / stream.folder / str(index)
