@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from nexo.batch.varint import read_unsigned
+
 TYPE_HEADER = "nexo-type"
 """Says the type of a value that is not bytes; written by `nexo.topics` on Kafka clusters."""
 _TYPES = {b"0": 0, b"1": 1, b"2": 2}
-_LONGEST_SHIFT = 63
 _json = msgspec.json.encode
 
 Headers: TypeAlias = tuple[int, bytes]
@@ -53,19 +54,19 @@ def read_records(data: bytes, count: int, first_ms: int) -> Rows:  # noqa: PLR09
             at += 1
             length += (more << 7) - 0x80
             if more > 0x7F:
-                length, at = _unsigned(data, at - 2)
+                length, at = read_unsigned(data, at - 2)
         end = at + (length >> 1)
         number = data[at + 1]
         at += 2
         if number > 0x7F:
-            number, at = _unsigned(data, at - 1)
+            number, at = read_unsigned(data, at - 1)
         add_stamp(first_ms + ((number >> 1) ^ -(number & 1)))
         while data[at] > 0x7F:  # the offset, which is known
             at += 1
         size = data[at + 1]
         at += 2
         if size > 0x7F:
-            size, at = _unsigned(data, at - 1)
+            size, at = read_unsigned(data, at - 1)
         if size & 1:
             add_key(None)
         else:
@@ -79,7 +80,7 @@ def read_records(data: bytes, count: int, first_ms: int) -> Rows:  # noqa: PLR09
             at += 1
             size += (more << 7) - 0x80
             if more > 0x7F:
-                size, at = _unsigned(data, at - 2)
+                size, at = read_unsigned(data, at - 2)
         if size & 1:
             add_value(None)
         else:
@@ -114,23 +115,9 @@ def _spread(
     return types, headers
 
 
-def _unsigned(data: bytes, at: int) -> tuple[int, int]:
-    """A number of variable size, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        if shift > _LONGEST_SHIFT:
-            raise ValueError("a number is too long")
-
-
 def _headers(data: bytes) -> Headers:
     """The headers that are all of ``data``."""
-    count, at = _unsigned(data, 0)
+    count, at = read_unsigned(data, 0)
     if count & 1 or count >> 1 > len(data):
         raise ValueError("there cannot be so many headers")
     found: dict[str, Any] = {}
@@ -149,7 +136,7 @@ def _headers(data: bytes) -> Headers:
 
 
 def _bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
-    size, at = _unsigned(data, at)
+    size, at = read_unsigned(data, at)
     if size & 1:
         return None, at
     end = at + (size >> 1)

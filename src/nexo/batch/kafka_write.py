@@ -10,6 +10,7 @@ import msgspec
 from google_crc32c import value as crc32c
 
 from nexo.batch.kafka import CONTROL, HEAD, MAGIC, TRANSACTIONAL
+from nexo.batch.varint import varint
 from nexo.batch.view import Batch
 
 _headers_of = msgspec.json.Decoder(dict[str, Any]).decode
@@ -21,24 +22,12 @@ Row: TypeAlias = tuple[int, int, bytes | None, bytes | None, bytes]
 
 _ABORT_MARKER = (b"\x00\x00\x00\x00", b"\x00\x00\x00\x00\x00\x00")
 """Key and value of the control record that ends a transaction that was rolled back."""
-
-
-def _varint(value: int) -> bytes:
-    value = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-_SMALL = [_varint(value) for value in range(16_384)]
+_SMALL = [varint(value) for value in range(16_384)]
 _PLENTY = len(_SMALL)
 
 
 def _number(value: int) -> bytes:
-    return _SMALL[value] if 0 <= value < _PLENTY else _varint(value)
+    return _SMALL[value] if 0 <= value < _PLENTY else varint(value)
 
 
 def to_kafka(batch: Batch) -> bytes:
@@ -62,14 +51,14 @@ def _records(rows: Iterable[Row], first_ms: int) -> bytes:
         ms = stamp_ms - first_ms
         content = b"".join((
             b"\x00",
-            small[ms] if 0 <= ms < _PLENTY else _varint(ms),
-            small[delta] if delta < _PLENTY else _varint(delta),
+            small[ms] if 0 <= ms < _PLENTY else varint(ms),
+            small[delta] if delta < _PLENTY else varint(delta),
             _NOTHING if key is None else _number(len(key)) + key,
             _NOTHING if value is None else _number(len(value)) + value,
             _headers(text) if text else b"\x00",
         ))  # fmt: skip
         size = len(content)
-        add(small[size] if size < _PLENTY else _varint(size))
+        add(small[size] if size < _PLENTY else varint(size))
         add(content)
     return b"".join(parts)
 

@@ -19,6 +19,8 @@ from typing import Any
 
 import fastavro
 
+from nexo.batch.varint import varint
+
 _MAGIC = b"Obj\x01"
 _MARK_BYTES = 16
 _COMPRESSED_FROM = 16 * 1024
@@ -53,24 +55,14 @@ def container(schema: RecordSchema, head: Mapping[str, str], records: Sequence[b
     known = {"avro.schema": schema.text, "avro.codec": codec}
     known |= {name: text.encode() for name, text in head.items()}
     mark = os.urandom(_MARK_BYTES)
-    parts = [_MAGIC, _long(len(known))]
+    parts = [_MAGIC, varint(len(known))]
     for name, value in known.items():
         parts += (_bytes(name.encode()), _bytes(value))
-    parts += (_long(0), mark)
+    parts += (varint(0), mark)
     if records:
-        parts += (_long(len(records)), _bytes(content), mark)
+        parts += (varint(len(records)), _bytes(content), mark)
     return b"".join(parts)
 
 
 def _bytes(content: bytes) -> bytes:
-    return _long(len(content)) + content
-
-
-def _long(number: int) -> bytes:
-    """A number that is not negative: zigzag, then seven bits a byte, the lowest first."""
-    left, found = number << 1, bytearray()
-    while left > 0x7F:
-        found.append(left & 0x7F | 0x80)
-        left >>= 7
-    found.append(left)
-    return bytes(found)
+    return varint(len(content)) + content

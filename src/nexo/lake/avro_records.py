@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from nexo.batch.varint import read_unsigned
+
 Decode: TypeAlias = "Callable[[_AvroCursor], Any]"
 
 SMALL_BYTES = 32 * 1024
@@ -98,16 +100,7 @@ class _AvroCursor:
         return self.content[start : self.at]
 
     def long(self) -> int:
-        """Zigzag, seven bits a byte, the lowest first."""
-        content, at = self.content, self.at
-        byte = content[at]
-        found, shift = byte & 0x7F, 7
-        while byte & 0x80:
-            at += 1
-            byte = content[at]
-            found |= (byte & 0x7F) << shift
-            shift += 7
-        self.at = at + 1
+        found, self.at = read_unsigned(self.content, self.at)
         return (found >> 1) ^ -(found & 1)
 
     def count(self) -> int:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from nexo.batch.varint import read_unsigned
 from nexo.errors import ConfigError, InvalidInput
 from nexo.extras import hint
 from nexo.lake.typed.formats import PROTOBUF, Unpack, ValueFormat
@@ -84,18 +85,11 @@ def reader(value_format: ValueFormat, schema_id: str) -> Unpack:
 
 def _behind_indexes(value: bytes) -> bytes:
     """A value of a schema registry without the numbers that say which message of a file it is."""
-    at = count = shift = 0
     try:
-        while True:  # a zigzag number of numbers; a lone zero means the first message
-            count |= (value[at] & 0x7F) << shift
-            at, shift = at + 1, shift + 7
-            if value[at - 1] < 0x80:
-                break
+        count, at = read_unsigned(value, 0)  # of numbers; a lone zero means the first message
         for _ in range(count >> 1):
-            while value[at] >= 0x80:
-                at += 1
-            at += 1
-    except IndexError:
+            _, at = read_unsigned(value, at)
+    except (IndexError, ValueError):
         raise msgspec.DecodeError("the value ends before its message") from None
     return value[at:]
 
