@@ -63,79 +63,57 @@ def encode(
     """A batch of parallel lists; a single type or timestamp applies to all records."""
     if not values:
         raise InvalidInput("a batch needs at least one record")
-    table = _Table(values, types, timestamps, keys, headers)
     first = timestamps if isinstance(timestamps, int) else timestamps[0]
     last = timestamps if isinstance(timestamps, int) else max(timestamps)
-    body = table.body()
+    one_type, columns, body = _columns(values, types, timestamps, keys, headers)
     if compression:
         body, flags = compress(compression, b"".join(body)), flags | compression
     head = seal(
-        body, count=len(values), first_ms=first, last_ms=last, value_type=table.one_type,
-        flags=flags, columns=table.columns,
+        body, count=len(values), first_ms=first, last_ms=last, value_type=one_type, flags=flags,
+        columns=columns,
         producer_id=producer.id, epoch=producer.epoch, sequence=producer.sequence,
     )  # fmt: skip
     return head, body
 
 
-class _Table:
-    """Collects the columns of a batch and records which are present."""
+def _columns(
+    values: Sequence[bytes | None],
+    types: int | Sequence[int],
+    timestamps: int | Sequence[int],
+    keys: Sequence[bytes | None] | None,
+    headers: Sequence[bytes] | None,
+) -> tuple[int, int, list[bytes]]:
+    """The type of all values or `MIXED`, which optional columns there are, and the body."""
+    count, columns, body = len(values), 0, list[bytes]()
+    if not isinstance(timestamps, int) and _common(_checked(timestamps, count), None) is None:
+        columns |= Column.TIMESTAMPS
+        body.append(int64s(timestamps))
+    if None in values:
+        columns |= Column.VALUE_NULLS
+        body += [*strings([value or b"" for value in values]), *_validity(values)]
+    else:
+        body += strings(values)  # type: ignore[arg-type]
+    one_type = types if isinstance(types, int) else _common(types, MIXED)
+    if not isinstance(types, int) and one_type == MIXED:
+        columns |= Column.VALUE_TYPES
+        body += padded(bytes(_checked(types, count)))
+    if keys is not None:
+        columns |= Column.KEYS
+        body += [*_validity(_checked(keys, count)), *strings([key or b"" for key in keys])]
+    if headers is not None and any(headers):
+        columns |= Column.HEADERS
+        body += strings(_checked(headers, count))
+    return one_type, columns, body
 
-    def __init__(
-        self,
-        values: Sequence[bytes | None],
-        types: int | Sequence[int],
-        timestamps: int | Sequence[int],
-        keys: Sequence[bytes | None] | None,
-        headers: Sequence[bytes] | None,
-    ) -> None:
-        self.columns = 0
-        self.one_type = types if isinstance(types, int) else _common(types, MIXED)
-        self._count = len(values)
-        self._timestamps = self._stamps(timestamps)
-        self._values = self._nullable(values, Column.VALUE_NULLS)
-        if not isinstance(types, int) and self.one_type == MIXED:
-            self._values += padded(bytes(self._checked(types)))
-            self.columns |= Column.VALUE_TYPES
-        self._keys = self._key_columns(keys)
-        self._headers = self._header_columns(headers)
 
-    def body(self) -> list[bytes]:
-        return [*self._timestamps, *self._values, *self._keys, *self._headers]
+def _checked(column: Sequence[T], count: int) -> Sequence[T]:
+    if len(column) != count:
+        raise InvalidInput("the lists of a batch must be of one length")
+    return column
 
-    def _checked(self, column: Sequence[int]) -> Sequence[int]:
-        if len(column) != self._count:
-            raise InvalidInput("the lists of a batch must be of one length")
-        return column
 
-    def _stamps(self, timestamps: int | Sequence[int]) -> list[bytes]:
-        if isinstance(timestamps, int) or _common(self._checked(timestamps), None) is not None:
-            return []
-        self.columns |= Column.TIMESTAMPS
-        return [int64s(timestamps)]
-
-    def _nullable(self, values: Sequence[bytes | None], nulls: Column) -> list[bytes]:
-        if None not in values:
-            return strings(values)  # type: ignore[arg-type]
-        self.columns |= nulls
-        valid = bitmap((value is not None for value in values), self._count)
-        return [*strings([value or b"" for value in values]), *padded(valid)]
-
-    def _key_columns(self, keys: Sequence[bytes | None] | None) -> list[bytes]:
-        if keys is None:
-            return []
-        if len(keys) != self._count:
-            raise InvalidInput("the lists of a batch must be of one length")
-        self.columns |= Column.KEYS
-        valid = bitmap((key is not None for key in keys), self._count)
-        return [*padded(valid), *strings([key or b"" for key in keys])]
-
-    def _header_columns(self, headers: Sequence[bytes] | None) -> list[bytes]:
-        if headers is None or not any(headers):
-            return []
-        if len(headers) != self._count:
-            raise InvalidInput("the lists of a batch must be of one length")
-        self.columns |= Column.HEADERS
-        return strings(headers)
+def _validity(items: Sequence[bytes | None]) -> list[bytes]:
+    return padded(bitmap((item is not None for item in items), len(items)))
 
 
 def _common(items: Sequence[int], otherwise: T) -> int | T:
