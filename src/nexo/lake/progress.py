@@ -25,7 +25,6 @@ from nexo.lake.catalog import newest_snapshot
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
-    from pyiceberg.table.snapshots import Snapshot
 
 FOLDER = "pipelines"
 STALE_MS = 120_000
@@ -204,17 +203,14 @@ def describe(found: StreamProgress, table: Table) -> None:
     found.offsets = json.loads(table.properties.get("nexo.offsets", "{}"))
     if snapshot is not None:
         found.snapshot_id, found.committed_ms = str(snapshot.snapshot_id), snapshot.timestamp_ms
-    found.records = _total(snapshot, "total-records")
-    found.files = _total(snapshot, "total-data-files")
-    found.bytes = _total(snapshot, "total-files-size")
+    found.records = total(table, "total-records")
+    found.files = total(table, "total-data-files")
+    found.bytes = total(table, "total-files-size")
 
 
 def total(table: Table, name: str) -> int:
     """A number of the newest snapshot's summary, 0 before the first."""
-    return _total(newest_snapshot(table), name)
-
-
-def _total(snapshot: Snapshot | None, name: str) -> int:
+    snapshot = newest_snapshot(table)
     if snapshot is None or snapshot.summary is None:
         return 0
     return int(snapshot.summary.additional_properties.get(name, 0))

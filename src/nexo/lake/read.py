@@ -148,7 +148,6 @@ class LakeReader:
         self._lock = threading.Lock()
         self._table: Table | None = None
         self._spans: dict[int, list[FileSpan]] = {}
-        self._firsts: dict[int, list[int]] = {}
         self._file: tuple[str, pq.ParquetFile] | None = None
         self._kept: _RowGroup | None = None
 
@@ -179,7 +178,6 @@ class LakeReader:
         self._spans = {}
         for span in spans(self._table):
             self._spans.setdefault(span.partition, []).append(span)
-        self._firsts = {key: [span.first for span in found] for key, found in self._spans.items()}
 
     def _read(self, partition: int, offset: int, max_bytes: int) -> ReplayedEntries:
         end = self._end(partition)
@@ -197,8 +195,8 @@ class LakeReader:
     def _next(self, partition: int, offset: int) -> _RowGroup | None:
         """The first row group that reaches ``offset`` or lies behind it."""
         found = self._spans.get(partition, [])
-        index = max(bisect_right(self._firsts.get(partition, []), offset) - 1, 0)
-        for span in found[index:]:
+        index = bisect_right(found, offset, key=lambda span: span.first) - 1
+        for span in found[max(index, 0) :]:
             if span.last >= offset:
                 return self._row_group(span.path, offset)
         return None

@@ -68,7 +68,7 @@ class FilesGone(Conflict):
 class TableChange:
     """What a commit does to a table's files and properties."""
 
-    commit_id: str
+    commit_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     added: Sequence[DataFileFacts] = ()
     removed: frozenset[str] = frozenset()
     """Paths of files that go."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io import load_file_io
 from pyiceberg.serializers import FromInputFile
@@ -31,7 +31,6 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
     update_table_metadata,
 )
-from sqlalchemy import select
 
 from nexo.lake.folder.relocation import next_metadata
 from nexo.lake.paths import sync_local, write_file
@@ -100,14 +99,13 @@ class FolderCatalog(SqlCatalog):
 
     def _location(self, name: tuple[str, ...]) -> str | None:
         """Where the catalog says that a table's metadata is."""
-        rows = IcebergTables
-        found = select(rows.metadata_location).where(
-            rows.catalog_name == self.name,
-            rows.table_namespace == Catalog.namespace_to_string(name[:-1]),
-            rows.table_name == name[-1],
+        found = (
+            "select metadata_location from iceberg_tables"
+            " where catalog_name = ? and table_namespace = ? and table_name = ?"
         )
+        given = (self.name, ".".join(name[:-1]), name[-1])
         with self.engine.connect() as connection:
-            return connection.execute(found).scalar_one_or_none()
+            return connection.exec_driver_sql(found, given).scalar_one_or_none()
 
     def locations(self, namespace: str) -> dict[str, str]:
         """Where the metadata of every table of a namespace is, by the table's name."""

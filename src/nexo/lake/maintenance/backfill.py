@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -19,11 +18,10 @@ from nexo.errors import Conflict, InvalidOption
 from nexo.lake.catalog import as_ours
 from nexo.lake.commit import refresh
 from nexo.lake.files import DataFileFacts, FileWriter, Target, target
-from nexo.lake.maintenance.maintain import apply_change
+from nexo.lake.maintenance.maintain import replace_files
 from nexo.lake.read import FileSpan, row_groups, spans
 from nexo.lake.rows import ROWS
 from nexo.lake.schema import leaf_ids
-from nexo.lake.snapshot import FilesGone, TableChange
 from nexo.lake.typed.columns import MISFITS, REJECTED, Terms, parser_of
 from nexo.lake.typed.values import parsed
 
@@ -109,11 +107,7 @@ def _replace(
     table: Table, made: list[tuple[FileSpan, list[DataFileFacts]]], done: Backfilled
 ) -> bool:
     added = [facts for _, files in made for facts in files]
-    removed = frozenset(span.path for span, _ in made)
-    change = partial(TableChange, added=added, removed=removed, rewrites=True)
-    try:
-        apply_change(table, change, [facts.path for facts in added])
-    except FilesGone:  # another merged or filled some of them first
+    if not replace_files(table, (span.path for span, _ in made), added):
         return False
     done.files += len(made)
     done.rows += sum(facts.count for facts in added)

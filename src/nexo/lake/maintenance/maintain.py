@@ -9,10 +9,8 @@ with a tag or a branch are never expired.
 from __future__ import annotations
 
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -102,27 +100,27 @@ def _merge_files(table: Table, care: Care, report: Report) -> None:
         removed += [span.path for span in run]
         if time.monotonic() >= ends_s:
             break
-    if not removed:
-        return
-    change = partial(TableChange, added=merged, removed=frozenset(removed), rewrites=True)
+    if removed and replace_files(table, removed, merged):
+        report.merged_files, report.merged_into = len(removed), len(merged)
+
+
+def replace_files(table: Table, old: Iterable[str], new: Sequence[DataFileFacts]) -> bool:
+    """Commit files that hold the rows of old ones; False if another replaced one of those first."""
     try:
-        apply_change(table, change, [facts.path for facts in merged])
-    except FilesGone:  # another has merged or erased some of them meanwhile
-        return
-    report.merged_files, report.merged_into = len(removed), len(merged)
+        _apply_change(table, TableChange(added=new, removed=frozenset(old), rewrites=True))
+    except FilesGone:
+        return False
+    return True
 
 
-def apply_change(
-    table: Table, change: Callable[..., TableChange], new_files: Sequence[str] = ()
-) -> None:
+def _apply_change(table: Table, change: TableChange) -> None:
     """Commit a change that moves no offsets."""
-    commit_id = uuid.uuid4().hex
 
     def prepare(fresh: Table) -> Draft:
         summary = {OFFSETS: offsets_text(offsets_of(fresh.properties))}
-        return draft(fresh, change(commit_id, summary=summary))
+        return draft(fresh, replace(change, summary=summary))
 
-    apply(table, prepare, commit_id, new_files)
+    apply(table, prepare, change.commit_id, [facts.path for facts in change.added])
 
 
 def _runs(table: Table, care: Care) -> Iterator[list[FileSpan]]:
@@ -164,7 +162,7 @@ def _merge_manifests(table: Table, care: Care, report: Report) -> None:
     before = _manifests(refresh(table))
     if before <= care.max_manifests:
         return
-    apply_change(table, partial(TableChange, merge_at=2))
+    _apply_change(table, TableChange(merge_at=2))
     report.merged_manifests = max(before - _manifests(table), 0)
 
 
