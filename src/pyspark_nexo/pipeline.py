@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from nexo.errors import ConnectionLost, NexoError, NotFound, StreamReplaced, Unauthenticated
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import CREATED_MS, Lake, StreamId
-from nexo.lake.commit import LostRace, commit_all
+from nexo.lake.commit import LostRace, TableCommit, commit_all
 from nexo.lake.plan import BatchLimits
 from nexo.lake.progress import MicroBatch, Tracker
 from nexo.lake.typed.columns import REJECTED, set_schema
@@ -234,7 +234,7 @@ class Pipeline:
                 step.discard(files)
                 outcomes[step.name] = self._not_committed(step, error, started_s)
         committed = list[StreamStep]()
-        work = [step.taking(files) for step in ready]
+        work = [TableCommit(step.table, step.taken(files)) for step in ready]
         for step, found in zip(ready, commit_all(work), strict=True):
             if isinstance(found, Exception):
                 outcomes[step.name] = self._not_committed(step, found, started_s)

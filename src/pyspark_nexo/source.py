@@ -22,9 +22,9 @@ from nexo.lake.typed import kinds
 from pyspark_nexo import topics
 from pyspark_nexo.options import SourceOptions, own_columns, parse
 from pyspark_nexo.reading import ranges
-from pyspark_nexo.reading.origins import RecordOrigin, open_origin
+from pyspark_nexo.reading.origins import open_origin
 from pyspark_nexo.reading.pushdown import NumberRange, spans
-from pyspark_nexo.reading.ranges import Range
+from pyspark_nexo.reading.ranges import ReadTask
 from pyspark_nexo.sink import BatchSink, StreamSink
 from pyspark_nexo.types import spark_type
 
@@ -95,15 +95,6 @@ class DefaultSource(DataSource):
         return options
 
 
-class ReadTask(InputPartition):
-    """A range that one Spark task reads."""
-
-    def __init__(self, part: Range, origin: RecordOrigin) -> None:
-        super().__init__(part)
-        self.part = part
-        self.origin = origin
-
-
 class BatchReader(DataSourceReader):
     """Reads what is there when the query is planned."""
 
@@ -118,7 +109,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Runs on an executor."""
-        return _read(self._options, partition)
+        return ranges.read(self._options, partition)
 
 
 class NarrowReader(BatchReader):
@@ -209,13 +200,7 @@ class StreamReader(topics.GrowingReader):
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Runs on an executor."""
-        return _read(self._options, partition)
-
-
-def _read(options: SourceOptions, partition: InputPartition) -> Iterator[RecordBatch]:
-    """A task's records; none for the partition that Spark makes up where there is no task."""
-    if isinstance(partition, ReadTask):
-        yield from ranges.read(options, partition.origin, partition.part)
+        return ranges.read(self._options, partition)
 
 
 def _text(offsets: dict[int, int], created_ms: int) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nexo.errors import NexoError, StreamReplaced
 from nexo.lake.catalog import CREATED_MS
-from nexo.lake.commit import TableCommit, TakenRange
+from nexo.lake.commit import TakenRange
 from nexo.lake.files import DataFileFacts, target
 from nexo.lake.offsets import offsets_of
 from nexo.lake.paths import delete_files
@@ -62,10 +62,6 @@ class StreamStep:
             TakenRange(each.partition, each.after, each.end, files[self.name, each.partition])
             for each in self.advances
         ]
-
-    def taking(self, files: Files) -> TableCommit:
-        """What is to be committed once ``files`` are written."""
-        return TableCommit(self.table, self.taken(files))
 
     def discard(self, files: Files) -> None:
         """Delete files that will not be committed."""

@@ -124,16 +124,11 @@ def _synced(ranges: Sequence[TableRange], found: list[Outcome]) -> list[Outcome]
     try:
         sync_local([f.path for files in found if isinstance(files, list) for f in files])
     except (OSError, NexoError) as error:
-        discard(zip(ranges, found, strict=True))
+        for part, files in zip(ranges, found, strict=True):
+            if isinstance(files, list):
+                delete_files(file_io(part.target), [facts.path for facts in files])
         return [Unavailable(f"cannot sync the lake's files: {error}")] * len(ranges)
     return found
-
-
-def discard(found: Any) -> None:
-    """Delete the files of ranges that will not be committed."""
-    for part, files in found:
-        if isinstance(files, list):
-            delete_files(file_io(part.target), [facts.path for facts in files])
 
 
 def take(

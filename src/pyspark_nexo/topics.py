@@ -20,11 +20,10 @@ from pyspark.sql.types import StructField, StructType
 
 from nexo.errors import Conflict, InvalidOption, NotFound, OffsetOutOfRange
 from nexo.hot_log import HotLog
-from nexo.lake.rows import chunked, rows
 from nexo.protocol.stream import PartitionInfo
 from pyspark_nexo.options import KAFKA_CHOICES, kafka_options
 from pyspark_nexo.reading.origins import BrokerOrigin
-from pyspark_nexo.reading.ranges import limited, share
+from pyspark_nexo.reading.ranges import Range, ReadTask, limited, share
 from pyspark_nexo.types import spark_type
 
 if TYPE_CHECKING:
@@ -167,35 +166,23 @@ def _held(options: KafkaOptions, place: Place, offset: int, part: PartitionInfo)
 # -- reading ---------------------------------------------------------------------------
 
 
-class TopicTask(InputPartition):
-    """Offsets of one partition that one Spark task reads."""
-
-    def __init__(self, place: Place, first: int, end: int) -> None:
-        super().__init__((place, first, end))
-        self.topic, self.partition = place
-        self.first, self.end = first, end
-
-
 def _tasks(
     options: KafkaOptions, starts: Mapping[Place, int], ends: Mapping[Place, int]
-) -> list[TopicTask]:
-    sizes = {place: ends[place] - starts[place] for place in ends if ends[place] > starts[place]}
-    most = share(sum(sizes.values()), options.min_partitions, options.rows_per_task)
+) -> list[ReadTask]:
+    wanted = {place: end for place, end in ends.items() if end > starts[place]}
+    total = sum(end - starts[place] for place, end in wanted.items())
+    most = share(total, options.min_partitions, options.rows_per_task)
     return [
-        TopicTask(place, first, min(first + most, ends[place]))
-        for place in sorted(sizes)
-        for first in range(starts[place], ends[place], most)
+        ReadTask(Range(partition, first, min(first + most, end)), BrokerOrigin(options.url, topic))
+        for (topic, partition), end in sorted(wanted.items())
+        for first in range(starts[topic, partition], end, most)
     ]
 
 
 def _read(options: KafkaOptions, task: InputPartition) -> Iterator[RecordBatch]:
-    if not isinstance(task, TopicTask):  # Spark makes one up where there is none
-        return
-    origin = BrokerOrigin(options.url, task.topic)
-    found = origin.read(task.partition, task.first, task.end)
-    batches = (rows(batch, task.partition, task.first, task.end) for batch in found)
-    for table in chunked(batches):
-        yield from _as_kafka(table, task.topic, options.columns).to_batches()
+    if isinstance(task, ReadTask):
+        for table in task.tables():
+            yield from _as_kafka(table, task.origin.stream, options.columns).to_batches()
 
 
 def _as_kafka(table: pa.Table, topic: str, columns: Sequence[str]) -> pa.Table:
@@ -232,7 +219,7 @@ class TopicReader(DataSourceReader):
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
 
-    def partitions(self) -> Sequence[TopicTask]:
+    def partitions(self) -> Sequence[ReadTask]:
         """Ranges between the starting and ending offsets."""
         options, found = self._options, look(self._options)
         starts = _resolved(options, options.starting, found)
@@ -290,7 +277,7 @@ class TopicStreamReader(GrowingReader):
         found = look(self._options)
         return found.text(found.ends())
 
-    def partitions(self, start: Offsets, end: Offsets) -> Sequence[TopicTask]:
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[ReadTask]:
         """The ranges of a micro-batch."""
         found = look(self._options)
         starts = self._starts(start, found)

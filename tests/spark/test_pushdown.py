@@ -28,6 +28,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Clockwork:
     """A stream of three partitions whose record n was written in millisecond n."""
 
+    stream = "s"
+
     def describe(self) -> StreamInfo:
         return StreamInfo("s", 0, {}, [PartitionInfo(0, 100, 100, 0)] * 3, [])
 

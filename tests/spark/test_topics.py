@@ -12,7 +12,8 @@ import nexo
 from nexo.errors import Conflict, InvalidOption, NotFound, OffsetOutOfRange
 from pyspark_nexo import lag, topics
 from pyspark_nexo.options import kafka_options
-from pyspark_nexo.topics import TopicReader, TopicStreamReader, TopicTask
+from pyspark_nexo.reading.ranges import ReadTask
+from pyspark_nexo.topics import TopicReader, TopicStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,8 +40,9 @@ def _streaming(url: str, **given: str) -> TopicStreamReader:
 def _count(tasks: Any) -> dict[str, int]:
     found: dict[str, int] = {}
     for task in tasks:
-        assert isinstance(task, TopicTask)
-        found[task.topic] = found.get(task.topic, 0) + task.end - task.first
+        assert isinstance(task, ReadTask)
+        topic, part = task.origin.stream, task.part
+        found[topic] = found.get(topic, 0) + part.end - part.first
     return found
 
 
@@ -56,7 +58,7 @@ def test_topics_offsets_and_partitions_are_chosen_as_in_kafka(url: str, orders: 
     assert found["orders.us"] == 15
     assert read(subscribe="orders.us", endingOffsets='{"orders.us": {"0": 7}}') == {"orders.us": 7}
     parts = TopicReader(_options(url, subscribe="orders.us", minPartitions="4")).partitions()
-    assert [task.end - task.first for task in parts] == [5, 5, 5, 5]
+    assert [task.part.end - task.part.first for task in parts] == [5, 5, 5, 5]
 
 
 @pytest.mark.parametrize(

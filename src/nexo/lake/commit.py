@@ -209,7 +209,8 @@ class _Attempts:
             if not fresh:
                 self._refresh()
                 if self._commit_id and landed(self._table, self._commit_id):
-                    return _synced(self._table)
+                    sync_local([self._table.metadata_location])  # the broker will forget records
+                    return self._table
             fresh = False
             drafted = self.prepared(prepare)
             if drafted is None or self._commit(drafted):
@@ -345,9 +346,3 @@ def _check_files(table: Table, taken: Sequence[TakenRange]) -> None:
                     "executors write to a disk that this machine does not share (use one, or an "
                     "object store)"
                 )
-
-
-def _synced(table: Table) -> Table:
-    """Sync the metadata of a commit that was reported as failed: the broker will forget records."""
-    sync_local([table.metadata_location])
-    return table

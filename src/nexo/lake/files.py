@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from nexo.lake.paths import delete_files, local_path, make_folder_of, sync_local
 from nexo.lake.rows import CHUNK_ROWS, chunked, days
-from nexo.lake.schema import FIELD_ID, file_schema, leaf_ids
+from nexo.lake.schema import FIELD_ID, arranged, file_schema, leaf_ids
 from nexo.lake.typed.columns import REJECTED, Terms, parser_of
 from nexo.lake.typed.values import Parser
 
@@ -232,7 +232,9 @@ class _OpenFile:
         self._count += table.num_rows
         if REJECTED in self._schema.names and REJECTED in table.column_names:
             self._rejected += table.num_rows - table.column(REJECTED).null_count
-        rows = _as_schema(_complete(table, self._schema), self._schema)
+        known = set(table.column_names)  # another program may have given the lake's table more
+        names = [name if name in known else None for name in self._schema.names]
+        rows = arranged(table, self._schema, names)
         self._writer.write_table(rows, row_group_size=table.num_rows)
 
     def _bound(self, name: str, column: pa.ChunkedArray) -> None:
@@ -272,21 +274,6 @@ def _output(io: FileIO, path: str) -> Any:
     except FileNotFoundError:
         make_folder_of(local)
         return pa.OSFile(local, "wb")
-
-
-def _as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with the columns of ``schema``, in its order and with its field ids."""
-    rows = table.select(schema.names)
-    if rows.schema.types == schema.types:
-        return pa.Table.from_arrays(rows.columns, schema=schema)
-    return rows.cast(schema)
-
-
-def _complete(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """``table`` with nulls for columns that another program gave the lake's table."""
-    for name in set(schema.names).difference(table.column_names):
-        table = table.append_column(name, pa.nulls(table.num_rows, schema.field(name).type))
-    return table
 
 
 def _id(schema: pa.Schema, name: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -101,12 +101,18 @@ def sources(stored: pa.Schema, schema: pa.Schema) -> list[str | None]:
 
 def projected(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """``rows`` of a data file as ``schema``: renamed, widened, and with nulls for new columns."""
+    return arranged(rows, schema, sources(rows.schema, schema))
+
+
+def arranged(rows: pa.Table, schema: pa.Schema, names: Sequence[str | None]) -> pa.Table:
+    """The columns of these names as those of ``schema``; nulls for what has no name."""
     columns = []
-    for field, name in zip(schema, sources(rows.schema, schema), strict=True):
+    for field, name in zip(schema, names, strict=True):
         if name is None:
             columns.append(pa.chunked_array([pa.nulls(rows.num_rows, field.type)]))
         else:
-            columns.append(rows.column(name).cast(field.type))
+            column = rows.column(name)
+            columns.append(column if column.type == field.type else column.cast(field.type))
     return pa.Table.from_arrays(columns, schema=schema)
 
 

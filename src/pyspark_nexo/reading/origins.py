@@ -17,6 +17,10 @@ from pyspark_nexo.reading.segments import open_files
 class RecordOrigin(Protocol):
     """One stream's records; travels to the executors."""
 
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+
     def describe(self) -> StreamInfo:
         """When the stream was created, and what there is of each partition."""
 

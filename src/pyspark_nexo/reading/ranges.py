@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
 
 from nexo.errors import InvalidOption, OffsetOutOfRange
 from nexo.lake.rows import chunked, rows
@@ -146,12 +147,29 @@ def cut(starts: Mapping[int, int], ends: Mapping[int, int], rows_per_task: int) 
     ]
 
 
-def read(options: SourceOptions, origin: RecordOrigin, part: Range) -> Iterator[pa.RecordBatch]:
-    """The records of a range as Arrow batches of the columns asked for."""
-    found = origin.read(part.partition, part.first, part.end)
-    batches = (rows(batch, part.partition, part.first, part.end) for batch in found)
-    for table in parsed(chunked(batches), options.typed):
-        yield from _put_together(table.select(list(options.columns)))
+class ReadTask(InputPartition):
+    """A range that one Spark task reads, and from where.
+
+    Where there is none, Spark makes up a partition that is no such task.
+    """
+
+    def __init__(self, part: Range, origin: RecordOrigin) -> None:
+        super().__init__(part)
+        self.part = part
+        self.origin = origin
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The records."""
+        partition, first, end = self.part.partition, self.part.first, self.part.end
+        found = self.origin.read(partition, first, end)
+        return chunked(rows(batch, partition, first, end) for batch in found)
+
+
+def read(options: SourceOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The records of a task as Arrow batches of the columns asked for."""
+    if isinstance(task, ReadTask):
+        for table in parsed(task.tables(), options.typed):
+            yield from _put_together(table.select(list(options.columns)))
 
 
 def _put_together(table: pa.Table) -> list[pa.RecordBatch]:

@@ -28,15 +28,14 @@ class Parser:
     """Adds typed columns to rows."""
 
     def __init__(self, terms: Terms) -> None:
-        kinds = [parse(column.kind) for column in terms.columns]
-        sources = [column.source for column in terms.columns]
+        kinds = {column.source: parse(column.kind) for column in terms.columns}
         names = [terms.names[column.field_id] for column in terms.columns]
-        self._columns = [(name, arrow_type(kind)) for name, kind in zip(names, kinds, strict=True)]
+        self._columns = list(zip(names, map(arrow_type, kinds.values()), strict=True))
         unpack = None if terms.format is None else unpacker(terms.format)
         as_json = unpack is None
         fields = [
             (f"f{n}", python_type(kind, as_json), msgspec.field(name=source, default=None))
-            for n, (source, kind) in enumerate(zip(sources, kinds, strict=True))
+            for n, (source, kind) in enumerate(kinds.items())
         ]
         record = msgspec.defstruct("Record", fields)
         self._empty = msgspec.structs.astuple(record())
@@ -44,20 +43,17 @@ class Parser:
         self._split: Callable[[bytes], Any] = raw_by_name
         if unpack is not None:
             self._decode, self._split = partial(_converted, unpack, record), unpack
-        found = [
-            (n, finisher(kind, f"$.{source}", as_json))
-            for n, (source, kind) in enumerate(zip(sources, kinds, strict=True))
-        ]
-        self._finishers = [(n, finish) for n, finish in found if finish is not None]
+        found = [finisher(kind, f"$.{source}", as_json) for source, kind in kinds.items()]
+        self._finishers = [(n, finish) for n, finish in enumerate(found) if finish is not None]
         self._permissive = terms.permissive
         self._lenient = [
             (source, LenientReader(kind, f"$.{source}", as_json))
-            for source, kind in zip(sources, kinds, strict=True)
+            for source, kind in kinds.items()
             if terms.permissive
         ]
-        room = MOST_COLUMNS - len(sources)
-        self._found = Inference(sources) if terms.additions and as_json and room > 0 else None
-        self._room = room
+        self._room = MOST_COLUMNS - len(kinds)
+        is_open = terms.additions and as_json and self._room > 0
+        self._found = Inference(kinds) if is_open else None
 
     def add_to(self, rows: pa.Table) -> pa.Table:
         """``rows`` with the typed columns, ``rejected``, and in permissive mode ``misfits``."""
