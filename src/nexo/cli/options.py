@@ -7,10 +7,10 @@ import json
 import socket
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -24,6 +24,8 @@ from nexo.errors import ConnectionLost, NotFound
 if TYPE_CHECKING:
     from nexo import Client
     from nexo.client.address import ConnectOptions
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _KEY = "nexo.terms"
 
@@ -195,6 +197,12 @@ def _json(raw: bytes) -> object:
     except ValueError as error:
         shown = textwrap.shorten(raw.decode(errors="replace"), 60)
         raise click.BadParameter(f"{shown!r} is not JSON: {error}") from None
+
+
+def config_option(meaning: str, name: str = "file") -> Callable[[F], F]:
+    """``--config``, or NEXO_CONFIG: the server's settings."""
+    kind = click.Path(path_type=Path)
+    return click.option("--config", name, envvar="NEXO_CONFIG", type=kind, help=meaning)
 
 
 as_option = click.option(

@@ -70,7 +70,7 @@ class Sampler:
         """What needs attention, the worst first; many of a kind are one."""
         self.alert_counts = {"critical": 0, "warning": 0}
         self.roundtrips = {broker: BucketCounts() for broker in Broker}
-        self.started_ms = self.sampled_ms = int(time.time() * 1000)
+        self.sampled_ms = int(time.time() * 1000)
         self._next = asyncio.Event()
         self._turn = 0
 

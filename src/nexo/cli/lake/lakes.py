@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from nexo.cli.options import check_reachable, terms
+from nexo.cli.options import F, check_reachable, config_option, terms
 from nexo.client.address import Address, parse_url
 from nexo.errors import ConfigError, ConnectionLost, NexoError, NotFound
 from nexo.extras import hint
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 _SAID_BY = ("NEXO_LAKE_PATH", "NEXO_LAKE_CATALOG", "NEXO_DATA_DIR")
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 
 def lake_options(function: F) -> F:
     """``--config``, ``--lake`` and ``--catalog``: where the lake is."""
@@ -34,10 +31,7 @@ def lake_options(function: F) -> F:
             "--lake", "folder", type=click.Path(path_type=Path),
             help="Its folder. Default: the one that the server says.",
         ),
-        click.option(
-            "--config", "file", envvar="NEXO_CONFIG", type=click.Path(path_type=Path),
-            help="The server's settings, to find its lake.",
-        ),
+        config_option("The server's settings, to find its lake."),
     ):  # fmt: skip
         function = option(function)
     return function

@@ -12,7 +12,7 @@ import click
 
 from nexo import config
 from nexo.cli import output
-from nexo.cli.options import terms
+from nexo.cli.options import config_option, terms
 from nexo.cli.sizes import size_text
 from nexo.errors import Conflict, NotFound
 from nexo.server.processes.folder_lock import FolderInUse, FolderLock, holds_data
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("data_dir", required=False, type=click.Path(path_type=Path))
-@click.option("--config", "settings_file", envvar="NEXO_CONFIG", type=click.Path(path_type=Path),
-              help="The server's settings, to find its folders.")  # fmt: skip
+@config_option("The server's settings, to find its folders.", "settings_file")
 @click.option("--repair", is_flag=True, help="Cut torn tails, rebuild indexes, remove leftovers.")
 @click.option("--read-only", is_flag=True, help="Look even if a server runs; it may be mid-write.")
 @click.pass_context

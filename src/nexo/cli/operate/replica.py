@@ -12,6 +12,7 @@ import click
 
 from nexo import config
 from nexo.cli import output
+from nexo.cli.options import config_option
 from nexo.errors import ConfigError, Conflict, NotFound, Unavailable
 from nexo.model import Broker
 from nexo.replication import lease as leases
@@ -20,10 +21,7 @@ from nexo.replication.objects import LOG, ObjectsBelow, ObjectStore, StoreFailed
 from nexo.replication.stores import open_store
 
 _URL = click.argument("url", required=False)
-_CONFIG = click.option(
-    "--config", "file", envvar="NEXO_CONFIG", type=click.Path(path_type=Path),
-    help="Settings that name the store.",
-)  # fmt: skip
+_CONFIG = config_option("Settings that name the store.")
 
 
 @click.group()

@@ -16,6 +16,7 @@ from nexo import config
 from nexo.cli import output
 from nexo.cli.operate import backup_file
 from nexo.cli.operate.replica import asking_store, log_end
+from nexo.cli.options import config_option
 from nexo.cli.sizes import size_text
 from nexo.config import Settings
 from nexo.errors import Conflict, NotFound
@@ -38,8 +39,7 @@ _ASIDE = ".restoring"
               help="Of a store: as of this time, 2026-01-31T12:00 or with an offset.")  # fmt: skip
 @click.option("--data-dir", type=click.Path(path_type=Path),
               help="The new server's folder.  [default: the setting's]")  # fmt: skip
-@click.option("--config", "settings_file", envvar="NEXO_CONFIG", type=click.Path(path_type=Path),
-              help="The new server's settings, to find its folders.")  # fmt: skip
+@config_option("The new server's settings, to find its folders.", "settings_file")
 def command(source: str, at: str | None, data_dir: Path | None, settings_file: Path | None) -> None:
     """Put a backup file, or what servers replicated to a store's URL, where a server will find it.
 

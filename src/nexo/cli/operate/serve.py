@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nexo import __version__, config, extras
+from nexo.cli.options import config_option
 from nexo.config import Settings
 from nexo.config import names as setting_names
 from nexo.config.values import is_loopback
@@ -77,13 +78,7 @@ class _Command(click.Command):
 
 
 @click.command(cls=_Command)
-@click.option(
-    "--config",
-    "file",
-    envvar="NEXO_CONFIG",
-    type=click.Path(path_type=Path),
-    help="A TOML file with settings; the environment and flags go before it.",
-)
+@config_option("A TOML file with settings; the environment and flags go before it.")
 @click.option("--embedded", is_flag=True, help="All brokers in one process: small, not isolated.")
 @click.option("--pipeline", is_flag=True, help="Take streams with tiering on into the lake too.")
 @_setting_options

@@ -13,7 +13,7 @@ import click
 
 from nexo import config
 from nexo.cli import output
-from nexo.cli.options import terms
+from nexo.cli.options import config_option, terms
 from nexo.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415 - ``nexo user --help`` need not import the server
 
 _WHERE = [
-    click.option("--config", "file", envvar="NEXO_CONFIG", type=click.Path(path_type=Path),
-                 help="The server's TOML file."),
+    config_option("The server's TOML file."),
     click.option("--data-dir", metavar="PATH", help="The server's data folder.  [default: data]"),
     click.option("--users-file", metavar="PATH", help="The file, if not users.json in there."),
 ]  # fmt: skip
