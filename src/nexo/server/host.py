@@ -68,9 +68,8 @@ class Host:
         self._handshakes: Strangers[asyncio.Task[None]] = Strangers(limits.STRANGERS_PER_ADDRESS)
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         for broker, make in services.items():
-            runtime = HostRuntime(
-                self.loop, settings, self.clock, make_files(), broker, replicating
-            )
+            files = make_files() if replicating is None else replicating.files
+            runtime = HostRuntime(self.loop, settings, self.clock, files, broker, replicating)
             self._runtimes[broker] = runtime
             self.services[broker] = runtime.service = make(runtime)
         if settings.auth:

@@ -15,9 +15,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from itertools import groupby
-from threading import Lock
 from typing import Any
 from uuid import uuid4
 
@@ -77,14 +77,14 @@ class NexoChannelLayer(BaseChannelLayer):
     async def receive(self, channel: str) -> dict[str, Any]:
         """The next message of a channel, waiting for it."""
         self.require_valid_channel_name(channel)
-        handover = _Handover()
+        handover: Future[bytes] = Future()
         try:
             await self._background.call(lambda client: self._receive(client, channel, handover))
         except asyncio.CancelledError:
-            if (raw := handover.abandon()) is not None:
-                self._give_back(channel, raw)
+            if not handover.cancel():  # it was given a message just now
+                self._give_back(channel, handover.result())
             raise
-        return handover.message
+        return _unpacked(handover.result())[1]
 
     async def _send(self, client: nexo.AsyncClient, channel: str, raw: bytes) -> bool:
         if not await self._put(client, channel, raw):
@@ -106,7 +106,8 @@ class NexoChannelLayer(BaseChannelLayer):
         for process, own in groupby(sorted(channels), self.non_local_name):
             await client.pubsub.publish(self._wake_topic(process), list(own))
 
-    async def _receive(self, client: nexo.AsyncClient, channel: str, to: _Handover) -> None:
+    async def _receive(self, client: nexo.AsyncClient, channel: str, to: Future[bytes]) -> None:
+        """Give ``to`` the next message, unless the caller on its own loop has cancelled it."""
         waker = await self._waker(client, self.non_local_name(channel))
         arrived = waker.enter(channel)
         try:
@@ -114,9 +115,12 @@ class NexoChannelLayer(BaseChannelLayer):
                 arrived.clear()
                 raw = await self._take(client, channel)
                 if raw is None:
-                    await _quietly(arrived.wait(), _LOOK_S)
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(arrived.wait(), _LOOK_S)
                 elif _is_fresh(raw):
-                    if not to.give(raw):
+                    if to.set_running_or_notify_cancel():
+                        to.set_result(raw)
+                    else:
                         self._give_back(channel, raw)
                     return
         finally:
@@ -246,33 +250,6 @@ class NexoChannelLayer(BaseChannelLayer):
         return msgspec.msgpack.encode((time.time() + self.expiry, message))
 
 
-class _Handover:
-    """A message on its way to a caller on another loop, who may be cancelled just then."""
-
-    def __init__(self) -> None:
-        self._guard = Lock()
-        self._raw: bytes | None = None
-        self._abandoned = False
-
-    @property
-    def message(self) -> dict[str, Any]:
-        assert self._raw is not None
-        return _unpacked(self._raw)[1]
-
-    def give(self, raw: bytes) -> bool:
-        """False if the caller has gone: the message is the giver's to keep."""
-        with self._guard:
-            if not self._abandoned:
-                self._raw = raw
-            return not self._abandoned
-
-    def abandon(self) -> bytes | None:
-        """The caller goes; what it was given meanwhile, if anything."""
-        with self._guard:
-            self._abandoned = True
-            return self._raw
-
-
 class _Waker:
     """Wakes the receivers of one process's channels, or of one channel that processes share."""
 
@@ -315,9 +292,3 @@ def _is_fresh(raw: bytes) -> bool:
 def _unpacked(raw: bytes) -> tuple[float, dict[str, Any]]:
     """When a message expires, and the message."""
     return msgspec.msgpack.decode(raw, type=tuple[float, dict[str, Any]])
-
-
-async def _quietly(waiting: Any, limit_s: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(limit_s):
-            await waiting

@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -35,7 +34,6 @@ from nexo.server.replica.marks import Marks
 from nexo.server.services import factory
 from nexo.services.replicating import Replicating
 from nexo.storage.disk.files import OsFiles
-from nexo.storage.ports import Files
 
 log = logging.getLogger("nexo.replica")
 
@@ -74,10 +72,7 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
         if not await _told_to_lead(settings, channel, stop):
             return 0
         replicating = await _take_lead(broker, settings, run, stop)
-    files: Callable[[], Files] = partial(OsFiles, settings.max_open_files)
-    if replicating is not None:
-        recording = replicating.files
-        files = lambda: recording  # noqa: E731
+    files = partial(OsFiles, settings.max_open_files)
     host = Host(
         settings, files, {broker: factory(broker)}, run, settings.busy_poll_us,
         replicating=replicating,
@@ -85,13 +80,10 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     host.open()
     if replicating is not None:
         await replicating.began()
-    path = Path(host.link_path(broker))
-    path.unlink(missing_ok=True)
-    speaker = host.speakers[NexoDialect.name]
-    links = await loop.create_unix_server(partial(speaker.session, Origin.LINK), str(path))
-    door = Path(door_path(str(run), broker))
-    door.unlink(missing_ok=True)
-    dashboard = await loop.create_unix_server(partial(speaker.session, Origin.ADMIN), str(door))
+    session = host.speakers[NexoDialect.name].session
+    link, door = host.link_path(broker), door_path(str(run), broker)
+    links = await loop.create_unix_server(partial(session, Origin.LINK), link)
+    dashboard = await loop.create_unix_server(partial(session, Origin.ADMIN), door)
     tls = server_context(settings)
 
     def adopt(arrival: Arrival) -> None:

@@ -20,6 +20,8 @@ from nexo.storage.ports import File, Files, Settles
 MANY_FILES = 16
 """Above this many dirty files, one ``syncfs`` is faster than an ``fdatasync`` for each."""
 _EWMA_WEIGHT = 0.2
+_RECHECK_MS = 200
+"""How often `DiskGuard` asks how much space is left."""
 
 
 @dataclass(slots=True)
@@ -130,16 +132,13 @@ class Flusher:
 class DiskGuard:
     """Rejects writes while disk space is low, so that acks and deletes still fit."""
 
-    def __init__(
-        self, files: Files, folder: Path, reserve_bytes: int, *, recheck_ms: int = 200
-    ) -> None:
+    def __init__(self, files: Files, folder: Path, reserve_bytes: int) -> None:
         self.free_bytes = 0
         self.full = False
         self._files = files
         self._folder = folder
         self._low = reserve_bytes
         self._high = reserve_bytes + reserve_bytes // 4
-        self._recheck_ms = recheck_ms
         self._due_ms: int | None = None
 
     def check(self, now_ms: int) -> None:
@@ -155,6 +154,6 @@ class DiskGuard:
             )
 
     def _look(self, now_ms: int) -> None:
-        self._due_ms = now_ms + self._recheck_ms
+        self._due_ms = now_ms + _RECHECK_MS
         self.free_bytes = self._files.free_bytes(self._folder)
         self.full = self.free_bytes < (self._high if self.full else self._low)
