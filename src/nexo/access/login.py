@@ -69,7 +69,7 @@ class Logins:
     def __init__(self, path: Path, internal_token: str | None = None) -> None:
         self._file = UsersFile(path)
         self._internal = secrets.hash_token(internal_token) if internal_token else None
-        self._users: dict[str, User] = {}
+        self.users: dict[str, User] = {}
         self._by_token: dict[str, User] = {}
         self._identities: dict[tuple[str, str | None], Identity] = {}
         self._stamp: tuple[int, int, int] | None = None
@@ -90,7 +90,7 @@ class Logins:
 
     def known(self, name: str, password: str) -> Identity | None:
         """The user if this password was verified before; cheap."""
-        user = self._users.get(name)
+        user = self.users.get(name)
         if user is None or user.password is None:
             return None
         proof = self._proof(name, user.password, password)
@@ -98,12 +98,12 @@ class Logins:
 
     def stored_password(self, name: str) -> str:
         """The hash to compare a password with; for an unknown user, one that matches nothing."""
-        user = self._users.get(name)
+        user = self.users.get(name)
         return (user.password if user else None) or secrets.NOBODYS
 
     def verified(self, name: str, password: str, stored: str) -> Identity:
         """The user, after the password matched ``stored``; None if the file changed meanwhile."""
-        user = self._users.get(name)
+        user = self.users.get(name)
         if user is None or user.password != stored:
             raise wrong()
         self._verified.add(self._proof(name, stored, password))
@@ -111,13 +111,13 @@ class Logins:
 
     def scram_challenge(self, exchange: Exchange, mechanism: str) -> bytes:
         """The answer to a client's first SCRAM message, whether there is such a user or not."""
-        user = self._users.get(exchange.user)
+        user = self.users.get(exchange.user)
         return exchange.challenge(user.scram.get(mechanism) if user else None, self._key)
 
     def scram_verified(self, exchange: Exchange, final: bytes) -> tuple[Identity, bytes]:
         """The user and the last answer, or `Unauthenticated`."""
         answer = exchange.verify(final)
-        user = self._users.get(exchange.user)
+        user = self.users.get(exchange.user)
         if user is None or user.password is None:
             raise wrong()
         return self._identity(user, user.password), answer
@@ -126,7 +126,7 @@ class Logins:
         """A user that another process of ours has verified; None is that process itself."""
         if name is None:
             return self._identity(INTERNAL, None)
-        user = self._users.get(name)
+        user = self.users.get(name)
         if user is None:
             raise wrong()
         return self._identity(user, None)
@@ -162,7 +162,7 @@ class Logins:
         return stat.st_mtime_ns, stat.st_ino, stat.st_size
 
     def _take(self, users: dict[str, User]) -> None:
-        self._users = users
+        self.users = users
         self._by_token = {
             hashed: user for user in users.values() for hashed in user.tokens.values()
         }

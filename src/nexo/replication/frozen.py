@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from nexo.replication.bases import NOT_DATA
+from nexo.storage.disk.files import link_or_copy
 
 PREFIX = ".base-"
 
@@ -15,8 +16,8 @@ def freeze(root: Path) -> Path:
     """A folder below ``root`` with a link to each of its files; for the thread that writes."""
     forget(root)
     aside = root / f"{PREFIX}{os.getpid()}"
-    links = shutil.ignore_patterns(*(f"{name}*" for name in NOT_DATA))
-    shutil.copytree(root, aside, copy_function=_link, ignore=links)
+    not_data = shutil.ignore_patterns(*(f"{name}*" for name in NOT_DATA))
+    shutil.copytree(root, aside, copy_function=link_or_copy, ignore=not_data)
     return aside
 
 
@@ -24,10 +25,3 @@ def forget(root: Path) -> None:
     """Remove what `freeze` made."""
     for path in root.glob(f"{PREFIX}*"):
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without links
-        shutil.copyfile(source, target)

@@ -19,6 +19,7 @@ from nexo.dialects.nexo.handlers import Peer
 from nexo.errors import Conflict, InvalidInput, Unavailable
 from nexo.protocol import backup as wire
 from nexo.protocol.messages import pack
+from nexo.storage.disk.files import link_or_copy
 
 _PREFIX = ".backup-"
 _LEFT_OUT = (".idx", ".new", ".sock", ".lock")
@@ -44,7 +45,7 @@ class Backup:
 
     def _keep_all(self, root: str, target: str) -> None:
         for path, size in _data_files(root):
-            _link(path, f"{target}/{len(self.files)}")
+            link_or_copy(path, f"{target}/{len(self.files)}")
             self.files.append((path[len(root) + 1 :], size))
 
     def read(self, number: int, position: int) -> bytes:
@@ -58,13 +59,6 @@ class Backup:
 
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without links
-        shutil.copyfile(source, target)
 
 
 def _data_files(folder: str) -> Iterator[tuple[str, int]]:

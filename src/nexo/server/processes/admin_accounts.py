@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
+from pathlib import Path
 
-from nexo.access import secrets
 from nexo.access.grants import Action, Extent
-from nexo.access.users import User, UsersFile
+from nexo.access.login import Logins
+from nexo.access.users import User
 from nexo.admin.http.accounts import Account, Credentials, May
-from nexo.errors import ConfigError
+from nexo.errors import Unauthenticated
 from nexo.model import Broker
-
-RECHECK_S = 1.0
 
 
 class FileAccounts:
-    """Reads the file again on use, at most once a second."""
+    """Reads the file again on use, if it has changed."""
 
-    def __init__(self, file: UsersFile) -> None:
-        self._file = file
-        self._users: dict[str, User] = {}
-        self._read_s = -RECHECK_S
+    def __init__(self, path: Path) -> None:
+        self._logins = Logins(path)
 
     def who(self, credentials: Credentials) -> str | None:
         """The name of the user that these credentials belong to."""
         if credentials.token is None:
             return credentials.user
-        hashed = secrets.hash_token(credentials.token)
-        owners = (user.name for user in self._known().values() if hashed in user.tokens.values())
-        return next(owners, None)
+        self._logins.refresh()
+        try:
+            return self._logins.by_token(credentials.token).user.name
+        except Unauthenticated:
+            return None
 
     def every(self) -> list[Account]:
         """Every user, by name."""
@@ -50,11 +47,8 @@ class FileAccounts:
         return May(**allowed)
 
     def _known(self) -> dict[str, User]:
-        if time.monotonic() - self._read_s >= RECHECK_S:
-            with contextlib.suppress(ConfigError):  # the brokers log it, and keep their users
-                self._users = self._file.load()
-            self._read_s = time.monotonic()
-        return self._users
+        self._logins.refresh()
+        return self._logins.users
 
 
 def _account(user: User) -> Account:

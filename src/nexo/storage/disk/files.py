@@ -333,6 +333,14 @@ def sync_folder(folder: Path) -> None:
     _sync_path(folder, os.O_RDONLY | os.O_DIRECTORY, os.fsync)
 
 
+def link_or_copy(source: str, target: str) -> None:
+    """Give a file a second name; a copy where the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
 def replace_private(path: Path, content: bytes) -> None:
     """Replace a file that only its owner may read, atomically and durably."""
     aside = path.with_suffix(".new")
