@@ -177,7 +177,9 @@ class LocalStreamBroker(StreamBroker):
                 if taken or (until_s is not None and time.monotonic() >= until_s):
                     break
                 _wait(self._bell(mine, me), until_s)
-                self._check_still_there(group, mine)
+                self._check_open()
+                if mine.deleted:
+                    raise NotFound(f"group {group!r} was deleted")
         return [_message(message_id, value, 1) for message_id, value in taken]
 
     def _take(
@@ -198,11 +200,6 @@ class LocalStreamBroker(StreamBroker):
         if group.unread:
             group.arrived.notify()  # this one was woken for a message it may not have
         return consumer.room
-
-    def _check_still_there(self, name: str, group: LocalGroup) -> None:
-        self._check_open()
-        if group.deleted:
-            raise NotFound(f"group {name!r} was deleted")
 
     def xack(self, stream: str, group: str, ids: Iterable[str]) -> int:
         checks.names(stream=stream, group=group)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from threading import Condition, Lock
 
 from nexo.xstreams.ids import MessageId
 
 
+@dataclass(slots=True, eq=False)
 class LocalPending:
     """A message that a consumer was given and has not acknowledged."""
 
-    __slots__ = ("consumer", "count", "since_ms")
-
-    def __init__(self, consumer: LocalConsumer, count: int, since_ms: int) -> None:
-        self.consumer = consumer
-        self.count = count
-        self.since_ms = since_ms
+    consumer: LocalConsumer
+    count: int
+    since_ms: int
 
 
 class LocalConsumer:
