@@ -46,8 +46,7 @@ class KafkaReader:
     @property
     def assignment(self) -> Sequence[TopicPartition]:
         """What it owns."""
-        owned = () if self._consumer is None else self._consumer.assignment()
-        return tuple(sorted(TopicPartition(at.topic, at.partition) for at in owned))
+        return () if self._consumer is None else _ours(self._consumer.assignment())
 
     async def join(self) -> None:
         """Join, and wait for the first assignment."""
@@ -56,7 +55,8 @@ class KafkaReader:
             with translated():
                 await self._consumer.start()
                 self._consumer.subscribe(
-                    topics=list(self._options.topics), listener=_listener(self)
+                    topics=list(self._options.topics),
+                    listener=_listener(self._told, self._assigned),
                 )
         async with asyncio.timeout(_JOIN_S):
             await self._assigned.wait()
@@ -78,19 +78,6 @@ class KafkaReader:
             fetch_max_bytes=self._options.max_bytes,
             partition_assignment_strategy=[_assignor(self._options.strategy)],
         )
-
-    async def revoked(self, partitions: Iterable[Any]) -> None:
-        """From aiokafka, before it joins again."""
-        gone = [TopicPartition(at.topic, at.partition) for at in partitions]
-        if gone:
-            await self._told.revoked(gone)
-
-    async def assigned(self, partitions: Iterable[Any]) -> None:
-        """From aiokafka."""
-        self._assigned.set()
-        new = sorted(TopicPartition(at.topic, at.partition) for at in partitions)
-        if new:
-            await self._told.assigned(new)
 
     # -- reading
 
@@ -189,14 +176,22 @@ def _assignor(strategy: str | None) -> Any:
     return library("aiokafka.coordinator.assignors.range").RangePartitionAssignor
 
 
-def _listener(reader: KafkaReader) -> Any:
+def _ours(partitions: Iterable[Any]) -> tuple[TopicPartition, ...]:
+    return tuple(sorted(TopicPartition(at.topic, at.partition) for at in partitions))
+
+
+def _listener(told: Rebalanced, joined: asyncio.Event) -> Any:
     base = library("aiokafka.abc").ConsumerRebalanceListener
 
     class RebalanceListener(base):  # type: ignore[misc, valid-type]
         async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-            await reader.revoked(revoked)
+            """Called before it joins again."""
+            if revoked:
+                await told.revoked(_ours(revoked))
 
         async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-            await reader.assigned(assigned)
+            joined.set()
+            if assigned:
+                await told.assigned(_ours(assigned))
 
     return RebalanceListener()
