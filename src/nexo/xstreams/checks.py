@@ -50,12 +50,6 @@ def _problem(low: int, value: object) -> str:
     return f"is too large: must be at most {MOST}" if value > MOST else ""
 
 
-def wait(block_ms: int | None) -> None:
-    """None waits for ever, 0 not at all."""
-    if block_ms is not None:
-        at_least(0, block_ms=block_ms)
-
-
 def message_ids(given: Iterable[str]) -> list[MessageId]:
     """The ids, each once, in the order given."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import islice, takewhile
 from threading import TIMEOUT_MAX, Condition, Lock
-from typing import Any
 
-from nexo.errors import ConnectionLost, NotFound
-from nexo.protocol.values import decode_value, encode_value
-from nexo.xstreams import checks, ids
+from nexo.errors import NotFound
+from nexo.protocol.values import decode_value
 from nexo.xstreams.broker import StreamBroker
-from nexo.xstreams.checks import MAX_PENDING, MAX_STREAM_LENGTH, StreamLimits
+from nexo.xstreams.checks import MAX_PENDING, MAX_STREAM_LENGTH
 from nexo.xstreams.ids import MessageId
 from nexo.xstreams.local_group import LocalConsumer, LocalGroup
 from nexo.xstreams.local_log import LocalLog
@@ -64,16 +62,11 @@ class LocalStreamBroker(StreamBroker):
         clock: Callable[[], int] = wall_clock_ms,
         ticks: Callable[[], int] = steady_ms,
     ) -> None:
-        self.limits = StreamLimits(max_stream_length, max_pending)
+        super().__init__(max_stream_length, max_pending)
         self._clock = clock
         self._ticks = ticks
         self._streams: dict[str, _LocalStream] = {}
         self._lock = Lock()
-        self._closed = False
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ConnectionLost("the broker is closed")
 
     def _find(self, stream: str) -> _LocalStream:
         """A stream; one that nobody has made is empty."""
@@ -97,9 +90,7 @@ class LocalStreamBroker(StreamBroker):
 
     # -- producing
 
-    def xadd(self, stream: str, data: Any) -> str:
-        checks.names(stream=stream)
-        value = encode_value(data)
+    def _xadd(self, stream: str, value: bytes) -> str:
         here = self._made(stream)
         with here.lock:
             message_id = here.log.append(value, self._clock())
@@ -111,20 +102,17 @@ class LocalStreamBroker(StreamBroker):
 
     # -- groups
 
-    def create_group(self, stream: str, group: str, start: str = "$") -> bool:
-        checks.names(stream=stream, group=group)
-        position = checks.group_start(start)
+    def _create_group(self, stream: str, group: str, start: MessageId | None) -> bool:
         here = self._made(stream)
         with here.lock:
             if group in here.groups:
                 return False
-            at = here.log.last_id if position is None else position
+            at = here.log.last_id if start is None else start
             unread = sum(1 for _ in here.log.since(at.following()))
             here.groups[group] = LocalGroup(here.lock, at, unread)
             return True
 
-    def delete_group(self, stream: str, group: str) -> bool:
-        checks.names(stream=stream, group=group)
+    def _delete_group(self, stream: str, group: str) -> bool:
         here = self._find(stream)
         with here.lock:
             found = here.groups.pop(group, None)
@@ -133,14 +121,12 @@ class LocalStreamBroker(StreamBroker):
                 found.wake_all()
             return found is not None
 
-    def delete_consumer(self, stream: str, group: str, consumer: str) -> int:
-        checks.names(stream=stream, group=group, consumer=consumer)
+    def _delete_consumer(self, stream: str, group: str, consumer: str) -> int:
         here = self._known(stream)
         with here.lock:
             return here.group(group).forget(consumer)
 
-    def get_group_info(self, stream: str) -> list[ConsumerGroupInfo]:
-        checks.names(stream=stream)
+    def _get_group_info(self, stream: str) -> list[ConsumerGroupInfo]:
         here = self._find(stream)
         with here.lock:
             return [self._info(name, group) for name, group in sorted(here.groups.items())]
@@ -161,14 +147,10 @@ class LocalStreamBroker(StreamBroker):
 
     # -- consuming
 
-    def xreadgroup(
-        self, group: str, consumer: str, stream: str, count: int = 1, block_ms: int | None = 0
+    def _xreadgroup(
+        self, stream: str, group: str, consumer: str, count: int, until_s: float | None
     ) -> list[StreamMessage]:
-        checks.names(group=group, consumer=consumer, stream=stream)
-        checks.at_least(1, count=count)
-        checks.wait(block_ms)
         here = self._known(stream)
-        until_s = None if block_ms is None else time.monotonic() + block_ms / 1000
         with here.lock:
             mine = here.group(group)
             while True:
@@ -201,18 +183,13 @@ class LocalStreamBroker(StreamBroker):
             group.arrived.notify()  # this one was woken for a message it may not have
         return consumer.room
 
-    def xack(self, stream: str, group: str, ids: Iterable[str]) -> int:
-        checks.names(stream=stream, group=group)
-        wanted = checks.message_ids(ids)
+    def _xack(self, stream: str, group: str, ids: list[MessageId]) -> int:
         here = self._find(stream)
         with here.lock:
             found = here.groups.get(group)
-            return sum(map(found.finish, wanted)) if found is not None else 0
+            return sum(map(found.finish, ids)) if found is not None else 0
 
-    def xpending(
-        self, stream: str, group: str, consumer: str | None = None
-    ) -> list[PendingMessage]:
-        checks.names(stream=stream, group=group, **({"consumer": consumer} if consumer else {}))
+    def _xpending(self, stream: str, group: str, consumer: str | None) -> list[PendingMessage]:
         here = self._known(stream)
         with here.lock:
             now_ms = self._ticks()
@@ -222,12 +199,9 @@ class LocalStreamBroker(StreamBroker):
                 if consumer in (None, held.consumer.name)
             ]
 
-    def xautoclaim(
-        self, stream: str, group: str, consumer: str, min_idle_ms: int, count: int = 1
+    def _xautoclaim(
+        self, stream: str, group: str, consumer: str, min_idle_ms: int, count: int
     ) -> list[StreamMessage]:
-        checks.names(stream=stream, group=group, consumer=consumer)
-        checks.at_least(0, min_idle_ms=min_idle_ms)
-        checks.at_least(1, count=count)
         here = self._known(stream)
         with here.lock:
             mine, now_ms = here.group(group), self._ticks()
@@ -238,48 +212,37 @@ class LocalStreamBroker(StreamBroker):
             ]
         return [_message(*each) for each in claimed]
 
-    def xrenew(self, stream: str, group: str, consumer: str, ids: Iterable[str]) -> list[str]:
-        checks.names(stream=stream, group=group, consumer=consumer)
-        wanted = checks.message_ids(ids)
+    def _xrenew(self, stream: str, group: str, consumer: str, ids: list[MessageId]) -> list[str]:
         here = self._known(stream)
         with here.lock:
             mine, now_ms = here.group(group), self._ticks()
-            return [str(each) for each in wanted if mine.renew(consumer, each, now_ms)]
+            return [str(each) for each in ids if mine.renew(consumer, each, now_ms)]
 
     # -- the stream itself
 
-    def xlen(self, stream: str) -> int:
-        checks.names(stream=stream)
+    def _xlen(self, stream: str) -> int:
         here = self._find(stream)
         with here.lock:
             return len(here.log)
 
-    def xrange(
-        self, stream: str, start: str = "-", end: str = "+", count: int | None = None
+    def _xrange(
+        self, stream: str, first: MessageId, last: MessageId, count: int | None
     ) -> list[StreamMessage]:
-        checks.names(stream=stream)
-        if count is not None:
-            checks.at_least(1, count=count)
-        first, last = ids.lower(start), ids.upper(end)
         here = self._find(stream)
         with here.lock:
             rows = takewhile(lambda row: row[0] <= last, here.log.since(first))
             found = list(islice(rows, count))
         return [_message(message_id, value, 0) for message_id, value in found]
 
-    def xdel(self, stream: str, ids: Iterable[str]) -> int:
-        checks.names(stream=stream)
-        wanted = checks.message_ids(ids)
+    def _xdel(self, stream: str, ids: list[MessageId]) -> int:
         here = self._find(stream)
         with here.lock:
-            gone = [message_id for message_id in wanted if here.log.delete(message_id)]
+            gone = [message_id for message_id in ids if here.log.delete(message_id)]
             for group in here.groups.values():
                 group.lose(gone, trimmed=False)
             return len(gone)
 
-    def xtrim(self, stream: str, max_len: int) -> int:
-        checks.names(stream=stream)
-        checks.at_least(0, max_len=max_len)
+    def _xtrim(self, stream: str, max_len: int) -> int:
         here = self._find(stream)
         with here.lock:
             return here.trim(max_len)

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import TypeVar
 
 from nexo.batch import BatchRecord
 from nexo.client._sync.client import Client
 from nexo.client._sync.link.poll import Poll
 from nexo.client.stream_records import batches_in
-from nexo.errors import ConnectionLost, NotFound
+from nexo.errors import NotFound
 from nexo.model import Broker, Buffer
 from nexo.protocol import xstreams as wire
 from nexo.protocol.messages import pack, pack_headed, unpack, unpack_headed
 from nexo.protocol.ops import Op
 from nexo.protocol.stream import GroupName
-from nexo.protocol.values import decode_content, encode_value
-from nexo.xstreams import checks
-from nexo.xstreams import ids as message_ids
+from nexo.protocol.values import decode_content
 from nexo.xstreams.broker import StreamBroker
-from nexo.xstreams.checks import MAX_PENDING, MAX_STREAM_LENGTH, StreamLimits
+from nexo.xstreams.checks import MAX_PENDING, MAX_STREAM_LENGTH
 from nexo.xstreams.ids import MAX_SEQ, MessageId
 from nexo.xstreams.values import ConsumerGroupInfo, ConsumerInfo, PendingMessage, StreamMessage
 
@@ -47,12 +45,11 @@ class NexoStreamBroker(StreamBroker):
         max_stream_length: int = MAX_STREAM_LENGTH,
         max_pending: int = MAX_PENDING,
     ) -> None:
-        self.limits = StreamLimits(max_stream_length, max_pending)
+        super().__init__(max_stream_length, max_pending)
         self._client = Client(url)
         self._link = self._client.link(Broker.STREAM)
         self._lock = threading.Lock()
         self._polls: set[Poll] = set()
-        self._closed = False
 
     def _ask(self, op: Op, ask: object, reply: type[T]) -> T:
         self._check_open()
@@ -65,15 +62,9 @@ class NexoStreamBroker(StreamBroker):
         except NotFound:
             return default
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ConnectionLost("the broker is closed")
-
     # -- producing
 
-    def xadd(self, stream: str, data: Any) -> str:
-        checks.names(stream=stream)
-        value = encode_value(data)
+    def _xadd(self, stream: str, value: bytes) -> str:
         self._check_open()
         head = pack_headed(wire.Add(stream, self.limits.max_stream_length))
         reply = self._link.call(Op.S_X_ADD, head, value) or b""
@@ -81,13 +72,10 @@ class NexoStreamBroker(StreamBroker):
 
     # -- groups
 
-    def create_group(self, stream: str, group: str, start: str = "$") -> bool:
-        checks.names(stream=stream, group=group)
-        position = checks.group_start(start)
-        return self._ask(Op.S_X_GROUP, wire.MakeGroup(stream, group, position), bool)
+    def _create_group(self, stream: str, group: str, start: MessageId | None) -> bool:
+        return self._ask(Op.S_X_GROUP, wire.MakeGroup(stream, group, start), bool)
 
-    def delete_group(self, stream: str, group: str) -> bool:
-        checks.names(stream=stream, group=group)
+    def _delete_group(self, stream: str, group: str) -> bool:
         self._check_open()
         try:
             self._link.call(Op.S_GROUP_DELETE, pack(GroupName(stream=stream, group=group)))
@@ -95,13 +83,11 @@ class NexoStreamBroker(StreamBroker):
             return False
         return True
 
-    def delete_consumer(self, stream: str, group: str, consumer: str) -> int:
-        checks.names(stream=stream, group=group, consumer=consumer)
+    def _delete_consumer(self, stream: str, group: str, consumer: str) -> int:
         ask = wire.ConsumerName(stream, group, consumer)
         return self._ask(Op.S_X_CONSUMER_DELETE, ask, int)
 
-    def get_group_info(self, stream: str) -> list[ConsumerGroupInfo]:
-        checks.names(stream=stream)
+    def _get_group_info(self, stream: str) -> list[ConsumerGroupInfo]:
         return [_group_info(group) for group in self._info(stream).groups]
 
     def _info(self, stream: str) -> wire.XInfo:
@@ -109,13 +95,9 @@ class NexoStreamBroker(StreamBroker):
 
     # -- consuming
 
-    def xreadgroup(
-        self, group: str, consumer: str, stream: str, count: int = 1, block_ms: int | None = 0
+    def _xreadgroup(
+        self, stream: str, group: str, consumer: str, count: int, until_s: float | None
     ) -> list[StreamMessage]:
-        checks.names(group=group, consumer=consumer, stream=stream)
-        checks.at_least(1, count=count)
-        checks.wait(block_ms)
-        until_s = None if block_ms is None else time.monotonic() + block_ms / 1000
         while True:
             left_ms = _WAIT_MS if until_s is None else int((until_s - time.monotonic()) * 1000)
             wait_ms = max(0, min(left_ms, _WAIT_MS))
@@ -148,18 +130,13 @@ class NexoStreamBroker(StreamBroker):
                 poll.cancel()
         return poll
 
-    def xack(self, stream: str, group: str, ids: Iterable[str]) -> int:
-        checks.names(stream=stream, group=group)
+    def _xack(self, stream: str, group: str, ids: list[MessageId]) -> int:
         return self._by_id(Op.S_X_ACK, stream, group, ids)
 
-    def _by_id(self, op: Op, stream: str, group: str, ids: Iterable[str]) -> int:
-        wanted = list[wire.Id](checks.message_ids(ids))
-        return self._ask_or(0, op, wire.Ids(stream, group, wanted), int) if wanted else 0
+    def _by_id(self, op: Op, stream: str, group: str, ids: list[MessageId]) -> int:
+        return self._ask_or(0, op, wire.Ids(stream, group, [*ids]), int) if ids else 0
 
-    def xpending(
-        self, stream: str, group: str, consumer: str | None = None
-    ) -> list[PendingMessage]:
-        checks.names(stream=stream, group=group, **({"consumer": consumer} if consumer else {}))
+    def _xpending(self, stream: str, group: str, consumer: str | None) -> list[PendingMessage]:
         found: list[PendingMessage] = []
         offset = 0
         while True:
@@ -170,36 +147,26 @@ class NexoStreamBroker(StreamBroker):
                 return found
             offset = page[-1].seq + 1
 
-    def xautoclaim(
-        self, stream: str, group: str, consumer: str, min_idle_ms: int, count: int = 1
+    def _xautoclaim(
+        self, stream: str, group: str, consumer: str, min_idle_ms: int, count: int
     ) -> list[StreamMessage]:
-        checks.names(stream=stream, group=group, consumer=consumer)
-        checks.at_least(0, min_idle_ms=min_idle_ms)
-        checks.at_least(1, count=count)
         self._check_open()
         ask = wire.XClaim(stream, group, consumer, min_idle_ms, count)
         return _messages(self._link.call(Op.S_X_CLAIM, pack(ask)) or b"")
 
-    def xrenew(self, stream: str, group: str, consumer: str, ids: Iterable[str]) -> list[str]:
-        checks.names(stream=stream, group=group, consumer=consumer)
-        wanted = list[wire.Id](checks.message_ids(ids))
-        ask = wire.XRenew(stream, group, consumer, wanted)
-        kept = self._ask(Op.S_X_RENEW, ask, list[wire.Id]) if wanted else []
+    def _xrenew(self, stream: str, group: str, consumer: str, ids: list[MessageId]) -> list[str]:
+        ask = wire.XRenew(stream, group, consumer, [*ids])
+        kept = self._ask(Op.S_X_RENEW, ask, list[wire.Id]) if ids else []
         return [str(MessageId(*each)) for each in kept]
 
     # -- the stream itself
 
-    def xlen(self, stream: str) -> int:
-        checks.names(stream=stream)
+    def _xlen(self, stream: str) -> int:
         return self._info(stream).length
 
-    def xrange(
-        self, stream: str, start: str = "-", end: str = "+", count: int | None = None
+    def _xrange(
+        self, stream: str, first: MessageId, last: MessageId, count: int | None
     ) -> list[StreamMessage]:
-        checks.names(stream=stream)
-        if count is not None:
-            checks.at_least(1, count=count)
-        first, last = message_ids.lower(start), message_ids.upper(end)
         found: list[StreamMessage] = []
         try:
             for page in self._pages(stream, first, last, count or MAX_SEQ):
@@ -227,13 +194,10 @@ class NexoStreamBroker(StreamBroker):
                 if page.first <= row.offset < page.end
             ]
 
-    def xdel(self, stream: str, ids: Iterable[str]) -> int:
-        checks.names(stream=stream)
+    def _xdel(self, stream: str, ids: list[MessageId]) -> int:
         return self._by_id(Op.S_X_DELETE, stream, "", ids)
 
-    def xtrim(self, stream: str, max_len: int) -> int:
-        checks.names(stream=stream)
-        checks.at_least(0, max_len=max_len)
+    def _xtrim(self, stream: str, max_len: int) -> int:
         return self._ask_or(0, Op.S_X_TRIM, wire.Trim(stream, max_len), int)
 
     def close(self) -> None:

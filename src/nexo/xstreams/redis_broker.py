@@ -7,7 +7,7 @@ Redis' commands; a message's data is in the field `FIELD`, as `nexo.protocol.val
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,11 +20,11 @@ from nexo.errors import (
     Unavailable,
     WrongType,
 )
-from nexo.protocol.values import decode_value, encode_value
-from nexo.xstreams import checks, redis_scripts
-from nexo.xstreams import ids as message_ids
+from nexo.protocol.values import decode_value
+from nexo.xstreams import redis_scripts
 from nexo.xstreams.broker import StreamBroker
-from nexo.xstreams.checks import MAX_PENDING, MAX_STREAM_LENGTH, StreamLimits
+from nexo.xstreams.checks import MAX_PENDING, MAX_STREAM_LENGTH
+from nexo.xstreams.ids import MessageId, parse
 from nexo.xstreams.values import ConsumerGroupInfo, ConsumerInfo, PendingMessage, StreamMessage
 
 FIELD = "value"
@@ -46,9 +46,8 @@ class RedisStreamBroker(StreamBroker):
         max_stream_length: int = MAX_STREAM_LENGTH,
         max_pending: int = MAX_PENDING,
     ) -> None:
-        self.limits = StreamLimits(max_stream_length, max_pending)
+        super().__init__(max_stream_length, max_pending)
         self._redis = _client(url)
-        self._closed = False
         self._add = self._script(redis_scripts.ADD)
         self._trim = self._script(redis_scripts.TRIM)
         self._delete = self._script(redis_scripts.DELETE)
@@ -86,38 +85,31 @@ class RedisStreamBroker(StreamBroker):
 
     # -- producing
 
-    def xadd(self, stream: str, data: Any) -> str:
-        checks.names(stream=stream)
-        value = encode_value(data)
+    def _xadd(self, stream: str, value: bytes) -> str:
         return _text(self._add(stream, FIELD, value, self.limits.max_stream_length))
 
     # -- groups
 
-    def create_group(self, stream: str, group: str, start: str = "$") -> bool:
-        checks.names(stream=stream, group=group)
-        position = checks.group_start(start)
+    def _create_group(self, stream: str, group: str, start: MessageId | None) -> bool:
         from redis.exceptions import ResponseError  # noqa: PLC0415 - an extra
 
         with self._mapped():
             try:
-                self._redis.xgroup_create(stream, group, str(position or "$"), mkstream=True)
+                self._redis.xgroup_create(stream, group, str(start or "$"), mkstream=True)
             except ResponseError as error:
                 if "BUSYGROUP" not in str(error):
                     raise
                 return False
         return True
 
-    def delete_group(self, stream: str, group: str) -> bool:
-        checks.names(stream=stream, group=group)
+    def _delete_group(self, stream: str, group: str) -> bool:
         return bool(self._drop_group(stream, group))
 
-    def delete_consumer(self, stream: str, group: str, consumer: str) -> int:
-        checks.names(stream=stream, group=group, consumer=consumer)
+    def _delete_consumer(self, stream: str, group: str, consumer: str) -> int:
         with self._mapped():
             return int(self._redis.execute_command("XGROUP DELCONSUMER", stream, group, consumer))
 
-    def get_group_info(self, stream: str) -> list[ConsumerGroupInfo]:
-        checks.names(stream=stream)
+    def _get_group_info(self, stream: str) -> list[ConsumerGroupInfo]:
         now_ms = time.time_ns() // 1_000_000
         return sorted(
             (_group_info(row, now_ms) for row in self._info(stream)), key=lambda info: info.name
@@ -125,13 +117,9 @@ class RedisStreamBroker(StreamBroker):
 
     # -- consuming
 
-    def xreadgroup(
-        self, group: str, consumer: str, stream: str, count: int = 1, block_ms: int | None = 0
+    def _xreadgroup(
+        self, stream: str, group: str, consumer: str, count: int, until_s: float | None
     ) -> list[StreamMessage]:
-        checks.names(group=group, consumer=consumer, stream=stream)
-        checks.at_least(1, count=count)
-        checks.wait(block_ms)
-        until_s = None if block_ms is None else time.monotonic() + block_ms / 1000
         while True:
             behind, rows = self._read(stream, group, consumer, count, self.limits.max_pending)
             left_ms = _SLICE_MS if until_s is None else (until_s - time.monotonic()) * 1000
@@ -150,18 +138,13 @@ class RedisStreamBroker(StreamBroker):
         else:
             time.sleep(min(_FULL_S, wait_ms / 1000))
 
-    def xack(self, stream: str, group: str, ids: Iterable[str]) -> int:
-        checks.names(stream=stream, group=group)
-        wanted = [str(each) for each in checks.message_ids(ids)]
-        if not wanted:
+    def _xack(self, stream: str, group: str, ids: list[MessageId]) -> int:
+        if not ids:
             return 0
         with self._mapped():
-            return int(self._redis.execute_command("XACK", stream, group, *wanted))
+            return int(self._redis.execute_command("XACK", stream, group, *map(str, ids)))
 
-    def xpending(
-        self, stream: str, group: str, consumer: str | None = None
-    ) -> list[PendingMessage]:
-        checks.names(stream=stream, group=group, **({"consumer": consumer} if consumer else {}))
+    def _xpending(self, stream: str, group: str, consumer: str | None) -> list[PendingMessage]:
         found: list[PendingMessage] = []
         start = "-"
         while True:
@@ -172,18 +155,14 @@ class RedisStreamBroker(StreamBroker):
                 return found
             start = f"({found[-1].id}"
 
-    def xautoclaim(
-        self, stream: str, group: str, consumer: str, min_idle_ms: int, count: int = 1
+    def _xautoclaim(
+        self, stream: str, group: str, consumer: str, min_idle_ms: int, count: int
     ) -> list[StreamMessage]:
-        checks.names(stream=stream, group=group, consumer=consumer)
-        checks.at_least(0, min_idle_ms=min_idle_ms)
-        checks.at_least(1, count=count)
         rows = self._claim(stream, group, consumer, min_idle_ms, count)
         return [_message(*row) for row in rows]
 
-    def xrenew(self, stream: str, group: str, consumer: str, ids: Iterable[str]) -> list[str]:
-        checks.names(stream=stream, group=group, consumer=consumer)
-        wanted = [str(each) for each in checks.message_ids(ids)]
+    def _xrenew(self, stream: str, group: str, consumer: str, ids: list[MessageId]) -> list[str]:
+        wanted = [str(each) for each in ids]
         pages = [wanted[at : at + _PAGE] for at in range(0, len(wanted), _PAGE)]
         return [
             _text(each) for page in pages for each in self._renew(stream, group, consumer, *page)
@@ -191,33 +170,30 @@ class RedisStreamBroker(StreamBroker):
 
     # -- the stream itself
 
-    def xlen(self, stream: str) -> int:
-        checks.names(stream=stream)
+    def _xlen(self, stream: str) -> int:
         with self._mapped():
             return int(self._redis.xlen(stream))
 
-    def xrange(
-        self, stream: str, start: str = "-", end: str = "+", count: int | None = None
+    def _xrange(
+        self, stream: str, first: MessageId, last: MessageId, count: int | None
     ) -> list[StreamMessage]:
-        checks.names(stream=stream)
-        if count is not None:
-            checks.at_least(1, count=count)
-        first, last = str(message_ids.lower(start)), str(message_ids.upper(end))
         with self._mapped():
             rows: Any = self._redis.execute_command(
-                "XRANGE", stream, first, last, *(("COUNT", count) if count else ()), NEVER_DECODE=1
+                "XRANGE",
+                stream,
+                str(first),
+                str(last),
+                *(("COUNT", count) if count else ()),
+                NEVER_DECODE=1,
             )
         return [_message(row_id, flat, 0) for row_id, flat in rows]
 
-    def xdel(self, stream: str, ids: Iterable[str]) -> int:
-        checks.names(stream=stream)
-        wanted = [str(each) for each in checks.message_ids(ids)]
+    def _xdel(self, stream: str, ids: list[MessageId]) -> int:
+        wanted = [str(each) for each in ids]
         pages = range(0, len(wanted), _PAGE)
         return sum(int(self._delete(stream, *wanted[at : at + _PAGE])) for at in pages)
 
-    def xtrim(self, stream: str, max_len: int) -> int:
-        checks.names(stream=stream)
-        checks.at_least(0, max_len=max_len)
+    def _xtrim(self, stream: str, max_len: int) -> int:
         return int(self._trim(stream, max_len))
 
     def close(self) -> None:
@@ -253,7 +229,7 @@ def _text(raw: bytes | str) -> str:
 
 
 def _message(raw_id: bytes, flat: Any, delivery_count: int) -> StreamMessage:
-    message_id = message_ids.parse(_text(raw_id))
+    message_id = parse(_text(raw_id))
     return StreamMessage(str(message_id), _data(flat), message_id.ms, delivery_count)
 
 
