@@ -20,7 +20,6 @@ from nexo.dialects.nexo.outbox import ReplyingSession
 from nexo.dialects.nexo.shared import Shared
 from nexo.errors import NexoError, Overloaded, ProtocolError, UnknownOpcode
 from nexo.model import Broker
-from nexo.printable import printable
 from nexo.protocol import hello
 from nexo.protocol.frames import FrameKind, frame
 from nexo.protocol.messages import pack
@@ -175,9 +174,9 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         _, asked = hello.decode_hello(payload)
         self.said_hello = asked.said_hello if self.origin is Origin.LINK else True
         if asked.client:
-            self.name = printable(asked.client, limits.CLIENT_NAME_CHARS)
+            self.name = _printable(asked.client, limits.CLIENT_NAME_CHARS)
         if self.origin is Origin.ADMIN and asked.address:
-            self.address = printable(asked.address, limits.CLIENT_NAME_CHARS)
+            self.address = _printable(asked.address, limits.CLIENT_NAME_CHARS)
         self.log_in(asked, partial(self._welcome, request_id))
 
     def _welcome(self, request_id: int, error: NexoError | None) -> None:
@@ -279,3 +278,11 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         if not self._closing:
             self._inbox = Drain(self._shared.read_buffer)
         super().finish()
+
+
+def _printable(text: str, most: int) -> str:
+    """At most ``most`` characters of ``text``; control characters and the like are escaped."""
+    short = text if len(text) <= most else text[: most - 1] + "…"
+    if short.isprintable():
+        return short
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in short)
