@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from nexo.brokers.stream.groups.kafka.coordinator import Answers, Coordinator
 from nexo.brokers.stream.groups.kafka.model import (
+    Caller,
     GroupError,
     Join,
     Joined,
@@ -163,13 +164,13 @@ class Compared(RuleBasedStateMachine):
     def sync(self, member: str, behind: int, number: int) -> None:
         ticket, generation = self._next(), self.engine.generation - behind
         shares = {each: f"{number} {each}".encode() for each in "abcd"}
-        answers = self.engine.sync(ticket, member, generation, shares, 0)
+        answers = self.engine.sync(ticket, Caller(member, generation), shares, 0)
         self._same(answers, self.model.sync(ticket, member, generation, shares))
 
     @rule(member=NAMES, behind=st.integers(0, 1))
     def heartbeat(self, member: str, behind: int) -> None:
         generation = self.engine.generation - behind
-        error = self.engine.heartbeat(member, generation, 0)
+        error = self.engine.heartbeat(Caller(member, generation), 0)
         assert error == self.model.heartbeat(member, generation)
 
     @precondition(lambda self: self.model.members)
@@ -252,20 +253,11 @@ class World:
         elif client.share is None:
             shares = {each: each.encode() for each in self.engine.members}
             ticket = self.ticket(client)
-            self.deliver(
-                self.engine.sync(
-                    ticket,
-                    client.id,
-                    client.generation,
-                    shares,
-                    self.now,
-                    instance_id=client.instance,
-                )
-            )
+            caller = Caller(client.id, client.generation, client.instance)
+            self.deliver(self.engine.sync(ticket, caller, shares, self.now))
         else:
-            error = self.engine.heartbeat(
-                client.id, client.generation, self.now, instance_id=client.instance
-            )
+            caller = Caller(client.id, client.generation, client.instance)
+            error = self.engine.heartbeat(caller, self.now)
             if error is not None:
                 client.told(JoinRefused(error))
 

@@ -13,6 +13,7 @@ from nexo.dialects.kafka.format.wire import Input
 from nexo.dialects.kafka.request import (
     Request,
     by_topic,
+    caller_of,
     errors_to,
     group_of,
     outline_with,
@@ -57,9 +58,8 @@ def with_error(answers: list[tuple[str, Message]], error: Error) -> Message:
 
 def check_commit(request: Request, group: str) -> GroupError | None:
     """Why the group takes no offsets of the member that a request names."""
-    member, epoch = request["member"] or "", request["generation"]
     check = request.session.shared.streams.consumers.check_commit
-    return check(request.session, group, member, epoch, request["instance"])
+    return check(request.session, group, caller_of(request))
 
 
 def offset_commit(request: Request) -> None:

@@ -37,18 +37,9 @@ def fetch(request: Request) -> None:
         request.answer({"error": error, "topics": []})
         return
     reading, session = request.session.shared.streams.reading, request.session
-    wanted: list[Wanted] = []
-    places: list[ReadFrom] = []
-    asked: list[Wanted] = []
-    largest = 1
-    for topic, part in rows_of(request):
-        one = Wanted(topic, part["partition"], part["offset"])
-        largest = max(largest, part["max_bytes"])
-        wanted.append(one)
-        place = _place(request, one)
-        if place is not None:
-            places.append(place)
-            asked.append(one)
+    rows = rows_of(request)
+    wanted = [Wanted(topic, part["partition"], part["offset"]) for topic, part in rows]
+    asked = {one: place for one in wanted if (place := _place(request, one)) is not None}
 
     def done(found: list[RecordSlice] | NexoError) -> None:
         if isinstance(found, NexoError):
@@ -59,15 +50,16 @@ def fetch(request: Request) -> None:
                 one.slice = portion
         _answer(request, wanted)
 
-    if not places:
+    if not asked:
         _answer_empty(request, wanted)
         return
     wait_ms = request["max_wait_ms"] if len(asked) == len(wanted) else 0
     min_bytes = request["min_bytes"]
-    max_bytes = min(request["max_bytes"], largest * len(places))
+    largest = max(1, *(part["max_bytes"] for _, part in rows))
+    max_bytes = min(request["max_bytes"], largest * len(asked))
     try:
         reading.read(
-            session, request.pending.number, places, done, max(max_bytes, 1),
+            session, request.pending.number, list(asked.values()), done, max(max_bytes, 1),
             max(wait_ms, 0) if min_bytes > 0 else 0, max(min_bytes, 1), as_stored=True,
         )  # fmt: skip
     except NexoError as error:

@@ -8,7 +8,7 @@ from uuid import uuid4
 from nexo.brokers.stream.groups.kafka.model import Join, Joined, JoinRefused, Reply, Synced
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.errors import Error, group_error, refusal
-from nexo.dialects.kafka.request import Request, answer_each, errors_to, group_of
+from nexo.dialects.kafka.request import Request, answer_each, caller_of, errors_to, group_of
 from nexo.errors import NexoError
 from nexo.names import text_of
 from nexo.services.stream.groups.classic import Classic, ClassicView
@@ -95,21 +95,16 @@ def sync_group(request: Request) -> None:
     rows = request["assignments"] or ()
     assignments = {row["member"] or "": bytes(row["assignment"] or b"") for row in rows}
     with errors_to(done):
-        _classic(request).sync(
-            request.session, group_of(request["group"]), request["member"] or "",
-            request["generation"], assignments, done,
-            instance=request["instance"], protocol=request["protocol"],
-        )  # fmt: skip
+        group, caller = group_of(request["group"]), caller_of(request)
+        sync = _classic(request).sync
+        sync(request.session, group, caller, assignments, done, request["protocol"])
 
 
 def heartbeat(request: Request) -> None:
     """Say whether to go on, or to join again."""
     try:
-        found = _classic(request).heartbeat(
-            request.session, group_of(request["group"]), request["member"] or "",
-            request["generation"], request["instance"],
-        )  # fmt: skip
-        error = group_error(found)
+        group, caller = group_of(request["group"]), caller_of(request)
+        error = group_error(_classic(request).heartbeat(request.session, group, caller))
     except NexoError as caught:
         error = refusal(caught)
     request.answer({"error": error})

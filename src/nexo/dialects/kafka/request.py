@@ -9,6 +9,7 @@ from struct import Struct
 from typing import Any, Generic, Protocol, TypeVar
 
 from nexo.access.scram import Exchange
+from nexo.brokers.stream.groups.kafka.model import Caller
 from nexo.dialects.kafka.format.apis import Api, Key
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.speaker import KafkaShared
@@ -154,6 +155,11 @@ def outline_with(request: Request, topic: str, index: int) -> Outline:
     if not 0 <= index < found.options.partitions:
         raise NotFound(f"stream {found.name!r} has no partition {index}")
     return found
+
+
+def caller_of(request: Request) -> Caller:
+    """Who a request of a group's member says it comes from."""
+    return Caller(request["member"] or "", request["generation"], request["instance"])
 
 
 def group_of(group: str | None) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from nexo.access.scram import HASHES
 from nexo.dialects.kafka.format.errors import Error
 from nexo.dialects.kafka.request import Request
@@ -43,17 +41,13 @@ def _fail(request: Request, error: Error, message: str) -> None:
     request.session.finish()
 
 
-def _done(request: Request) -> Callable[[NexoError | None], None]:
+def _plain(request: Request) -> None:
     def done(error: NexoError | None) -> None:
         if error is None:
             request.answer({})
         else:
             _fail(request, Error.SASL_AUTHENTICATION_FAILED, error.message)
 
-    return done
-
-
-def _plain(request: Request) -> None:
     try:
         _, user, password = bytes(request["auth"] or b"").decode().split("\0")
     except ValueError:
@@ -61,7 +55,7 @@ def _plain(request: Request) -> None:
         return
     by_token = user == TOKEN_USER
     asked = Hello(token=password) if by_token else Hello(user=user, password=password)
-    request.session.log_in(asked, _done(request))
+    request.session.log_in(asked, done)
 
 
 def _scram(request: Request, mechanism: str) -> None:

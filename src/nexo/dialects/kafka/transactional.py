@@ -32,8 +32,8 @@ class Transactional:
     number: int | None = None
     """Of the open transaction."""
     ending: bool = False
-    committed: bool | None = None
-    """How the last one ended."""
+    committed: bool = False
+    """Whether the last one was."""
 
     @property
     def owner(self) -> Hashable:

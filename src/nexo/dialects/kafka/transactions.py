@@ -182,8 +182,7 @@ def end(request: Request) -> None:
         if found.ending:
             raise Refused(Error.CONCURRENT_TRANSACTIONS)
         if found.number is None:
-            same = found.committed in (None, wants_commit)
-            same = same and not (wants_commit and found.committed is None)
+            same = found.committed is wants_commit
             request.answer({"error": Error.NONE if same else Error.INVALID_TXN_STATE})
             return
         _end(request, found, wants_commit)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from nexo.brokers.stream.groups.kafka.model import GroupError
+from nexo.brokers.stream.groups.kafka.model import Caller, GroupError
 from nexo.errors import NexoError
 from nexo.services.stream.groups.consumers import JOIN, LEAVE, LEAVE_FOR_A_WHILE, Beat, BeatReply
 from tests.unit.brokers.stream.desk import Desk
@@ -167,9 +167,9 @@ def test_offsets_are_taken_of_members_in_their_epoch_only() -> None:
     client = Client(desk, "one")
     client.beat()
     peer, check = desk.client(), desk.service.consumers.check_commit
-    assert check(peer, GROUP, "one", client.epoch) is None
-    assert check(peer, GROUP, "one", client.epoch + 1) is GroupError.STALE_MEMBER_EPOCH
-    assert check(peer, GROUP, "two", client.epoch) is GroupError.UNKNOWN_MEMBER_ID
-    assert check(peer, GROUP, "", -1) is GroupError.UNKNOWN_MEMBER_ID
+    assert check(peer, GROUP, Caller("one", client.epoch)) is None
+    assert check(peer, GROUP, Caller("one", client.epoch + 1)) is GroupError.STALE_MEMBER_EPOCH
+    assert check(peer, GROUP, Caller("two", client.epoch)) is GroupError.UNKNOWN_MEMBER_ID
+    assert check(peer, GROUP, Caller("", -1)) is GroupError.UNKNOWN_MEMBER_ID
     client.leave()
-    assert check(peer, GROUP, "", -1) is None
+    assert check(peer, GROUP, Caller("", -1)) is None

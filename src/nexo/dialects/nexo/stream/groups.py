@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import msgspec
+from msgspec.structs import astuple
 
 from nexo.brokers.stream.groups.flight import Refusal
 from nexo.dialects.nexo.handlers import Handler, Peer
@@ -60,11 +61,8 @@ def _refused(refusals: list[Refusal]) -> list[wire.RefusedRange]:
 
 def _parked(parked: ParkedRecords) -> tuple[Buffer, ...]:
     rows = [
-        wire.ParkedInfo(
-            row.partition, row.first, row.end, row.parking.deliveries, row.parking.parked_ms,
-            row.parking.reason,
-        )
+        wire.ParkedInfo(row.partition, row.first, row.end, *astuple(row.parking))
         for row in parked.rows
-    ]  # fmt: skip
+    ]
     head = wire.ParkedList(rows, parked.found.partitions)
     return wire.pack_headed(head), *parked.found.parts

@@ -16,6 +16,7 @@ from nexo.brokers.stream.groups.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.kafka.coordinator import Coordinator
 from nexo.brokers.stream.groups.kafka.model import (
     Answer,
+    Caller,
     GroupError,
     GroupMember,
     Join,
@@ -92,32 +93,20 @@ class Classic:
         self,
         connection: Connection,
         group: str,
-        member: str,
-        generation: int,
+        caller: Caller,
         assignments: Mapping[str, bytes],
         done: Done[Reply],
-        *,
-        instance: str | None = None,
         protocol: str | None = None,
     ) -> None:
         """Ask for an assignment; answers `Synced` or `JoinRefused`."""
         answers = self._permitted(connection, group).sync(
-            self._ticket(done), member, generation, assignments, self._core.now_ms,
-            instance_id=instance, protocol=protocol,
-        )  # fmt: skip
+            self._ticket(done), caller, assignments, self._core.now_ms, protocol
+        )
         self._answer(group, answers)
 
-    def heartbeat(
-        self,
-        connection: Connection,
-        group: str,
-        member: str,
-        generation: int,
-        instance: str | None = None,
-    ) -> GroupError | None:
+    def heartbeat(self, connection: Connection, group: str, caller: Caller) -> GroupError | None:
         """Keep a member alive."""
-        found = self._permitted(connection, group)
-        error = found.heartbeat(member, generation, self._core.now_ms, instance)
+        error = self._permitted(connection, group).heartbeat(caller, self._core.now_ms)
         self._answer(group, [])
         return error
 
@@ -165,17 +154,9 @@ class Classic:
 
     # -- offsets -----------------------------------------------------------------------
 
-    def check_commit(
-        self,
-        connection: Connection,
-        group: str,
-        member: str,
-        generation: int,
-        instance: str | None = None,
-    ) -> GroupError | None:
+    def check_commit(self, connection: Connection, group: str, caller: Caller) -> GroupError | None:
         """Why a member's offsets are rejected; outside a generation, whether there are members."""
-        found = self._permitted(connection, group)
-        return found.check_commit(member, generation, self._core.now_ms, instance)
+        return self._permitted(connection, group).check_commit(caller, self._core.now_ms)
 
     # -- administration ----------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from nexo.brokers.stream.groups.assignment import TopicPartition
-from nexo.brokers.stream.groups.kafka.model import GroupError
+from nexo.brokers.stream.groups.kafka.model import Caller, GroupError
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.model import Persistence, check_name
 from nexo.options.stream import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, Strategy
@@ -199,22 +199,15 @@ class Consumers:
 
     # -- offsets -----------------------------------------------------------------------
 
-    def check_commit(
-        self,
-        connection: Connection,
-        group: str,
-        member: str,
-        epoch: int,
-        instance: str | None = None,
-    ) -> GroupError | None:
+    def check_commit(self, connection: Connection, group: str, caller: Caller) -> GroupError | None:
         """Why offsets are rejected, of a member of either kind or of a client that is none."""
         found = self._core.engine.ordered.get(group)
         if found is None or not found.leader:
-            return self._classic.check_commit(connection, group, member, epoch, instance)
-        known = self._of(group, member)
+            return self._classic.check_commit(connection, group, caller)
+        known = self._of(group, caller.member)
         if known is None:
             return GroupError.UNKNOWN_MEMBER_ID
-        matches = epoch == found.confirmed(known.name)
+        matches = caller.generation == found.confirmed(known.name)
         return None if matches else GroupError.STALE_MEMBER_EPOCH
 
     def topics_read(self, group: str) -> set[str]:

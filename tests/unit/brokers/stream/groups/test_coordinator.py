@@ -9,6 +9,7 @@ import pytest
 from nexo.brokers.stream.groups.kafka.coordinator import Coordinator
 from nexo.brokers.stream.groups.kafka.model import (
     Answer,
+    Caller,
     GroupError,
     Join,
     Joined,
@@ -53,12 +54,12 @@ class Group:
         self._count += 1
         ticket = f"sync {self._count}"
         number = self.engine.generation if generation is None else generation
-        self.note(self.engine.sync(ticket, member, number, assignments, self.now))
+        self.note(self.engine.sync(ticket, Caller(member, number), assignments, self.now))
         return ticket
 
     def beat(self, member: str, generation: int | None = None) -> GroupError | None:
         number = self.engine.generation if generation is None else generation
-        return self.engine.heartbeat(member, number, self.now)
+        return self.engine.heartbeat(Caller(member, number), self.now)
 
     def after(self, ms: int) -> None:
         self.now += ms
@@ -196,17 +197,17 @@ def test_generations_and_strangers_are_fenced() -> None:
 def test_commits_are_checked_against_the_generation() -> None:
     group = Group()
     check = group.engine.check_commit
-    assert check("", -1, 0) is None
+    assert check(Caller("", -1), 0) is None
     group.stable("a")
     generation = group.engine.generation
-    assert check("", -1, 0) is GroupError.UNKNOWN_MEMBER_ID
-    assert check("a", generation, 0) is None
-    assert check("a", generation - 1, 0) is GroupError.ILLEGAL_GENERATION
+    assert check(Caller("", -1), 0) is GroupError.UNKNOWN_MEMBER_ID
+    assert check(Caller("a", generation), 0) is None
+    assert check(Caller("a", generation - 1), 0) is GroupError.ILLEGAL_GENERATION
     waiting = group.join(ask(), "b")
-    assert check("a", generation, 0) is None  # what it gives up is committed first
+    assert check(Caller("a", generation), 0) is None  # what it gives up is committed first
     group.join(ask("a"))
     assert waiting in group.replies
-    assert check("a", generation + 1, 0) is GroupError.REBALANCE_IN_PROGRESS
+    assert check(Caller("a", generation + 1), 0) is GroupError.REBALANCE_IN_PROGRESS
 
 
 def test_the_assignor_is_one_that_all_know_and_most_prefer() -> None:
@@ -284,10 +285,10 @@ def test_a_static_member_comes_back_without_a_rebalance() -> None:
     back = group.replies[group.join(ask(instance_id="y"), "y-2")]
     assert (back.generation, back.leader, back.member_id) == (generation, "x-1", "y-2")
     assert group.replies[group.sync("y-2")] == Synced("range", b"y-1")
-    fenced = group.engine.heartbeat("y-1", generation, 0, "y")
+    fenced = group.engine.heartbeat(Caller("y-1", generation, "y"), 0)
     assert fenced is GroupError.FENCED_INSTANCE_ID
     assert group.beat("y-1") is GroupError.UNKNOWN_MEMBER_ID
-    assert group.engine.heartbeat("y-2", generation, 0, "y") is None
+    assert group.engine.heartbeat(Caller("y-2", generation, "y"), 0) is None
 
 
 @pytest.mark.parametrize("skips", [True, False])

@@ -19,6 +19,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from nexo.brokers.stream.groups.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.kafka.model import (
     Answer,
+    Caller,
     GroupError,
     GroupMember,
     Join,
@@ -209,29 +210,26 @@ class Coordinator:
     def sync(
         self,
         ticket: Hashable,
-        member_id: str,
-        generation: int,
+        caller: Caller,
         assignments: Mapping[str, bytes],
         now_ms: int,
-        *,
-        instance_id: str | None = None,
         protocol: str | None = None,
     ) -> Answers:
         """Ask for the member's assignment; the leader sends everybody's."""
-        error = self._check(member_id, generation, instance_id)
+        error = self._check(caller)
         if error is None and protocol is not None and protocol != self.protocol:
             error = GroupError.INCONSISTENT_GROUP_PROTOCOL
         if error is None and self.state is RebalanceState.PREPARING:
             error = GroupError.REBALANCE_IN_PROGRESS
         if error is not None:
             return [Answer(ticket, JoinRefused(error))]
-        member = self._members[member_id]
+        member = self._members[caller.member]
         answers = _superseded(member)
         member.synced = True
         self._refresh(member, now_ms)
         if self.state is RebalanceState.COMPLETING:
             member.syncing = ticket
-            return answers + (self._assign(assignments, now_ms) if member_id == self.leader else [])
+            return answers + (self._assign(assignments, now_ms) if member.id == self.leader else [])
         return [*answers, Answer(ticket, Synced(self.protocol, member.assignment))]
 
     def _assign(self, assignments: Mapping[str, bytes], now_ms: int) -> Answers:
@@ -247,30 +245,24 @@ class Coordinator:
             self._phase_due_ms = None
         return answers
 
-    def heartbeat(
-        self, member_id: str, generation: int, now_ms: int, instance_id: str | None = None
-    ) -> GroupError | None:
+    def heartbeat(self, caller: Caller, now_ms: int) -> GroupError | None:
         """Keep a member alive; an error says what it must do."""
-        error = self._check(member_id, generation, instance_id)
-        return error or self._lives(member_id, now_ms, RebalanceState.PREPARING)
+        return self._check(caller) or self._lives(caller, now_ms, RebalanceState.PREPARING)
 
-    def check_commit(
-        self, member_id: str, generation: int, now_ms: int, instance_id: str | None = None
-    ) -> GroupError | None:
+    def check_commit(self, caller: Caller, now_ms: int) -> GroupError | None:
         """Whether offsets may be committed; without a generation, only in an empty group."""
-        if generation < 0 and not member_id:
+        if caller.generation < 0 and not caller.member:
             return GroupError.UNKNOWN_MEMBER_ID if self._members else None
-        error = self._check(member_id, generation, instance_id)
-        return error or self._lives(member_id, now_ms, RebalanceState.COMPLETING)
+        return self._check(caller) or self._lives(caller, now_ms, RebalanceState.COMPLETING)
 
-    def _lives(self, member_id: str, now_ms: int, wait: RebalanceState) -> GroupError | None:
+    def _lives(self, caller: Caller, now_ms: int, wait: RebalanceState) -> GroupError | None:
         """Keep a member alive; an error if it has to ``wait`` for the rebalance."""
-        self._refresh(self._members[member_id], now_ms)
+        self._refresh(self._members[caller.member], now_ms)
         return GroupError.REBALANCE_IN_PROGRESS if self.state is wait else None
 
-    def _check(self, member_id: str, generation: int, instance_id: str | None) -> GroupError | None:
-        error = self._roster.check(member_id, instance_id)
-        if error is None and generation != self.generation:
+    def _check(self, caller: Caller) -> GroupError | None:
+        error = self._roster.check(caller.member, caller.instance)
+        if error is None and caller.generation != self.generation:
             error = GroupError.ILLEGAL_GENERATION
         return error
 

@@ -57,6 +57,17 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
+class Caller:
+    """Who a request says it comes from."""
+
+    member: str
+    generation: int
+    """-1 for a client that is no member."""
+    instance: str | None = None
+    """Of a static member."""
+
+
+@dataclass(frozen=True, slots=True)
 class Joined:
     """A generation, and what a member needs to know about it."""
 
