@@ -131,6 +131,7 @@ def _doc(node: ast.ClassDef) -> str:
 
 _FURTHER = {
     Broker.STORE: ("../store_values.py",),
+    Broker.PUBSUB: ("../pubsub_values.py",),
     Broker.QUEUE: ("messages.py",),
     Broker.STREAM: ("messages.py", "xstreams.py", "../stream_values.py"),
 }

@@ -17,7 +17,7 @@ from nexo.protocol.frames import FrameKind, Status, frame
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import Subscribe
+from nexo.pubsub_values import Subscribe
 from nexo.testing import Process
 
 WAIT_S = 30.0

@@ -11,7 +11,8 @@ from nexo.errors import NexoError
 from nexo.protocol.messages import pack
 from nexo.protocol.messages import pack_headed as options
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import Listing, Publish, Subscribe, Will, message_frame
+from nexo.protocol.pubsub import Listing, Publish, message_frame
+from nexo.pubsub_values import Subscribe, Will
 from tests.unit.brokers.pubsub.desk import Desk
 
 SOUND = [

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct, unpack
 from struct import error as StructError  # noqa: N812
-from typing import Annotated, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -242,36 +242,11 @@ def _parse_marked(meta: int, payload: bytes) -> PushedMessages:
 # -- commands -------------------------------------------------------------------
 
 
-class Subscribe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """SUBSCRIBE: omitted options take the server's settings."""
-
-    pattern: str
-    policy: str = "drop_oldest"
-    max_messages: int | None = None
-    max_bytes: int | None = None
-    no_retained: bool = False
-    address: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    """The address of retained copies, if not the pattern;
-    distinguishes subscriptions to the same pattern.
-    """
-
-
 class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """PUBLISH: how all messages of the run that follows this head are published."""
 
     retain: bool = False
     ttl_ms: int | None = None
-
-
-class Will(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """WILL: what the broker publishes if this connection ends without a goodbye."""
-
-    topic: str
-    value: bytes
-    retain: bool = False
-    ttl_ms: int | None = None
-    headers: bytes = b""
-    """A JSON object, or empty."""
 
 
 class Listing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

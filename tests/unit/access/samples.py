@@ -14,6 +14,7 @@ from nexo.protocol.frames import pack_str, pack_u32
 from nexo.protocol.messages import pack, pack_headed
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head
+from nexo.pubsub_values import Subscribe, Will
 
 NAME = "thing"
 GROUP = "g"
@@ -62,8 +63,8 @@ _PUBSUB = {
     Op.UNSUB: _STR,
     Op.PUBLISH_RUN: _RUN,
     Op.PUBLISH: pack_headed(pubsub.Publish()) + _RUN,
-    Op.SUBSCRIBE: request(pubsub.Subscribe),
-    Op.WILL: request(pubsub.Will),
+    Op.SUBSCRIBE: request(Subscribe),
+    Op.WILL: request(Will),
     Op.PS_SUBSCRIPTIONS: request(pubsub.Listing),
     Op.PS_RETAINED: request(pubsub.Listing),
     Op.PS_TOPICS: request(pubsub.Listing),

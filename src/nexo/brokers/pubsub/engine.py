@@ -7,7 +7,6 @@ Fire-and-forget: a message that matches nobody and is not retained leaves no tra
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from nexo.brokers.pubsub import records
 from nexo.brokers.pubsub.message import Publication, PubSubMessage
@@ -17,17 +16,7 @@ from nexo.brokers.pubsub.routes import Route, Routes
 from nexo.brokers.pubsub.subscriber import PatternSubscription, Subscriber
 from nexo.brokers.pubsub.traffic import Traffic
 from nexo.patterns import parse_pattern
-
-
-@dataclass(frozen=True, slots=True)
-class LastWill:
-    """What to publish if a client disconnects without a goodbye."""
-
-    topic: str
-    value: bytes
-    retain: bool = False
-    ttl_ms: int | None = None
-    headers: bytes = b""
+from nexo.pubsub_values import Will
 
 
 class PubSubEngine:
@@ -40,7 +29,7 @@ class PubSubEngine:
         self.subscriptions = 0
         self.slowed: set[Subscriber] = set()
         """Those that have been behind: only they can have lost anything."""
-        self.wills: dict[int, LastWill] = {}
+        self.wills: dict[int, Will] = {}
         """By the number of the connection."""
         self.traffic = Traffic()
         self.published = 0

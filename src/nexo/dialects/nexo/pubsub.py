@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec.structs import astuple
-
-from nexo.brokers.pubsub.engine import LastWill
 from nexo.brokers.pubsub.message import Encoding, Part, Publication, PubSubMessage
 from nexo.dialects.nexo.handlers import Handler, Peer, json_options
 from nexo.dialects.nexo.replies import reply_ok, returning
@@ -16,7 +13,8 @@ from nexo.protocol import pubsub as wire
 from nexo.protocol.frames import FieldReader, pack_str
 from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
-from nexo.services.pubsub.service import Asked, Outlet, PubSubService, Receivers
+from nexo.pubsub_values import Subscribe, Will
+from nexo.services.pubsub.service import Outlet, PubSubService, Receivers
 from nexo.values import check_value
 
 # -- messages -----------------------------------------------------------------------------
@@ -51,7 +49,7 @@ class _Classic:
 
 OURS: Encoding = _Ours()
 CLASSIC: Encoding = _Classic()
-_WILL: Any = wire.Will | None
+_WILL: Any = Will | None
 
 
 class ReceivedPart(Part):
@@ -186,21 +184,21 @@ class PubSubRequests:
         if will is None:
             self._service.clear_will(peer)
         else:
-            self._service.set_will(peer, LastWill(*astuple(will)))
+            self._service.set_will(peer, will)
         peer.ok(request_id)
 
     # -- subscribing
 
     def _sub(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = FieldReader(payload)
-        asked = Asked(reader.text())
+        asked = Subscribe(reader.text())
         reader.end()
         self._start(peer, request_id, asked)
 
     def _subscribe(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        self._start(peer, request_id, Asked(*astuple(unpack(wire.Subscribe, payload))))
+        self._start(peer, request_id, unpack(Subscribe, payload))
 
-    def _start(self, peer: Peer, request_id: int, asked: Asked) -> None:
+    def _start(self, peer: Peer, request_id: int, asked: Subscribe) -> None:
         outlet = Outlet(peer, peer.push, OURS if peer.said_hello else CLASSIC)
         self._service.subscribe(peer, asked, outlet, reply_ok(peer, request_id))
 

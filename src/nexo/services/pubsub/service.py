@@ -12,7 +12,7 @@ from nexo.access.grants import Action, Extent
 from nexo.access.login import Identity
 from nexo.access.permit import READ, WRITE, may, permit, visible
 from nexo.brokers.pubsub import status
-from nexo.brokers.pubsub.engine import LastWill, PubSubEngine
+from nexo.brokers.pubsub.engine import PubSubEngine
 from nexo.brokers.pubsub.message import Encoding, Publication, PubSubMessage
 from nexo.brokers.pubsub.outbox import OutboxLimits
 from nexo.brokers.pubsub.subscriber import Subscriber
@@ -20,6 +20,7 @@ from nexo.errors import InvalidOption, NexoError
 from nexo.limits import PAGE_BYTES
 from nexo.model import Broker, Policy
 from nexo.patterns import check_topic, is_reply, parse_pattern
+from nexo.pubsub_values import Subscribe, Will
 from nexo.services.connection import Connection, Done
 from nexo.services.pubsub.journal import RetainedJournal
 from nexo.services.service import Runtime
@@ -41,19 +42,6 @@ class Receivers:
     """``(receivers, messages)`` for each run of the published messages."""
     refused: Sequence[int] = ()
     """Indexes of the messages that the user may not publish."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a subscription asks for; None takes the server's setting."""
-
-    pattern: str
-    policy: str = Policy.DROP_OLDEST
-    max_messages: int | None = None
-    max_bytes: int | None = None
-    no_retained: bool = False
-    address: str = ""
-    """The address of retained copies, if not the pattern."""
 
 
 @dataclass(slots=True, eq=False)
@@ -139,7 +127,7 @@ class PubSubService:
 
     # -- last wills -------------------------------------------------------------------
 
-    def set_will(self, connection: Connection, will: LastWill) -> None:
+    def set_will(self, connection: Connection, will: Will) -> None:
         """Publish this if the connection ends without a goodbye (SPEC C5)."""
         _permit_topic(connection.identity, WRITE, will.topic, will.retain)
         check_topic(will.topic)
@@ -152,7 +140,7 @@ class PubSubService:
         """Withdraw the last will, which is how a client says goodbye."""
         self._engine.wills.pop(connection.id, None)
 
-    def _publish_will(self, connection: Connection, will: LastWill) -> None:
+    def _publish_will(self, connection: Connection, will: Will) -> None:
         def done(result: Receivers | NexoError) -> None:
             if isinstance(result, NexoError):
                 log.warning("the last will of %s was not published: %s", connection.name, result)
@@ -172,7 +160,7 @@ class PubSubService:
     # -- subscribing ------------------------------------------------------------------
 
     def subscribe(
-        self, connection: Connection, asked: Asked, outlet: Outlet, done: Done[None]
+        self, connection: Connection, asked: Subscribe, outlet: Outlet, done: Done[None]
     ) -> None:
         """Send matching messages to ``outlet`` from now on, retained ones first.
 
@@ -197,7 +185,7 @@ class PubSubService:
         if client := self._clients.get(connection.id):
             self._engine.unsubscribe(client, pattern)
 
-    def _limits(self, asked: Asked) -> OutboxLimits:
+    def _limits(self, asked: Subscribe) -> OutboxLimits:
         settings = self._runtime.settings
         messages, size = asked.max_messages, asked.max_bytes
         if (messages is not None and messages < 1) or (size is not None and size < 1):
@@ -212,7 +200,7 @@ class PubSubService:
             Policy(asked.policy),
         )
 
-    def _send_retained(self, client: Subscriber, asked: Asked) -> None:
+    def _send_retained(self, client: Subscriber, asked: Subscribe) -> None:
         pattern = parse_pattern(asked.pattern)
         if pattern.group is not None:
             # members of a group share new messages only; retained ones belong to none of them

@@ -16,10 +16,9 @@ from nexo.protocol.messages import pack, pack_headed
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import (
     Publish,
-    Subscribe,
-    Will,
     message_frame,
 )
+from nexo.pubsub_values import Subscribe, Will
 from nexo.services.pubsub.service import PubSubService
 from nexo.storage.ports import Files
 from tests.memory_files import MemoryFiles

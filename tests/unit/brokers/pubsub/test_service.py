@@ -26,11 +26,10 @@ from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import (
     Listing,
     Publish,
-    Subscribe,
-    Will,
     message_frame,
     parse_pushes,
 )
+from nexo.pubsub_values import Subscribe, Will
 from nexo.services.pubsub import journal as pubsub_journal
 from nexo.storage.journal import Journal
 from tests.memory_files import MemoryFiles

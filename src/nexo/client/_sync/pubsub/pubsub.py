@@ -25,12 +25,11 @@ from nexo.protocol.pubsub import (
     RUN_BYTES,
     Listing,
     Publish,
-    Subscribe,
-    Will,
     pack_runs,
     parse_receivers,
 )
 from nexo.protocol.values import check_type, decode_value, encode_value, encode_values
+from nexo.pubsub_values import Subscribe, Will
 
 T = TypeVar("T")
 

@@ -23,7 +23,8 @@ from nexo.patterns import SHARE, matches
 from nexo.protocol.frames import pack_str
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import PushedMessages, Subscribe, parse_pushes
+from nexo.protocol.pubsub import PushedMessages, parse_pushes
+from nexo.pubsub_values import Subscribe
 
 log = logging.getLogger("nexo.client")
 

@@ -1,0 +1,32 @@
+"""What clients ask of pub/sub, in values that the engine, the services and the protocol share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+
+class Subscribe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """SUBSCRIBE: omitted options take the server's settings."""
+
+    pattern: str
+    policy: str = "drop_oldest"
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    no_retained: bool = False
+    address: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """The address of retained copies, if not the pattern;
+    distinguishes subscriptions to the same pattern.
+    """
+
+
+class Will(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """WILL: what the broker publishes if this connection ends without a goodbye."""
+
+    topic: str
+    value: bytes
+    retain: bool = False
+    ttl_ms: int | None = None
+    headers: bytes = b""
+    """A JSON object, or empty."""
