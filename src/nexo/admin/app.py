@@ -66,15 +66,13 @@ class AdminApp:
             },
         )
         self.app.state.max_body_bytes = place.settings.max_payload_bytes
-        self._webhook: Webhook | None = None
+        self._work = [self._sampler.run]
         if hook := place.settings.alert_webhook:
-            self._webhook = Webhook(hook, place.url, lambda: self._sampler.alerts)
+            self._work.append(Webhook(hook, place.url, lambda: self._sampler.alerts).run)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> AdminApp:
-        self._tasks.append(asyncio.create_task(self._sampler.run()))
-        if self._webhook is not None:
-            self._tasks.append(asyncio.create_task(self._webhook.run()))
+        self._tasks = [asyncio.create_task(work()) for work in self._work]
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -22,7 +22,6 @@ from nexo.protocol.ops import BROKER_OF, Op
 
 if TYPE_CHECKING:
     from nexo.admin.watching.sampler import Sampler
-    from nexo.client._async.link.link import Link
 
 T = TypeVar("T")
 
@@ -123,15 +122,11 @@ class ApiContext:
         """The queues or streams that the caller may see; None if that is all."""
         return None if broker in await self.watchable() else await self.names(broker)
 
-    def link(self, broker: Broker) -> Link:
-        """The connection to a broker, for what the client does not offer."""
-        return self.client.link(broker)
-
     async def ask(self, op: Op, request: object, reply: type[T]) -> T:
         """The reply to a request that the client does not offer."""
         broker = BROKER_OF[op]
         assert broker is not None
-        return await send(self.link(broker).call, op, request, reply)
+        return await send(self.client.link(broker).call, op, request, reply)
 
     def finish(self, work: Coroutine[Any, Any, None]) -> None:
         """Run what must come to its end though its caller is cancelled."""

@@ -75,7 +75,7 @@ async def connections(context: ApiContext, ask: ConnectionsAsk) -> ConnectionPag
 async def peers(context: ApiContext, broker: Broker) -> list[ConnectionRow]:
     """The connections of one broker, the newest first."""
     try:
-        reply = await context.link(broker).call(Op.PEERS, bytes((broker,)))
+        reply = await context.client.link(broker).call(Op.PEERS, bytes((broker,)))
     except (ConnectionLost, Unavailable):
         return []  # it restarts; the overview says so
     rows: list[dict[str, Any]] = decode_value(reply or b"\x02[]")

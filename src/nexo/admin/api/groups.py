@@ -279,7 +279,7 @@ async def delete_group(context: ApiContext, ask: GroupAsk) -> Done:
     """Forget a group and where it was."""
     if ask.mode == "ordered":
         request = wire.pack(ordered.OrderedName(group=ask.group))
-        await context.link(Broker.STREAM).call(Op.S_ORDERED_DELETE, request)
+        await context.client.link(Broker.STREAM).call(Op.S_ORDERED_DELETE, request)
     elif not await context.client.stream(ask.stream).group(ask.group).delete():
         raise NotFound(f"stream {ask.stream!r} has no group {ask.group!r}")
     return Done()

@@ -143,7 +143,8 @@ class Tail(msgspec.Struct):
 async def topics(context: ApiContext, ask: TopicsAsk) -> TopicPage:
     """Topics in use, topics that retain a message, patterns that someone subscribes to."""
     rows: dict[str, TopicRow] = {}
-    counts = await _counts(context)
+    used = await context.ask(Op.PS_TOPICS, Listing(limit=_MOST_ACTIVE), list[dict[str, Any]])
+    counts: dict[str, int] = {row["topic"]: row["messages"] for row in used}
     # Rates are told from what the last look found, whoever looked: it must have been at all.
     whole = Broker.PUBSUB in await context.watchable()
     rates = context.sampler.topics.looked(counts, time.monotonic()) if whole else {}
@@ -188,13 +189,6 @@ def _add(level: LevelRow, row: TopicRow) -> None:
     if row.messages is not None:
         level.messages = (level.messages or 0) + row.messages
         level.per_s = (level.per_s or 0.0) + (row.per_s or 0.0)
-
-
-async def _counts(context: ApiContext) -> dict[str, int]:
-    """Messages by topic, of the topics used last."""
-    request = Listing(limit=_MOST_ACTIVE)
-    rows = await context.ask(Op.PS_TOPICS, request, list[dict[str, Any]])
-    return {row["topic"]: row["messages"] for row in rows}
 
 
 def _topic(row: TopicRow) -> str:

@@ -10,6 +10,7 @@ from nexo.admin.api.paging import Limit, Name, Search, Skip, matching
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, Done, Nothing
 from nexo.admin.options import Known, Option
+from nexo.admin.watching.watch import QueueWatch
 from nexo.errors import NotFound
 from nexo.model import Broker, check_name
 from nexo.options.queue import QueueOptions, defaults
@@ -88,9 +89,7 @@ async def _by_count(context: ApiContext, ask: QueuesAsk) -> tuple[list[QueueInfo
 
 
 def _row(context: ApiContext, info: QueueInfo) -> QueueRow:
-    watch = context.sampler.survey.queues.watches.get(info.name)
-    if watch is None:
-        return QueueRow(info, None, None, [], [])
+    watch = context.sampler.survey.queues.watches.get(info.name) or QueueWatch(info)
     pushed, finished = watch.pushed.series, watch.finished.series
     return QueueRow(info, pushed.last, finished.last, pushed.tail(60), finished.tail(60))
 

@@ -166,7 +166,7 @@ async def read_partition(
 ) -> tuple[wire.ReadReply, list[Record[Any]]]:
     """Whole batches from an offset on, which may begin before it."""
     timeout_s = request.wait_ms / 1_000 + 10
-    link = context.link(Broker.STREAM)
+    link = context.client.link(Broker.STREAM)
     reply = await link.call(Op.S_READ, wire.pack(request), timeout_s=timeout_s)
     head, rest = wire.unpack_headed(wire.ReadReply, reply or b"")
     rows = (row for batch in batches_in(rest) for row in batch.records())

@@ -141,7 +141,7 @@ async def key(context: ApiContext, ask: KeyAsk) -> KeyView:
         raise NotFound(f"there is no key {ask.key[:64]!r}")
     value, content = None, []
     if row.kind == "value":
-        reply = await context.link(Broker.STORE).call(Op.MAP_GET, encode_map_key(ask.key))
+        reply = await context.client.link(Broker.STORE).call(Op.MAP_GET, encode_map_key(ask.key))
         value = None if reply is None else shown(reply, WHOLE_BYTES)
     else:
         content = await _items(context, ask, row)
@@ -149,7 +149,7 @@ async def key(context: ApiContext, ask: KeyAsk) -> KeyView:
 
 
 async def _items(context: ApiContext, ask: KeyAsk, row: KeyRow) -> list[Item]:
-    link, end = context.link(Broker.STORE), ask.offset + ask.limit
+    link, end = context.client.link(Broker.STORE), ask.offset + ask.limit
     if row.kind == "list":
         values = await call(link, Op.LIST_RANGE, wire.ListRange(ask.key, ask.offset, end))
         return [Item(None, shown(value)) for value in values]

@@ -153,7 +153,7 @@ async def _settle(
     results = {} if result is None else {number: result}
     settled = Settled(token, [number, number + 1], results)
     request = SettleJobs(ask.queue, how, [settled], reason, delay_ms)
-    reply = await context.link(Broker.QUEUE).call(Op.Q_SETTLE, encode(request))
+    reply = await context.client.link(Broker.QUEUE).call(Op.Q_SETTLE, encode(request))
     if reply and decode(reply, list[Any]):
         raise LeaseLost("the lease has ended: the job may run again elsewhere")
     return Done()

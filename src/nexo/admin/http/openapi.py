@@ -68,8 +68,8 @@ _SCHEMES = {
 def document(table: Iterable[Endpoint]) -> dict[str, Any]:
     """OpenAPI 3.1."""
     rows: list[Endpoint | Other] = [*table, *_OTHERS]
-    types = {_key(kind): kind for row in rows for kind in (row.takes, row.gives)}
-    types[_key(Problem)] = Problem
+    types = {repr(kind): kind for row in rows for kind in (row.takes, row.gives)}
+    types[repr(Problem)] = Problem
     schemas, components = msgspec.json.schema_components(types.values(), ref_template=_REFS)
     by_key = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -95,7 +95,7 @@ def document(table: Iterable[Endpoint]) -> dict[str, Any]:
 def _operation(
     row: Endpoint | Other, schemas: dict[str, Any], components: dict[str, Any]
 ) -> dict[str, Any]:
-    gives, takes = schemas[_key(row.gives)], schemas[_key(row.takes)]
+    gives, takes = schemas[repr(row.gives)], schemas[repr(row.takes)]
     media = "text/event-stream" if row.live else "text/plain" if row.gives is str else _JSON
     success = _reply(row.summary, media, gives)
     if media == _JSON:
@@ -107,7 +107,7 @@ def _operation(
         "parameters": [_ACTION] if row.method == "POST" else _parameters(takes, components),
         "responses": {"200": success}
         | {
-            status: _reply(_REFUSALS[status], _JSON, schemas[_key(kind)])
+            status: _reply(_REFUSALS[status], _JSON, schemas[repr(kind)])
             for status, kind in _refusals(row).items()
         },
     }
@@ -137,10 +137,8 @@ def _body(takes: Any, components: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parameters(takes: Any, components: dict[str, Any]) -> list[dict[str, Any]]:
-    schema, example = (
-        components[takes["$ref"].rpartition("/")[2]],
-        examples.request(takes, components),
-    )
+    schema = components[takes["$ref"].rpartition("/")[2]]
+    example = examples.request(takes, components)
     required = schema.get("required", [])
     return [
         {"name": name, "in": "query", "required": name in required, "schema": found}
@@ -151,7 +149,3 @@ def _parameters(takes: Any, components: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _reply(text: str, media: str, schema: Any) -> dict[str, Any]:
     return {"description": text, "content": {media: {"schema": schema}}}
-
-
-def _key(kind: Any) -> str:
-    return getattr(kind, "__name__", "") + repr(kind)

@@ -122,9 +122,3 @@ def _watch(spark: SparkSession, bar: output.ProgressTask, done: threading.Event)
         finished, total = tasks(spark)
         if total:
             bar.show(finished, total)
-
-
-def tell_start() -> None:
-    """Say that Spark is started, which takes seconds, to one who waits for it."""
-    if sys.stderr.isatty():
-        click.echo("starting Spark…", err=True)

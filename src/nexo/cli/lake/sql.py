@@ -118,23 +118,15 @@ class _Duck:
 
 @contextmanager
 def _duckdb(lake: Lake, streams: list[str], as_of: datetime | None) -> Iterator[Runs]:
+    gc.disable()  # what is imported stays, and looking for garbage takes a tenth of the time
     try:
-        with _without_collection():
-            from nexo.sql import Engine
+        from nexo.sql import Engine
     except ImportError as error:
         raise missing_extra(error, "sql") from None
-    yield _Duck(Engine(lake, server_address()), streams, as_of)
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Import without looking for garbage: what is imported stays, and looking takes a tenth."""
-    gc.disable()
-    try:
-        yield
     finally:
         gc.freeze()
         gc.enable()
+    yield _Duck(Engine(lake, server_address()), streams, as_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +167,7 @@ def _spark(
 ) -> Iterator[Runs]:
     from nexo.cli.lake import sparks
 
-    sparks.tell_start()
+    if sys.stderr.isatty():  # somebody waits, and it takes seconds
+        output.note("starting Spark…")
     with sparks.started(master, "nexo sql", quiet=True) as spark:
         yield _Spark(spark, lake, streams, as_of)

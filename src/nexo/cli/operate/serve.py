@@ -38,15 +38,13 @@ _FLAGS = {"log": ["--log-level", "--log"]}
 def _setting_option(spec: Field[Any]) -> Callable[[Any], Any]:
     """A flag for one field of `Settings`; the value is checked where all sources are."""
     kebab = spec.name.replace("_", "-")
-    shown = f"env var: {spec.metadata['env']}"
-    if spec.type == "bool":
-        text = f"{spec.metadata['doc']}  [{shown}]"
+    is_switch = spec.type == "bool"
+    default = "" if is_switch or spec.default in (None, "") else f"; default: {spec.default}"
+    text = f"{spec.metadata['doc']}  [env var: {spec.metadata['env']}{default}]"
+    if is_switch:
         return click.option(f"--{kebab}/--no-{kebab}", spec.name, default=None, help=text)
-    if spec.default not in (None, ""):
-        shown += f"; default: {spec.default}"
     metavar = {"int": "NUMBER", "str": "TEXT"}.get(str(spec.type), "PATH")
     flags = _FLAGS.get(spec.name, [f"--{kebab}"])
-    text = f"{spec.metadata['doc']}  [{shown}]"
     return click.option(*flags, spec.name, metavar=metavar, help=text)
 
 
