@@ -20,8 +20,7 @@ from nexo.storage.ports import Files
 
 AHEAD = 8
 """Objects that are asked for at once."""
-ASIDE = ".superseded"
-"""Ending of the folder that keeps what a replaced leader had and did not ship."""
+_ASIDE = ".superseded"
 
 
 class ReadAhead:
@@ -61,6 +60,8 @@ class LogReplay:
         self._ahead = ReadAhead(store, readers)
         self.head = 0
         """The log has all objects below this number."""
+        self.aside = root.with_name(root.name + _ASIDE)
+        """Keeps what a replaced leader had and did not ship."""
         self._files = files
         self._root = root
         self.mark = Mark()
@@ -73,10 +74,10 @@ class LogReplay:
     def load(self, until_ms: int | None = None) -> None:
         """Make the folder from the newest base, or empty it if there is none.
 
-        What was in it is left beside it, see `ASIDE`; the caller removes that.
+        What was in it is left beside it in `aside`; the caller removes that.
         """
         self._whole = False
-        aside = self._set_aside()
+        self._set_aside()
         manifest = bases.newest(self._store, until_ms)
         if manifest is None:
             if (self._store.list(LOG) or [log_key(0)])[0] != log_key(0):
@@ -84,19 +85,17 @@ class LogReplay:
             self._files.make_folder(self._root)
             self.mark = Mark()
         else:
-            bases.restore(self._store, manifest, self._files, self._root, aside)
+            bases.restore(self._store, manifest, self._files, self._root, self.aside)
             self.mark = Mark(manifest.number, manifest.epoch)
         self._whole = True
 
-    def _set_aside(self) -> Path:
-        aside = self._root.with_name(self._root.name + ASIDE)
-        self._files.remove(aside)
+    def _set_aside(self) -> None:
+        self._files.remove(self.aside)
         names = self._files.list(self._root)
         if names:
-            self._files.make_folder(aside)
+            self._files.make_folder(self.aside)
         for name in names:
-            self._files.rename(self._root / name, aside / name)
-        return aside
+            self._files.rename(self._root / name, self.aside / name)
 
     def step(self, until_ms: int | None = None) -> bool:
         """Apply the next object; False if there is none yet, or it is later than ``until_ms``."""
@@ -122,9 +121,9 @@ class LogReplay:
         data = self._store.get(key)
         if data is None:
             raise Corrupt(f"{key}, which a claim begins with, is missing")
-        aside = self._set_aside()
-        bases.restore(self._store, bases.unpack(data), self._files, self._root, aside)
-        self._files.remove(aside)
+        self._set_aside()
+        bases.restore(self._store, bases.unpack(data), self._files, self._root, self.aside)
+        self._files.remove(self.aside)
 
     def to_end(
         self, until_ms: int | None = None, going_on: Callable[[], bool] = lambda: True

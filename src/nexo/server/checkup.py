@@ -104,7 +104,7 @@ class Checkup:
 
     def _look(self, folder: Path) -> Iterator[Finding]:
         files = DryFiles()
-        yield from _damaged_indexes(folder)
+        yield from _damaged_indexes(files, folder)
         yield from _damaged_snapshots(files, folder)
         try:
             log, losses = self._recover(files, folder)
@@ -165,10 +165,10 @@ def _matching(folder: Path, patterns: tuple[str, ...]) -> Iterator[Path]:
                 yield path
 
 
-def _damaged_indexes(folder: Path) -> Iterator[Finding]:
+def _damaged_indexes(files: DryFiles, folder: Path) -> Iterator[Finding]:
     for path in sorted(folder.glob("*.idx")):
         try:
-            index.unpack(path.read_bytes())
+            index.read(files, path)
         except Corrupt as error:
             yield Finding(path, "index", f"{error.message}; it is rebuilt")
 

@@ -17,10 +17,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from itertools import pairwise
+from pathlib import Path
 from sys import byteorder
 
 from nexo.errors import Corrupt
 from nexo.storage import sealed
+from nexo.storage.ports import Files
 
 MAGIC = b"NEXOIDX\0"
 SPACING = 8 * 1024
@@ -87,9 +89,12 @@ class SparseIndex:
         return sealed.pack(MAGIC, flat.tobytes(), next_offset)
 
 
-def unpack(data: bytes) -> tuple[SparseIndex, int, int]:
+def read(files: Files, path: Path) -> tuple[SparseIndex, int, int] | None:
     """Index, segment length and next offset from a side file; `Corrupt` if it is damaged."""
-    payload, next_offset = sealed.unpack(MAGIC, data)
+    stored = sealed.read(files, path, MAGIC)
+    if stored is None:
+        return None
+    payload, next_offset = stored
     if len(payload) % 8 or len(payload) // 8 < _HEAD or (len(payload) // 8) % 3:
         raise Corrupt("index has a broken length")
     flat = array("q", payload)

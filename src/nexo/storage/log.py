@@ -364,7 +364,7 @@ class SegmentedLog:
 
     def damaged(self) -> list[Damage]:
         """The damage found so far, by opening or reading; `verify` looks everywhere."""
-        found = [d for segment in self._folder.segments for d in (segment.damages or {}).values()]
+        found = [d for segment in self._folder.segments for d in segment.damages.values()]
         return sorted(found, key=attrgetter("offset"))
 
     def verify(self) -> list[Damage]:

@@ -117,7 +117,7 @@ class Segment:
         self.size = 0
         self.room_end = 0
         """The length of the file if that is more than ``size``."""
-        self.damages: dict[int, Damage] | None = None
+        self.damages: dict[int, Damage] = {}
 
     @property
     def path(self) -> Path:
@@ -208,16 +208,10 @@ class Segment:
     def stored_index(self) -> tuple[SparseIndex, int, int] | None:
         """Index, length and next offset as last saved; None if absent or damaged."""
         try:
-            file = self._files.open(self.index_path)
-        except FileNotFoundError:
-            return None
-        try:
-            return indexes.unpack(file.read_at(0, file.size()))
+            return indexes.read(self._files, self.index_path)
         except Corrupt as error:
             logger.warning("%s: %s; rebuilding it", self.index_path, error)
             return None
-        finally:
-            file.close()
 
     def _load_index(self) -> SparseIndex | None:
         stored = self.stored_index()
@@ -288,7 +282,7 @@ class Segment:
             raise self.damage_at(self.size, offset).error(self.path)
 
     def _raise_if_damaged(self, offset: int) -> None:
-        for damage in (self.damages or {}).values():
+        for damage in self.damages.values():
             if damage.offset <= offset < damage.next_offset:
                 raise damage.error(self.path)
 
@@ -301,13 +295,11 @@ class Segment:
             return
         expected = file_header(self.base, self.end if self.compacted else -1)
         if self.file.read_at(0, HEADER) != expected:
-            self.damages = (self.damages or {}) | {-1: Damage(self.base, self.base, 0, HEADER)}
+            self.damages[-1] = Damage(self.base, self.base, 0, HEADER)
             logger.error("%s: the file header is damaged; its entries are intact", self.path)
 
     def damage_at(self, position: int, offset: int) -> Damage:
         """What is lost at ``position``, where the entry with ``offset`` should be."""
-        if self.damages is None:
-            self.damages = {}
         known = self.damages.get(offset)
         if known is None:
             known = self.damages[offset] = self._measure_damage(position, offset)
@@ -340,10 +332,10 @@ class Segment:
             "%s: cut at offset %d, %d bytes dropped", self.path, offset, self.size - position
         )
         if position <= HEADER:  # the header may be lost too; the first entry writes a new one
-            position, self.damages = 0, None
+            position, self.damages = 0, {}
         self.file.truncate(position)
         self.size, self.end, self.room_end = position, offset, 0
         self.index.cut(position)
         self._files.remove(self.index_path)
-        known = (self.damages or {}).items()
-        self.damages = {at: damage for at, damage in known if damage.position < position} or None
+        known = self.damages.items()
+        self.damages = {at: damage for at, damage in known if damage.position < position}

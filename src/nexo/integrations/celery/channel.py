@@ -30,7 +30,6 @@ from nexo.protocol.queue import ACK, REJECT, RELEASE
 class ChannelConsumer(NamedTuple):
     """Who gets a queue's messages."""
 
-    tag: str
     queue: str
     no_ack: bool
     callback: Callable[[Any], None]
@@ -258,7 +257,7 @@ class Channel(virtual.Channel):
         **_: Any,
     ) -> None:
         """Have ``callback`` called, by who drains events, with each message."""
-        self._by_tag[consumer_tag] = ChannelConsumer(consumer_tag, queue, no_ack, callback)
+        self._by_tag[consumer_tag] = ChannelConsumer(queue, no_ack, callback)
         self._consumers.add(consumer_tag)
         transport = self.connection
         if queue in transport.mailboxes:

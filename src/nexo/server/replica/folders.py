@@ -6,7 +6,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from nexo.model import Broker
-from nexo.replication.replay import AHEAD, ASIDE, LogReplay
+from nexo.replication.replay import AHEAD, LogReplay
 from nexo.server.replica.marks import broker_store, hand_mark
 from nexo.server.replica.member import Member, now_ms
 from nexo.storage.disk.files import OsFiles
@@ -22,7 +22,6 @@ class Folders:
         """How far the leader is, as its lease says."""
         self.loaded = self.ended = False
         self.lag_ms = 0
-        self._settings = member.settings
         self._marks = member.marks
         self._run = member.run
         self._files = OsFiles()
@@ -32,7 +31,7 @@ class Folders:
             broker: LogReplay(
                 broker_store(member.store, broker),
                 OsFiles(),
-                self._settings.folder(broker),
+                member.settings.folder(broker),
                 self._readers,
             )
             for broker in Broker
@@ -88,12 +87,11 @@ class Folders:
             self._marks.remove(broker)
         else:
             replay.load()
-            aside = self._settings.folder(broker)
-            aside = aside.with_name(aside.name + ASIDE)
             if not led:
-                self._files.remove(aside)
-            elif aside.exists():
-                log.warning("what this server had as a leader and did not ship is in %s", aside)
+                self._files.remove(replay.aside)
+            elif replay.aside.exists():
+                said = "what this server had as a leader and did not ship is in %s"
+                log.warning(said, replay.aside)
         self._begun.add(broker)
 
     @property
