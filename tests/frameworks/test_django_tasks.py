@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from django.core import checks
+from django.core.management import CommandError, call_command
 from django.test import override_settings
 from django.utils import timezone
 from django_tasks import TaskResultStatus, default_task_backend, task_backends
@@ -142,6 +144,22 @@ def test_queues_are_served_as_asked(project: str, client: nexo.Client) -> None:
         finished(mail)
     other.refresh()
     assert other.status == TaskResultStatus.READY
+
+
+def test_a_worker_whose_queue_is_deleted_ends_and_says_so(
+    project: str, client: nexo.Client
+) -> None:
+    queue = client.queue("django/default")
+
+    def delete_once_it_is_there() -> None:
+        wait_until(queue.exists)
+        queue.delete()
+
+    deleting = threading.Thread(target=delete_once_it_is_there)
+    deleting.start()
+    with pytest.raises(CommandError, match="a queue is no longer served"):
+        call_command("nexo_worker", "--queue=default", "--no-relay")
+    deleting.join()
 
 
 def test_bad_tasks_are_refused_and_nothing_is_enqueued(project: str, client: nexo.Client) -> None:

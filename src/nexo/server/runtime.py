@@ -20,9 +20,6 @@ from nexo.storage.ports import Files
 log = logging.getLogger("nexo.runtime")
 
 
-def _nothing() -> None: ...
-
-
 class HostRuntime:
     """Implements `nexo.services.service.Runtime` for one service of a host."""
 
@@ -44,7 +41,7 @@ class HostRuntime:
         self.files.make_folder(self.folder)
         self.flusher = Flusher(self.files, self.folder)
         self._loop = loop
-        self.progress: Callable[[], None] = _nothing
+        self.progress: Callable[[], None] = lambda: None
         self._committer = Committer(loop, self.flusher, settings.flush_ms, replicating)
         self.committed = self._committer.committed
         self.when_synced = self._committer.when_synced

@@ -31,22 +31,19 @@ class Nexo:
         self._url = url
         self._options = options
 
-    def lifespan(self, app: Any) -> AbstractAsyncContextManager[None]:
-        """For ``lifespan=`` of FastAPI and Starlette."""
-        return self._lifespan(app)
-
     def around(self, inner: Lifespan) -> Lifespan:
         """A lifespan that connects, runs ``inner`` of your own, and closes after it."""
 
         @asynccontextmanager
         async def both(app: Any) -> AsyncIterator[Any]:
-            async with self._lifespan(app), inner(app) as state:
+            async with self.lifespan(app), inner(app) as state:
                 yield state
 
         return both
 
     @asynccontextmanager
-    async def _lifespan(self, app: Any) -> AsyncIterator[None]:
+    async def lifespan(self, app: Any) -> AsyncIterator[None]:
+        """For ``lifespan=`` of FastAPI and Starlette."""
         async with await nexo.connect_async(self._url, **self._options) as client:
             stopping = asyncio.Event()
             app.state.nexo, app.state.nexo_stopping = client, stopping

@@ -45,12 +45,8 @@ class Window:
 
     def leave(self) -> None:
         """A consumer has ended."""
-        self._takers -= 1
-        self.wake()
-
-    def wake(self) -> None:
-        """Have everyone who waits look again."""
         with self._change:
+            self._takers -= 1
             self._change.notify_all()
 
     def share(self, stopped: Callable[[], bool]) -> int:

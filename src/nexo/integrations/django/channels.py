@@ -116,7 +116,8 @@ class NexoChannelLayer(BaseChannelLayer):
                 raw = await self._take(client, channel)
                 if raw is None:
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(arrived.wait(), _LOOK_S)
+                        async with asyncio.timeout(_LOOK_S):
+                            await arrived.wait()
                 elif _is_fresh(raw):
                     if to.set_running_or_notify_cancel():
                         to.set_result(raw)

@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from traceback import format_exception
 from typing import Any
 from uuid import uuid4
@@ -83,6 +83,11 @@ class TaskWorker:
             )
         if self._relays:
             self._relay.start()
+
+    def when_ended(self, call: Callable[[], None]) -> None:
+        """Call ``call``, in any thread, when one of the queues is no longer served."""
+        for subscription in self._subscriptions:
+            subscription.when_ended(call)
 
     def failure(self) -> Exception | None:
         """Why one of the queues is no longer served, if one is not."""

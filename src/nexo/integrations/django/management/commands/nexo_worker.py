@@ -21,7 +21,6 @@ from nexo.integrations.django.clients import close_all
 from nexo.integrations.django.tasks import DjangoTaskBackend
 from nexo.integrations.django.worker import TaskWorker
 
-_LOOK_S = 1.0
 _OPTIONS = ("backend", "queue", "threads", "stop_timeout", "no_relay")
 """What one process needs to know."""
 
@@ -75,8 +74,10 @@ class Command(BaseCommand):
             atexit.register(worker.stop, 0)
         self.stdout.write(f"{worker.id} works on {', '.join(worker.queues)}")
         self.stdout.flush()
+        over = asked or threading.Event()
+        worker.when_ended(over.set)
         with suppress(KeyboardInterrupt):
-            _wait(worker, asked)
+            over.wait()
         worker.stop(options["stop_timeout"])
         failure = worker.failure()
         close_all()
@@ -92,22 +93,3 @@ def _run_alone(options: dict[str, Any]) -> None:
         Command().run_alone(options)
     except CommandError as error:
         sys.exit(str(error))
-
-
-def _wait(worker: TaskWorker, asked: ProcessStopSignal | None) -> None:
-    """Until a signal, or until there is nothing left to work for."""
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(_LOOK_S):
-            if worker.failure() is not None:
-                over.set()
-        if asked is not None:
-            asked.set()
-
-    threading.Thread(target=look, name="nexo-worker-watch", daemon=True).start()
-    if asked is None:
-        over.wait()
-    else:
-        asked.wait()
-        over.set()
