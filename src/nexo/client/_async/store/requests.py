@@ -8,7 +8,7 @@ from typing import Any
 from nexo.client._async.link.link import Link
 from nexo.client.checks import Duration, positive_millis
 from nexo.protocol import store as wire
-from nexo.protocol.messages import pack
+from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
 from nexo.store_values import KeyInfo
 from nexo.values import MAX_TTL_S
@@ -22,10 +22,14 @@ _READS = frozenset({
 
 async def ask(link: Link, op: Op, command: wire.StoreRequest) -> Any:
     """Send one of the store's requests; returns its decoded reply."""
-    request = pack(command)
-    if op in _READS:
-        return wire.decode_reply(op, await link.repeat(op, request))
-    return wire.decode_reply(op, await link.ask(op, request))
+    send = link.repeat if op in _READS else link.ask
+    return wire.decode_reply(op, await send(op, pack(command)))
+
+
+async def ask_count(link: Link, op: Op, command: wire.StoreRequest) -> int:
+    """`ask` for a number of keys or items."""
+    send = link.repeat if op in _READS else link.ask
+    return unpack(int, await send(op, pack(command)) or b"")
 
 
 def ttl_ms(ttl: Duration | None) -> int | None:
@@ -41,8 +45,7 @@ class StoreKeys:
 
     async def exists(self, key: str) -> bool:
         """Whether there is such a key, of any kind."""
-        count: int = await ask(self._link, Op.KEY_EXISTS, wire.Keys([key]))
-        return count == 1
+        return await ask_count(self._link, Op.KEY_EXISTS, wire.Keys([key])) == 1
 
     async def inspect(self, key: str) -> KeyInfo | None:
         """Kind, items, size and TTL of a key without its value; None if there is none."""
@@ -68,5 +71,4 @@ class StoreKeys:
 
     async def delete_many(self, *keys: str) -> int:
         """Delete keys of any kind; returns how many existed."""
-        count: int = await ask(self._link, Op.KEY_DELETE, wire.Keys([*keys]))
-        return count
+        return await ask_count(self._link, Op.KEY_DELETE, wire.Keys([*keys]))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from nexo.client._sync.link.link import Link
-from nexo.client._sync.store.requests import StoreKeys, ask
+from nexo.client._sync.store.requests import StoreKeys, ask, ask_count
 from nexo.client.checks import Duration, pairs
 from nexo.client.store_values import all_taken, taken
 from nexo.model import Buffer
@@ -83,8 +83,7 @@ class StoreMap(Collection[T]):
             field: encode_as(self._type, value) for field, value in pairs(fields, "fields").items()
         }
         command = wire.SetFields(self.name, values, if_absent)
-        count: int = ask(self._link, Op.FIELDS_SET, command)
-        return count
+        return ask_count(self._link, Op.FIELDS_SET, command)
 
     def get(self, field: str, default: T | None = None) -> T | None:
         """The value of a field, or ``default``."""
@@ -107,8 +106,7 @@ class StoreMap(Collection[T]):
 
     def delete(self, *fields: str) -> int:
         """Remove fields; returns how many existed."""
-        count: int = ask(self._link, Op.FIELDS_DELETE, wire.Fields(self.name, [*fields]))
-        return count
+        return ask_count(self._link, Op.FIELDS_DELETE, wire.Fields(self.name, [*fields]))
 
     def incr(self, field: str, by: float = 1) -> float:
         """Add to the number in a field, which starts at 0; returns the sum."""
@@ -117,8 +115,7 @@ class StoreMap(Collection[T]):
         return total
 
     def length(self) -> int:
-        count: int = ask(self._link, Op.FIELDS_COUNT, wire.OneKey(self.name))
-        return count
+        return ask_count(self._link, Op.FIELDS_COUNT, wire.OneKey(self.name))
 
 
 class StoreList(Collection[T]):
@@ -134,8 +131,7 @@ class StoreList(Collection[T]):
 
     def _push(self, values: Iterable[T], *, left: bool) -> int:
         command = wire.Push(self.name, [encode_as(self._type, value) for value in values], left)
-        length: int = ask(self._link, Op.LIST_PUSH, command)
-        return length
+        return ask_count(self._link, Op.LIST_PUSH, command)
 
     def pop(self, default: T | None = None) -> T | None:
         """Remove and return the rightmost value, or ``default`` if there is none."""
@@ -173,18 +169,15 @@ class StoreList(Collection[T]):
 
     def trim(self, start: int = 0, stop: int | None = None) -> int:
         """Keep only a slice; returns how many values were removed."""
-        count: int = ask(self._link, Op.LIST_TRIM, wire.ListRange(self.name, start, stop))
-        return count
+        return ask_count(self._link, Op.LIST_TRIM, wire.ListRange(self.name, start, stop))
 
     def remove(self, value: T, count: int = 0) -> int:
         """Remove the first ``count`` values equal to ``value`` (0 for all); returns how many."""
         command = wire.RemoveValue(self.name, encode_as(self._type, value), count)
-        removed: int = ask(self._link, Op.LIST_REMOVE, command)
-        return removed
+        return ask_count(self._link, Op.LIST_REMOVE, command)
 
     def length(self) -> int:
-        count: int = ask(self._link, Op.LIST_LENGTH, wire.OneKey(self.name))
-        return count
+        return ask_count(self._link, Op.LIST_LENGTH, wire.OneKey(self.name))
 
 
 class StoreSet(Collection[T]):
@@ -192,13 +185,11 @@ class StoreSet(Collection[T]):
 
     def add(self, *members: T) -> int:
         """Add members; returns how many are new."""
-        count: int = ask(self._link, Op.SET_ADD, self._members(members))
-        return count
+        return ask_count(self._link, Op.SET_ADD, self._members(members))
 
     def remove(self, *members: T) -> int:
         """Remove members; returns how many existed."""
-        count: int = ask(self._link, Op.SET_REMOVE, self._members(members))
-        return count
+        return ask_count(self._link, Op.SET_REMOVE, self._members(members))
 
     def contains(self, member: T) -> bool:
         return (self.contains_many(member))[0]
@@ -226,8 +217,7 @@ class StoreSet(Collection[T]):
         return all_taken(values, self._type, _REMOVED)
 
     def length(self) -> int:
-        count: int = ask(self._link, Op.SET_SIZE, wire.OneKey(self.name))
-        return count
+        return ask_count(self._link, Op.SET_SIZE, wire.OneKey(self.name))
 
     def _members(self, members: Iterable[T]) -> wire.Members:
         return wire.Members(self.name, [encode_as(self._type, member) for member in members])

@@ -9,7 +9,7 @@ from typing import Any
 from nexo.client._sync.link.link import Link
 from nexo.client.checks import Duration, positive_millis
 from nexo.protocol import store as wire
-from nexo.protocol.messages import pack
+from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
 from nexo.store_values import KeyInfo
 from nexo.values import MAX_TTL_S
@@ -23,10 +23,14 @@ _READS = frozenset({
 
 def ask(link: Link, op: Op, command: wire.StoreRequest) -> Any:
     """Send one of the store's requests; returns its decoded reply."""
-    request = pack(command)
-    if op in _READS:
-        return wire.decode_reply(op, link.repeat(op, request))
-    return wire.decode_reply(op, link.ask(op, request))
+    send = link.repeat if op in _READS else link.ask
+    return wire.decode_reply(op, send(op, pack(command)))
+
+
+def ask_count(link: Link, op: Op, command: wire.StoreRequest) -> int:
+    """`ask` for a number of keys or items."""
+    send = link.repeat if op in _READS else link.ask
+    return unpack(int, send(op, pack(command)) or b"")
 
 
 def ttl_ms(ttl: Duration | None) -> int | None:
@@ -42,8 +46,7 @@ class StoreKeys:
 
     def exists(self, key: str) -> bool:
         """Whether there is such a key, of any kind."""
-        count: int = ask(self._link, Op.KEY_EXISTS, wire.Keys([key]))
-        return count == 1
+        return ask_count(self._link, Op.KEY_EXISTS, wire.Keys([key])) == 1
 
     def inspect(self, key: str) -> KeyInfo | None:
         """Kind, items, size and TTL of a key without its value; None if there is none."""
@@ -69,5 +72,4 @@ class StoreKeys:
 
     def delete_many(self, *keys: str) -> int:
         """Delete keys of any kind; returns how many existed."""
-        count: int = ask(self._link, Op.KEY_DELETE, wire.Keys([*keys]))
-        return count
+        return ask_count(self._link, Op.KEY_DELETE, wire.Keys([*keys]))

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, overload
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.store.collections import StoreList, StoreMap, StoreSet
 from nexo.client._sync.store.coordination import Lock, RateKind, RateLimiter
-from nexo.client._sync.store.requests import StoreKeys, ask, ttl_ms
+from nexo.client._sync.store.requests import StoreKeys, ask, ask_count, ttl_ms
 from nexo.client.checks import Duration, each, pairs, positive_millis
 from nexo.client.store_values import call_key, taken
 from nexo.errors import ConnectionLost, InvalidInput, ShuttingDown
@@ -206,8 +206,7 @@ class Store(StoreKeys):
 
     def clear(self) -> int:
         """Delete everything in the store; returns how many keys there were."""
-        count: int = ask(self._link, Op.STORE_CLEAR, wire.Clear())
-        return count
+        return ask_count(self._link, Op.STORE_CLEAR, wire.Clear())
 
     def info(self) -> dict[str, Any]:
         """Keys, memory, hits, evictions and saves, as the server counts them."""

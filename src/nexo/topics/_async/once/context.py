@@ -203,14 +203,13 @@ class AsyncExactlyOnceContext(AsyncClosing):
         that fails, which stays with all after it, and raises.
         """
         async with self._flushing:
-            entries = waiting(await self._ledger.scan(STATE))
-            for at in range(0, len(entries), _FLUSHED_TOGETHER):
-                some = entries[at : at + _FLUSHED_TOGETHER]
-                if self._deliver is None:
-                    await self._publish([key for key, _ in some])
-                else:
-                    await self._hand_over([key for key, _ in some], self._deliver)
-            return len(entries)
+            keys = [key for key, _ in waiting(await self._ledger.scan(STATE))]
+            if self._deliver is not None:
+                await self._hand_over(keys, self._deliver)
+                return len(keys)
+            for at in range(0, len(keys), _FLUSHED_TOGETHER):
+                await self._publish(keys[at : at + _FLUSHED_TOGETHER])
+            return len(keys)
 
     async def _publish(self, keys: list[str]) -> None:
         async with self.begin() as tx:
@@ -276,18 +275,17 @@ class AsyncExactlyOnceContext(AsyncClosing):
     async def restore(self, checkpoint: Checkpoint | None = None) -> Checkpoint:
         """Go back to a checkpoint, or to the last one that was taken; all or nothing."""
         found = checkpoint or await self._last()
-        now = await self._snapshot(0)
-        outbox = waiting(await self._ledger.scan(STATE))
+        entries, results = await self._ledger.scan(STATE), await self._ledger.scan(ONCE)
         async with self.begin() as tx:
-            for gone in now.state.keys() - found.state.keys():
+            for gone in states(entries).keys() - found.state.keys():
                 await tx.delete(gone)
             for key, value in found.state.items():
                 await tx.put(key, value)
-            for gone in now.processed.keys() - found.processed.keys():
+            for gone in results.keys() - found.processed.keys():
                 await tx.store(ONCE, gone, None)
             for event_id, kept in found.processed.items():
                 await tx.store(ONCE, event_id, pack(kept))
-            for key, _ in outbox:
+            for key, _ in waiting(entries):
                 await tx.store(STATE, key, None)
             for number, event in enumerate(found.outbox):
                 await tx.store(STATE, outbox_key(f"restored-{number:09}"), pack_event(event))

@@ -202,14 +202,13 @@ class ExactlyOnceContext(Closing):
         that fails, which stays with all after it, and raises.
         """
         with self._flushing:
-            entries = waiting(self._ledger.scan(STATE))
-            for at in range(0, len(entries), _FLUSHED_TOGETHER):
-                some = entries[at : at + _FLUSHED_TOGETHER]
-                if self._deliver is None:
-                    self._publish([key for key, _ in some])
-                else:
-                    self._hand_over([key for key, _ in some], self._deliver)
-            return len(entries)
+            keys = [key for key, _ in waiting(self._ledger.scan(STATE))]
+            if self._deliver is not None:
+                self._hand_over(keys, self._deliver)
+                return len(keys)
+            for at in range(0, len(keys), _FLUSHED_TOGETHER):
+                self._publish(keys[at : at + _FLUSHED_TOGETHER])
+            return len(keys)
 
     def _publish(self, keys: list[str]) -> None:
         with self.begin() as tx:
@@ -275,18 +274,17 @@ class ExactlyOnceContext(Closing):
     def restore(self, checkpoint: Checkpoint | None = None) -> Checkpoint:
         """Go back to a checkpoint, or to the last one that was taken; all or nothing."""
         found = checkpoint or self._last()
-        now = self._snapshot(0)
-        outbox = waiting(self._ledger.scan(STATE))
+        entries, results = self._ledger.scan(STATE), self._ledger.scan(ONCE)
         with self.begin() as tx:
-            for gone in now.state.keys() - found.state.keys():
+            for gone in states(entries).keys() - found.state.keys():
                 tx.delete(gone)
             for key, value in found.state.items():
                 tx.put(key, value)
-            for gone in now.processed.keys() - found.processed.keys():
+            for gone in results.keys() - found.processed.keys():
                 tx.store(ONCE, gone, None)
             for event_id, kept in found.processed.items():
                 tx.store(ONCE, event_id, pack(kept))
-            for key, _ in outbox:
+            for key, _ in waiting(entries):
                 tx.store(STATE, key, None)
             for number, event in enumerate(found.outbox):
                 tx.store(STATE, outbox_key(f"restored-{number:09}"), pack_event(event))
