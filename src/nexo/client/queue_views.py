@@ -13,7 +13,7 @@ from nexo import limits
 from nexo.blocks import id_text, id_texts
 from nexo.client.checks import Duration, millis, pairs, positive_millis, text, whole
 from nexo.client.replies import Reply, check_sizes, room_bytes
-from nexo.errors import InvalidInput, NexoError
+from nexo.errors import InvalidInput, LeaseLost, NexoError
 from nexo.options.described import to_stored
 from nexo.options.queue import MAX_DELAY_MS, MAX_POP, QueueOptions
 from nexo.protocol.hello import Welcome
@@ -217,3 +217,10 @@ def job_state(reply: Reply) -> JobState:
         None if raw is None else decode_value(raw) for raw in (found.progress, found.result)
     )
     return replace(found, progress=progress, result=result)
+
+
+def check_refused(reply: Reply) -> None:
+    """Raise `LeaseLost` if a settlement was rejected, even in part."""
+    if reply:
+        count = len(decode(reply, list[tuple[int, int]]))
+        raise LeaseLost(f"{count} of the jobs were no longer held; they may run again elsewhere")

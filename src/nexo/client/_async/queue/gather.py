@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 from nexo.blocks import pack_block
 from nexo.client._async.link.gathering import GatheredSends, ReplyFuture, RunSender
 from nexo.client._async.link.link import Link
-from nexo.client.queue_views import pushed_ids
+from nexo.client.queue_views import check_refused, pushed_ids
 from nexo.client.replies import Reply
 from nexo.errors import InvalidInput, LeaseLost, NexoError, QueueFull
 from nexo.model import Buffer
@@ -249,10 +249,3 @@ def _append_job(runs: list[int] | None, job: int) -> None:
         runs[-1] = job + 1
     else:
         runs += (job, job + 1)
-
-
-def check_refused(reply: Reply) -> None:
-    """Raise `LeaseLost` if a settlement was rejected, even in part."""
-    if reply:
-        count = len(decode(reply, list[tuple[int, int]]))
-        raise LeaseLost(f"{count} of the jobs were no longer held; they may run again elsewhere")

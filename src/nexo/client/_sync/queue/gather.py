@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nexo.blocks import pack_block
 from nexo.client._sync.link.duplex import Duplex
 from nexo.client._sync.link.link import Link
-from nexo.client.queue_views import pushed_id
-from nexo.client.replies import Reply
+from nexo.client.queue_views import check_refused, pushed_id
 from nexo.errors import LeaseLost, NexoError
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
@@ -99,10 +98,3 @@ class Settler:
 
     def drain(self) -> None:
         """Nothing is under way between calls."""
-
-
-def check_refused(reply: Reply) -> None:
-    """Raise `LeaseLost` if a settlement was refused, even in part."""
-    if reply:
-        count = len(decode(reply, list[tuple[int, int]]))
-        raise LeaseLost(f"{count} of the jobs were no longer held; they may run again elsewhere")
