@@ -17,7 +17,7 @@ import msgspec
 from msgspec import inspect
 
 from nexo.errors import InvalidInput, InvalidOption
-from nexo.refusals import in_words
+from nexo.options.refusals import in_words
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -12,8 +12,8 @@ import msgspec
 
 from nexo.errors import InvalidInput, InvalidOption, ProtocolError
 from nexo.model import Buffer
+from nexo.options.refusals import UNWRITABLE, in_words, unwritable
 from nexo.protocol.frames import pack_u32, unpack_u32
-from nexo.refusals import UNWRITABLE, in_words, unwritable
 
 T = TypeVar("T")
 

@@ -11,8 +11,8 @@ import msgspec
 from nexo.client.checks import millis
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.model import duration_ms
+from nexo.options.refusals import in_words
 from nexo.options.stream import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, StreamOptions
-from nexo.refusals import in_words
 
 
 def _whole(name: str, value: Any) -> int:

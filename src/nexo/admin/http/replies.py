@@ -28,8 +28,8 @@ from nexo.errors import (
     Unauthenticated,
     Unavailable,
 )
+from nexo.options.refusals import in_words
 from nexo.protocol.hello import LOCKED_OUT_MS
-from nexo.refusals import in_words
 
 log = logging.getLogger("nexo.admin")
 
