@@ -116,6 +116,25 @@ class RecordState(AsMap, frozen=True):
     reason: str = ""
 
 
+class ParkedInfo(AsArray, frozen=True):
+    """Records that were parked with the same reason and time."""
+
+    partition: int
+    first: int
+    end: int
+    deliveries: int
+    parked_ms: int
+    reason: str
+
+
+class ParkedList(AsArray, frozen=True):
+    """Parked records; the batches that hold them follow."""
+
+    rows: list[ParkedInfo]
+    partitions: list[int]
+    """The partition of each batch that follows."""
+
+
 class PartitionProgress(AsMap, frozen=True):
     """A shared group in one partition; ``lag`` is everything that is not finished."""
 

@@ -40,6 +40,8 @@ from nexo.model import AsArray, AsMap
 from nexo.protocol.messages import pack, pack_headed, unpack, unpack_headed
 from nexo.stream_values import (
     GroupInfo,
+    ParkedInfo,
+    ParkedList,
     PartitionInfo,
     Position,
     Range,
@@ -49,8 +51,8 @@ from nexo.stream_values import (
 )
 
 __all__ = [
-    "GroupInfo", "PartitionInfo", "Position", "Range", "RecordState", "SettleRecords",
-    "Verb", "pack", "pack_headed", "unpack", "unpack_headed",
+    "GroupInfo", "ParkedInfo", "ParkedList", "PartitionInfo", "Position", "Range", "RecordState",
+    "SettleRecords", "Verb", "pack", "pack_headed", "unpack", "unpack_headed",
 ]  # fmt: skip
 
 
@@ -155,25 +157,6 @@ class ListParked(AsMap, frozen=True):
     group: str
     limit: int = 100
     skip: int = 0
-
-
-class ParkedInfo(AsArray, frozen=True):
-    """Records parked alike."""
-
-    partition: int
-    first: int
-    end: int
-    deliveries: int
-    parked_ms: int
-    reason: str
-
-
-class ParkedList(AsArray, frozen=True):
-    """Parked records; the batches that hold them follow."""
-
-    rows: list[ParkedInfo]
-    partitions: list[int]
-    """The partition of each batch that follows."""
 
 
 class ParkedSettle(AsMap, frozen=True):

@@ -14,7 +14,7 @@ from nexo.dialects.kafka.configs import (
     options_of,
 )
 from nexo.dialects.kafka.format.codec import Message
-from nexo.dialects.kafka.format.errors import Error, Refused, error_of
+from nexo.dialects.kafka.format.errors import Error, Refused, error_of, failure
 from nexo.dialects.kafka.request import (
     Request,
     answer_each,
@@ -40,10 +40,6 @@ def _usual(request: Request) -> StreamOptions:
     return defaults(request.session.shared.host.settings)
 
 
-def _failure(error: NexoError) -> Message:
-    return {"error": error_of(error), "message": error.message}
-
-
 # -- topics ------------------------------------------------------------------------------
 
 
@@ -57,7 +53,7 @@ def _create_one(request: Request, row: Message, done: Callable[[Message], None])
 
     def created(found: Any) -> None:
         if isinstance(found, NexoError):
-            done({"name": topic} | _failure(found))
+            done({"name": topic} | failure(found))
         else:
             settings = described(found, _usual(request), None)
             answer = {"partitions": found.partitions, "replication": 1, "configs": settings}
@@ -95,7 +91,7 @@ def delete_topics(request: Request) -> None:
 def _delete_one(request: Request, topic: str | None, done: Callable[[Message], None]) -> None:
     def deleted(error: NexoError | None) -> None:
         row: Message = {"name": topic or ""}
-        done(row if error is None else row | _failure(error))
+        done(row if error is None else row | failure(error))
 
     with errors_to(deleted):
         _admin(request).delete(request.session, stream_of(topic), deleted)
@@ -111,7 +107,7 @@ def _no_more(request: Request, row: Message) -> Message:
     try:
         found = _admin(request).outline(request.session, stream_of(topic)).options.partitions
     except NexoError as error:
-        return {"name": topic} | _failure(error)
+        return {"name": topic} | failure(error)
     reason = f"{topic!r} has {found} partitions, which are fixed: create another topic and copy"
     return {"name": topic, "error": Error.INVALID_PARTITIONS, "message": reason}
 
@@ -150,7 +146,7 @@ def _described(request: Request, row: Message) -> Message:
         found = _admin(request).outline(request.session, stream_of(row["name"]))
         configs = described(found.options, _usual(request), row["keys"])
     except NexoError as error:
-        return answer | _failure(error)
+        return answer | failure(error)
     return answer | {"configs": configs}
 
 
@@ -188,7 +184,7 @@ def _alter_one(
     answer: Message = {"type": row["type"], "name": row["name"]}
 
     def altered(found: Any) -> None:
-        done(answer | _failure(found) if isinstance(found, NexoError) else answer)
+        done(answer | failure(found) if isinstance(found, NexoError) else answer)
 
     with errors_to(altered):
         if row["type"] != _TOPIC:

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.kafka.model import GroupError
+from nexo.brokers.stream.groups.limits import MAX_METADATA
 from nexo.brokers.stream.groups.ordered_state import StoredOffset
 from nexo.dialects.kafka.format.codec import Message, Schema
 from nexo.dialects.kafka.format.errors import Error, Refused, error_of, group_error, refusal
@@ -25,7 +26,6 @@ from nexo.names import text_of
 from nexo.services.stream.groups.classic import ClassicView
 from nexo.stream_values import OffsetRow
 
-_MAX_METADATA = 4_096
 _SUBSCRIPTION = Schema("version:i16 topics:[]str", 999)
 """How what members of a group of type ``consumer`` say of themselves begins."""
 
@@ -39,7 +39,7 @@ def sound_commits(request: Request) -> tuple[list[OffsetRow], list[tuple[str, Me
         error = Error.NONE
         try:
             name = outline_with(request, topic, index).name
-            if len(text) > _MAX_METADATA:
+            if len(text) > MAX_METADATA:
                 error = Error.OFFSET_METADATA_TOO_LARGE
             else:
                 commits.append((name, index, part["offset"] - 1, text))
@@ -123,23 +123,22 @@ def offset_delete(request: Request) -> None:
     rows = [(topic, part["partition"]) for topic, part in rows_of(request)]
     is_read = Error.GROUP_SUBSCRIBED_TO_TOPIC
 
-    def answer(error: Error) -> None:
+    def done(error: NexoError | None) -> None:
+        if error is not None:
+            request.answer({"error": refusal(error)})
+            return
         answers: list[tuple[str, Message]] = [
             (topic, {"partition": index, "error": is_read if topic in read else Error.NONE})
             for topic, index in rows
         ]
-        request.answer({"error": error} | ({"topics": by_topic(answers)} if not error else {}))
-
-    def done(error: NexoError | None) -> None:
-        answer(Error.NONE if error is None else refusal(error))
+        request.answer({"topics": by_topic(answers)})
 
     streams, session, read = request.session.shared.streams, request.session, set[str]()
     try:
         group = group_of(request["group"])
         view = streams.classic.view(session, group)
         if view.state == "Dead":
-            answer(Error.GROUP_ID_NOT_FOUND)
-            return
+            raise Refused(Error.GROUP_ID_NOT_FOUND)
         read |= _read_by_members(view) | set(map(text_of, streams.consumers.topics_read(group)))
         kept = [(stream_of(topic), index) for topic, index in rows if topic not in read]
         streams.offsets.forget_offsets(session, group, kept, done)

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from nexo.brokers.stream.groups.kafka.model import Join, Joined, JoinRefused, Reply, Synced
 from nexo.dialects.kafka.format.codec import Message
-from nexo.dialects.kafka.format.errors import Error, group_error, refusal
+from nexo.dialects.kafka.format.errors import Error, Refused, group_error, refusal
 from nexo.dialects.kafka.request import Request, answer_each, caller_of, errors_to, group_of
 from nexo.errors import NexoError
 from nexo.names import text_of
@@ -192,8 +192,7 @@ def _delete_one(request: Request, group: str | None, done: Callable[[Message], N
     with errors_to(deleted):
         view = _classic(request).view(request.session, group_of(group))
         if view.state == "Dead":
-            done({"group": group, "error": Error.GROUP_ID_NOT_FOUND})
-        elif view.state != "Empty":
-            done({"group": group, "error": Error.NON_EMPTY_GROUP})
-        else:
-            request.session.shared.streams.ordered.delete(request.session, view.name, deleted)
+            raise Refused(Error.GROUP_ID_NOT_FOUND)
+        if view.state != "Empty":
+            raise Refused(Error.NON_EMPTY_GROUP)
+        request.session.shared.streams.ordered.delete(request.session, view.name, deleted)

@@ -9,7 +9,7 @@ from nexo.batch.compression import check_kafka_kind
 from nexo.batch.kafka import COMPRESSION, TRANSACTIONAL, KafkaHead, wrap
 from nexo.brokers.stream.publishing import Placed
 from nexo.dialects.kafka.format.codec import Message
-from nexo.dialects.kafka.format.errors import Error, Refused, error_of
+from nexo.dialects.kafka.format.errors import Error, Refused, failure
 from nexo.dialects.kafka.request import Gather, Request, by_topic, outline_with, rows_of
 from nexo.dialects.kafka.transactions import transaction_of
 from nexo.errors import InvalidOption, NexoError
@@ -43,8 +43,7 @@ def _produce_one(
 
     def stored(found: list[Placed] | NexoError) -> None:
         if isinstance(found, NexoError):
-            row: Message = {"error": error_of(found), "message": found.message}
-            done((topic, {"index": index} | row))
+            done((topic, {"index": index} | failure(found)))
         else:
             done((topic, {"index": index, "base_offset": found[0].offset, "log_start": start}))
 

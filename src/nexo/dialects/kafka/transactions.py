@@ -52,15 +52,14 @@ def init_producer_id(request: Request) -> None:
 def _init_transactional(request: Request, name: str) -> None:
     shared, session = request.session.shared, request.session
     known = shared.transactions.known(name)
-    if known is not None and known.ending:
-        request.answer({"error": Error.CONCURRENT_TRANSACTIONS})
-        return
 
     def start(_: NexoError | None = None) -> None:
         publishing = shared.streams.publishing
         publishing.start_producer(session, producer_name(name), partial(_started, request, name))
 
     with errors_to(partial(_started, request, name)):
+        if known is not None and known.ending:
+            raise Refused(Error.CONCURRENT_TRANSACTIONS)
         if known is not None and known.number is not None:
             number, known.number = known.number, None
             _abort(request, number, known.owner, start)

@@ -86,15 +86,15 @@ class Keyed:
         self._when_indexed(stream, [partition], find, done)
 
     def state(
-        self, connection: Connection, name: str, start: tuple[int, int], max_bytes: int,
+        self, connection: Connection, name: str, partition: int, offset: int, max_bytes: int,
         done: Done[StatePage],
     ) -> None:  # fmt: skip
         """The newest record of every key, a page at a time.
 
-        ``start`` is a partition and offset: what the previous page returned, or 0, 0.
+        It starts at what the previous page returned, or at 0, 0.
         """
-        stream = self._core.permitted(connection, READ, name)
-        wanted = range(start[0], stream.options.partitions)
+        stream, start = self._core.permitted(connection, READ, name), (partition, offset)
+        wanted = range(partition, stream.options.partitions)
         self._when_indexed(stream, wanted, lambda: self._page(stream, start, max_bytes), done)
 
     def _when_indexed(

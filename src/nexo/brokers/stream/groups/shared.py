@@ -42,14 +42,13 @@ from nexo.brokers.stream.groups.records import (
 )
 from nexo.brokers.stream.groups.state import SharedState
 from nexo.brokers.stream.groups.status import (
-    ParkedRange,
     PartitionStatus,
     partition_status,
     record_status,
 )
 from nexo.errors import Fenced, InvalidInput, InvalidOption, NexoError, NotMember
 from nexo.options.stream import SharedOptions
-from nexo.stream_values import RecordState
+from nexo.stream_values import ParkedInfo, RecordState
 
 
 class SharedGroup:
@@ -315,10 +314,10 @@ class SharedGroup:
             self._flight.leases.limit(now_ms + options.ack_wait_ms)
         self._state.log(Tuned(options))
 
-    def parked(self, limit: int = 100, skip: int = 0) -> list[ParkedRange]:
+    def parked(self, limit: int = 100, skip: int = 0) -> list[ParkedInfo]:
         """The parked messages, by partition and offset, as ranges."""
         every = (
-            ParkedRange(partition, first, end, parking)
+            ParkedInfo(partition, first, end, *msgspec.structs.astuple(parking))
             for partition, progress in enumerate(self._progress)
             for first, end, parking in progress.parked
         )

@@ -6,17 +6,7 @@ import msgspec
 
 from nexo.brokers.stream.groups.leases import NEVER
 from nexo.brokers.stream.groups.progress import FinishedRanges
-from nexo.brokers.stream.groups.records import Parking
 from nexo.stream_values import RecordState
-
-
-class ParkedRange(msgspec.Struct, frozen=True, array_like=True):
-    """Messages that were parked with the same reason and time."""
-
-    partition: int
-    first: int
-    end: int
-    parking: Parking
 
 
 class PartitionStatus(msgspec.Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 from nexo.brokers.stream.groups.kafka.model import GroupError
 from nexo.errors import NexoError
@@ -104,6 +105,11 @@ def error_of(error: NexoError, forbidden: Error = Error.TOPIC_AUTHORIZATION_FAIL
         return error.error
     found = _BY_CODE.get(error.code, Error.UNKNOWN)
     return forbidden if found is Error.TOPIC_AUTHORIZATION_FAILED else found
+
+
+def failure(error: NexoError) -> dict[str, Any]:
+    """What a row says of an error."""
+    return {"error": error_of(error), "message": error.message}
 
 
 def refusal(error: NexoError) -> Error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import msgspec
-from msgspec.structs import astuple
 
 from nexo.brokers.stream.groups.flight import Refusal
 from nexo.dialects.nexo.handlers import Handler, Peer
@@ -60,9 +59,5 @@ def _refused(refusals: list[Refusal]) -> list[wire.RefusedRange]:
 
 
 def _parked(parked: ParkedRecords) -> tuple[Buffer, ...]:
-    rows = [
-        wire.ParkedInfo(row.partition, row.first, row.end, *astuple(row.parking))
-        for row in parked.rows
-    ]
-    head = wire.ParkedList(rows, parked.found.partitions)
-    return wire.pack_headed(head), *parked.found.parts
+    head, batches = parked
+    return wire.pack_headed(head), *batches

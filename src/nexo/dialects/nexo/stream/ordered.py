@@ -11,17 +11,17 @@ from nexo.services.stream.groups.ordered import Ordered
 from nexo.services.stream.groups.overview import GroupOverview
 
 
-class OrderedRequests:
-    """Handlers of the S_ORDERED_ commands, heartbeats and commits."""
-
-    def __init__(self, ordered: Ordered, offsets: GroupOffsets, overview: GroupOverview) -> None:
-        self.handlers: dict[int, Handler] = {
-            Op.S_ORDERED_JOIN: calling(wire.OrderedJoin, ordered.join),
-            Op.S_ORDERED_LEAVE: calling(wire.OrderedLeave, ordered.leave, reply_ok),
-            Op.S_HEARTBEAT: waiting(wire.Heartbeat, ordered.heartbeat),
-            Op.S_COMMIT: calling(wire.Commit, offsets.commit, reply_ok),
-            Op.S_COMMITTED: returning(wire.CommittedAsk, offsets.committed),
-            Op.S_ORDERED_SEEK: calling(wire.OrderedSeek, offsets.seek),
-            Op.S_ORDERED_GROUPS: returning(wire.OrderedAsk, overview.groups),
-            Op.S_ORDERED_DELETE: calling(wire.OrderedName, ordered.delete, reply_ok),
-        }
+def ordered_handlers(
+    ordered: Ordered, offsets: GroupOffsets, overview: GroupOverview
+) -> dict[int, Handler]:
+    """Of the S_ORDERED_ commands, heartbeats and commits."""
+    return {
+        Op.S_ORDERED_JOIN: calling(wire.OrderedJoin, ordered.join),
+        Op.S_ORDERED_LEAVE: calling(wire.OrderedLeave, ordered.leave, reply_ok),
+        Op.S_HEARTBEAT: waiting(wire.Heartbeat, ordered.heartbeat),
+        Op.S_COMMIT: calling(wire.Commit, offsets.commit, reply_ok),
+        Op.S_COMMITTED: returning(wire.CommittedAsk, offsets.committed),
+        Op.S_ORDERED_SEEK: calling(wire.OrderedSeek, offsets.seek),
+        Op.S_ORDERED_GROUPS: returning(wire.OrderedAsk, overview.groups),
+        Op.S_ORDERED_DELETE: calling(wire.OrderedName, ordered.delete, reply_ok),
+    }

@@ -5,13 +5,12 @@ from __future__ import annotations
 from nexo.brokers.stream.producers import ProducerSession
 from nexo.brokers.stream.publishing import Placed
 from nexo.dialects.nexo.handlers import Handler, Peer
-from nexo.dialects.nexo.replies import reply_data
+from nexo.dialects.nexo.replies import reply_data, reply_packed
 from nexo.protocol.frames import FieldReader
-from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import PLACE, pack_refused, read_publish
-from nexo.protocol.stream_transactions import ProducerStart
 from nexo.protocol.values import check_value
+from nexo.services.connection import Done
 from nexo.services.stream.publish import Publishing, PublishOutcome
 
 
@@ -48,11 +47,7 @@ class PublishingRequests:
 
     def start_producer(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Give out a producer id."""
-
-        def encode(session: ProducerSession) -> bytes:
-            return pack(ProducerStart(session.producer, session.epoch))
-
-        done = reply_data(peer, request_id, encode)
+        done: Done[ProducerSession] = reply_packed(peer, request_id)
         self._publishing.start_producer(peer, FieldReader(payload).text(), done)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.dialects.nexo.replies import calling, reply_parts
 from nexo.errors import NexoError
@@ -39,22 +41,13 @@ class ReadingRequests:
         self._reading.read(peer, request_id, places, done, ask.max_bytes, ask.wait_ms)
 
 
-class KeyRequests:
-    """S_GET, S_STATE and S_COMPACT."""
-
-    def __init__(self, keyed: Keyed) -> None:
-        self._keyed = keyed
-        self.handlers: dict[int, Handler] = {
-            Op.S_GET: calling(wire.Get, keyed.get, _reply_record),
-            Op.S_STATE: self.state,
-            Op.S_COMPACT: calling(wire.StreamName, keyed.compact),
-        }
-
-    def state(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """The newest record of every key, a page at a time."""
-        ask = wire.unpack(wire.StateAsk, payload)
-        start, done = (ask.partition, ask.offset), reply_parts(peer, request_id, _state)
-        self._keyed.state(peer, ask.stream, start, ask.max_bytes, done)
+def key_handlers(keyed: Keyed) -> dict[int, Handler]:
+    """Of S_GET, S_STATE and S_COMPACT."""
+    return {
+        Op.S_GET: calling(wire.Get, keyed.get, _reply_record),
+        Op.S_STATE: calling(wire.StateAsk, keyed.state, partial(reply_parts, encode=_state)),
+        Op.S_COMPACT: calling(wire.StreamName, keyed.compact),
+    }
 
 
 def _slice(found: list[RecordSlice]) -> tuple[Buffer, ...]:

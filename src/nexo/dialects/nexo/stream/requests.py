@@ -8,9 +8,9 @@ from nexo.dialects.nexo.handlers import Handler
 from nexo.dialects.nexo.stream.admin import AdminRequests
 from nexo.dialects.nexo.stream.classic import ClassicRequests
 from nexo.dialects.nexo.stream.groups import GroupRequests
-from nexo.dialects.nexo.stream.ordered import OrderedRequests
+from nexo.dialects.nexo.stream.ordered import ordered_handlers
 from nexo.dialects.nexo.stream.publishing import PublishingRequests
-from nexo.dialects.nexo.stream.reading import KeyRequests, ReadingRequests
+from nexo.dialects.nexo.stream.reading import ReadingRequests, key_handlers
 from nexo.dialects.nexo.stream.transactions import TransactionRequests
 from nexo.dialects.nexo.stream.xstreams import XRequests
 from nexo.services.stream.service import StreamService
@@ -24,10 +24,10 @@ class StreamRequests:
             **PublishingRequests(service.publishing).handlers,
             **AdminRequests(service.admin).handlers,
             **ReadingRequests(service.reading).handlers,
-            **KeyRequests(service.keyed).handlers,
+            **key_handlers(service.keyed),
             **TransactionRequests(service.transact).handlers,
             **GroupRequests(service.groups, service.parked).handlers,
-            **OrderedRequests(service.ordered, service.offsets, service.overview).handlers,
+            **ordered_handlers(service.ordered, service.offsets, service.overview),
             **XRequests(service.xmessages, service.xgroups).handlers,
             **ClassicRequests(
                 service.core, service.publishing, service.groups, service.admin

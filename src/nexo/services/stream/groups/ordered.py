@@ -109,7 +109,9 @@ class Ordered:
     def let_go(self, name: str, member: str) -> None:
         """Make a member leave that was checked by the caller."""
         found = self._core.engine.ordered.get(name)
-        if found is not None:
+        if found is None:
+            self._unbind(name, member)
+        else:
             self._leave(name, member, found)
 
     def has_members(self, name: str) -> bool:
@@ -186,11 +188,7 @@ class Ordered:
     def connection_closed(self, connection: Connection) -> None:
         """The members of a closed connection leave at once."""
         for name, member in self.bindings.of(connection):
-            group = self._core.engine.ordered.get(name)
-            if group is None:
-                self._unbind(name, member)
-            else:
-                self._leave(name, member, group)
+            self.let_go(name, member)
 
     def _group_of(self, connection: Connection, name: str, member: str) -> OrderedGroup:
         """The group of a member, which was permitted when it joined; others are checked here."""

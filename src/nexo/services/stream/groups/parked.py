@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from nexo.access.permit import ADMIN
 from nexo.brokers.stream.delivery import Gathered, gather
 from nexo.brokers.stream.groups.flight import DeliveredRange
 from nexo.brokers.stream.groups.records import Range
-from nexo.brokers.stream.groups.status import ParkedRange
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Corrupt, NexoError
+from nexo.model import Buffer
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import MAX_READ_BYTES, check_limit, check_not_negative
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.leasing import Leasing
 from nexo.services.stream.permits import permit_group
 from nexo.services.stream.replay import DroppedPosition
+from nexo.stream_values import ParkedInfo, ParkedList
 
 _ROW_BYTES = 1024**2
 """How much of one parked range is shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParkedRecords:
-    """Parked ranges, and the batches that hold their records."""
-
-    rows: list[ParkedRange]
-    found: Gathered
+ParkedRecords: TypeAlias = tuple[ParkedList, list[Buffer]]
+"""Parked ranges, and the batches that hold their records."""
 
 
 class ParkedService:
@@ -80,7 +74,7 @@ class _Collection:
     """
 
     def __init__(
-        self, core: Core, stream: OpenStream, rows: list[ParkedRange], done: Done[ParkedRecords]
+        self, core: Core, stream: OpenStream, rows: list[ParkedInfo], done: Done[ParkedRecords]
     ) -> None:
         self._core = core
         self._stream = stream
@@ -103,7 +97,7 @@ class _Collection:
                 return
             self._left.popleft()
         rows = self._rows[: len(self._rows) - len(self._left)]
-        self._done(ParkedRecords(rows, self._found))
+        self._done((ParkedList(rows, self._found.partitions), self._found.parts))
 
     def _add(self, where: Range) -> int | None:
         """Add the records of a range; returns the offset to fetch first, if any."""

@@ -243,8 +243,8 @@ class TestParking:  # SPEC F3
     def test_the_last_failed_delivery_parks_and_blocks_nobody(self) -> None:
         shared = self.parked()
         (entry,) = shared.parked()
-        assert (entry.first, entry.end, entry.parking.deliveries) == (0, 1, 2)
-        assert entry.parking.reason == "boom"
+        assert (entry.first, entry.end, entry.deliveries) == (0, 1, 2)
+        assert entry.reason == "boom"
         assert shared.floor(0) == 1
         assert take(shared, "b", 5) == [(0, 1, 6)]
 
