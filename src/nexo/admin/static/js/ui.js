@@ -1,7 +1,7 @@
 /** Parts that pages are made of. */
 
 import { h } from "./dom.js";
-import { count } from "./format.js";
+import { ago, count, moment } from "./format.js";
 
 // -- frames
 
@@ -105,6 +105,16 @@ function cell(column, row) {
 
 export function number(title, read, options = {}) {
   return { title, class: `num ${options.class ?? ""}`.trim(), cell: (row) => (options.format ?? count)(read(row)), ...pick(options) };
+}
+
+/** A point in time: how long ago it was; the tip has it exactly. */
+export function timeColumn(title, read, look) {
+  return { title, class: look, cell: (row) => ago(read(row)), tip: (row) => moment(read(row)) };
+}
+
+/** A name, which may be cut; the tip has all of it. */
+export function nameColumn(title, read, look = "name") {
+  return { title, class: look, cell: read, tip: read };
 }
 
 const pick = ({ sort, alarm }) => ({ sort, alarm });

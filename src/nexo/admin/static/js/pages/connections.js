@@ -2,9 +2,9 @@
 
 import { get } from "../api.js";
 import { h } from "../dom.js";
-import { ago, bytes, moment, plural } from "../format.js";
+import { bytes, plural } from "../format.js";
 import { refine } from "../router.js";
-import { badge, empty, head, number, pager, panel, search, segments, table } from "../ui.js";
+import { badge, empty, head, number, pager, panel, search, segments, table, timeColumn } from "../ui.js";
 
 const LIMIT = 100;
 const BROKERS = [["", "All"], ["store", "Store"], ["pubsub", "Pub/Sub"], ["queue", "Queue"], ["stream", "Stream"]];
@@ -26,8 +26,8 @@ export async function connections({ given, memory, redraw }) {
     { title: "Broker", cell: (row) => h("span.row", h("span.dot", { class: row.broker }), row.broker) },
     { title: "Address", class: "mono hide-s", cell: (row) => row.address },
     ...(page.connections.some((row) => row.user) ? [{ title: "User", class: "hide-s", cell: (row) => row.user ?? "–" }] : []),
-    { title: "Since", cell: (row) => ago(row.opened_ms), tip: (row) => moment(row.opened_ms) },
-    { title: "Last heard", class: "hide-s", cell: (row) => ago(row.heard_ms), tip: (row) => moment(row.heard_ms) },
+    timeColumn("Since", (row) => row.opened_ms),
+    timeColumn("Last heard", (row) => row.heard_ms, "hide-s"),
     number("Requests", (row) => row.requests),
     number("Received", (row) => row.bytes_in, { format: bytes, class: "hide-s" }),
     number("Sent", (row) => row.bytes_out, { format: bytes, class: "hide-s" }),

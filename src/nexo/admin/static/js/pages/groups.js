@@ -4,11 +4,11 @@ import { get, post } from "../api.js";
 import { sparkline } from "../charts.js";
 import { confirm, form } from "../dialogs.js";
 import { h } from "../dom.js";
-import { ago, count, duration, moment, rate, unescaped } from "../format.js";
+import { count, duration, rate, unescaped } from "../format.js";
 import { permissions } from "../permissions.js";
 import { href } from "../router.js";
 import { inspect } from "./records.js";
-import { badge, brief, button, empty, facts, number, pager, panel, table } from "../ui.js";
+import { badge, brief, button, empty, facts, number, pager, panel, table, timeColumn } from "../ui.js";
 
 export async function groups({ given, memory, redraw, name }) {
   const rows = await get("/stream/groups", { stream: name });
@@ -83,7 +83,7 @@ async function parked(group, stream, memory, redraw, lack) {
     number("Partition", (row) => row.record.partition, { format: String, class: "hide-s" }), { title: "Offset", class: "num", cell: (row) => button(count(row.record.offset), () => inspect(stream, row.record, row), { small: true, kind: "link", label: `Show record ${row.record.offset}` }) },
     { title: "Value", class: "value", cell: (row) => brief(row.record.value) },
     { title: "Reason", class: "value hide-s", cell: (row) => row.reason || "–", tip: (row) => row.reason }, number("Deliveries", (row) => row.deliveries, { class: "hide-s" }),
-    { title: "Parked", class: "hide-s", cell: (row) => ago(row.parked_ms), tip: (row) => moment(row.parked_ms) },
+    timeColumn("Parked", (row) => row.parked_ms, "hide-s"),
     { title: "", class: "acts", cell: ({ record }) => {
       const one = [{ partition: record.partition, offset: record.offset }];
       return [

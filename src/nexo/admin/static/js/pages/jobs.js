@@ -3,9 +3,9 @@
 import { get, post } from "../api.js";
 import { confirm, form, show } from "../dialogs.js";
 import { h } from "../dom.js";
-import { ago, count, duration, moment, until } from "../format.js";
+import { count, duration, moment, until } from "../format.js";
 import { href } from "../router.js";
-import { badge, brief, button, empty, facts, headers, number, pager, panel, table, value } from "../ui.js";
+import { badge, brief, button, empty, facts, headers, number, pager, panel, table, timeColumn, value } from "../ui.js";
 
 const LIMIT = 50;
 const TITLES = { waiting: "Waiting jobs", working: "Jobs in work", scheduled: "Scheduled jobs", dead: "Dead letters" };
@@ -37,14 +37,14 @@ function columns(name, state, lacks) {
   const rest = {
     waiting: [
       number("Priority", (job) => job.priority), { title: "Key", class: "hide-s", cell: (job) => job.key ?? "–" },
-      number("Attempts", (job) => job.attempts, { class: "hide-s" }), { title: "Pushed", cell: (job) => ago(job.pushed_ms), tip: (job) => moment(job.pushed_ms) },
+      number("Attempts", (job) => job.attempts, { class: "hide-s" }), timeColumn("Pushed", (job) => job.pushed_ms),
       { title: "", class: "acts", cell: (job) => cancel(name, job, lacks("admin") && lacks("write")) },
     ],
     working: [
       { title: "Held by", class: "name", cell: (job) => h("a", { href: href("connections", { broker: "queue", search: job.holder }) }, job.holder), tip: (job) => `connection ${job.holder_id}` },
       { title: "Lease left", cell: left, tip: (job) => `ends ${moment(job.expires_ms)}` },
       number("Attempt", (job) => job.attempts + 1), number("Priority", (job) => job.priority, { class: "hide-s" }),
-      { title: "Pushed", class: "hide-s", cell: (job) => ago(job.pushed_ms), tip: (job) => moment(job.pushed_ms) },
+      timeColumn("Pushed", (job) => job.pushed_ms, "hide-s"),
     ],
     scheduled: [
       { title: "Due", cell: (job) => until(job.due_ms), tip: (job) => moment(job.due_ms) }, number("Attempts", (job) => job.attempts),
@@ -52,7 +52,7 @@ function columns(name, state, lacks) {
     ],
     dead: [
       { title: "Error", class: "value", cell: (job) => job.error || job.reason, tip: (job) => job.error }, number("Attempts", (job) => job.attempts, { class: "hide-s" }),
-      { title: "Died", class: "hide-s", cell: (job) => ago(job.died_ms), tip: (job) => moment(job.died_ms) },
+      timeColumn("Died", (job) => job.died_ms, "hide-s"),
       { title: "", class: "acts", cell: (job) => [
         button("Replay", () => replay(name, [job.id]), { small: true, label: `Replay ${job.id}`, lacks: lacks("admin") }),
         button("Discard", () => discard(name, [job.id]), { small: true, kind: "danger", label: `Discard ${job.id}`, lacks: lacks("admin") }),

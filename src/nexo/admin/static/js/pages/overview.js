@@ -5,7 +5,7 @@ import { chart, legend, sparkline } from "../charts.js";
 import { h } from "../dom.js";
 import { bytes, count, millis, rate } from "../format.js";
 import { href } from "../router.js";
-import { badge, empty, facts, head, number, panel, segments, table } from "../ui.js";
+import { badge, empty, facts, head, nameColumn, number, panel, segments, table } from "../ui.js";
 
 const CARDS = {
   store: { title: "Store", rate: "commands", unit: "commands/s", extra: (n) => [["keys", count(n.keys)], ["used", bytes(n.used_bytes)]] },
@@ -174,7 +174,7 @@ function groups(rows) {
   if (!rows.length) return null;
   return panel("Groups furthest behind", table("Groups furthest behind", [
     { title: "Group", class: "name", cell: (row) => h("a", { href: href("stream", { name: row.stream, tab: "groups", group: row.name }) }, row.name), tip: (row) => row.name },
-    { title: "Stream", class: "name", cell: (row) => row.stream, tip: (row) => row.stream },
+    nameColumn("Stream", (row) => row.stream),
     { title: "Kind", class: "hide-s", cell: (row) => badge(row.kind) },
     { title: "Lag, last minute", class: "hide-s", cell: (row) => sparkline(row.lags, "stream") },
     number("Lag", (row) => row.lag),

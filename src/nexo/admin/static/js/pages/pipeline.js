@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { h } from "../dom.js";
 import { ago, bytes, count, duration, moment, plural } from "../format.js";
 import { href } from "../router.js";
-import { badge, empty, facts, head, number, panel, table } from "../ui.js";
+import { badge, empty, facts, head, nameColumn, number, panel, table, timeColumn } from "../ui.js";
 
 const STATES = { running: "good", ended: "", silent: "bad" };
 
@@ -42,12 +42,12 @@ function late(ms) {
 
 function pipelines(rows) {
   return table("Pipelines", [
-    { title: "Pipeline", class: "mono name", cell: (row) => row.id, tip: (row) => row.id },
+    nameColumn("Pipeline", (row) => row.id, "mono name"),
     { title: "State", cell: (row) => badge(row.state, STATES[row.state]) },
-    { title: "Started", class: "hide-s", cell: (row) => ago(row.started_ms), tip: (row) => moment(row.started_ms) },
-    { title: "Last sign of life", cell: (row) => ago(row.updated_ms), tip: (row) => moment(row.updated_ms) },
+    timeColumn("Started", (row) => row.started_ms, "hide-s"),
+    timeColumn("Last sign of life", (row) => row.updated_ms),
     { title: "Every", class: "hide-s", cell: (row) => (row.every_ms ? duration(row.every_ms) : "once") },
-    { title: "Maintained", class: "hide-s", cell: (row) => ago(row.maintained_ms), tip: (row) => moment(row.maintained_ms) },
+    timeColumn("Maintained", (row) => row.maintained_ms, "hide-s"),
     number("Streams", (row) => row.streams.length, { class: "hide-s" }),
     number("Taken", (row) => row.taken), number("Behind", (row) => row.behind),
   ], rows, { key: (row) => row.id });
@@ -78,7 +78,7 @@ function tables(rows) {
     { title: "Holds", cell: (row) => badge(row.kind, row.kind === "dead letters" ? "warn" : "") },
     number("Records", (row) => row.records), number("Files", (row) => row.files, { class: "hide-s" }),
     number("Size", (row) => row.bytes, { format: bytes }), number("Snapshots", (row) => row.snapshots, { class: "hide-s" }),
-    { title: "Last commit", cell: (row) => ago(row.updated_ms), tip: (row) => moment(row.updated_ms) },
+    timeColumn("Last commit", (row) => row.updated_ms),
   ], rows, { key: (row) => row.table });
 }
 
@@ -103,7 +103,7 @@ async function one(name) {
       { title: "Partition", class: "num", cell: ([partition]) => partition }, number("Everything below", ([, end]) => end),
     ], Object.entries(row.offsets))),
     panel("Last runs", snapshots.length ? table("Snapshots", [
-      { title: "Committed", cell: (run) => ago(run.committed_ms), tip: (run) => moment(run.committed_ms) }, { title: "What", cell: (run) => badge(run.operation) },
+      timeColumn("Committed", (run) => run.committed_ms), { title: "What", cell: (run) => badge(run.operation) },
       number("Records added", (run) => run.added_records), number("Files added", (run) => run.added_files, { class: "hide-s" }),
       number("Records in all", (run) => run.total_records), { title: "Snapshot", class: "mono hide-s", cell: (run) => run.id },
     ], snapshots, { key: (run) => run.id }) : loading ? empty("Reading the lake", "Its catalog is being opened.")
@@ -127,7 +127,7 @@ function contract(terms) {
 
 function refused(name, letters) {
   return table("Dead letters", [
-    { title: "When", cell: (letter) => ago(letter.time_ms), tip: (letter) => moment(letter.time_ms) },
+    timeColumn("When", (letter) => letter.time_ms),
     number("Partition", (letter) => letter.partition),
     { title: "Offset", class: "num", cell: (letter) => h("a", { href: href("stream", { name, partition: letter.partition, offset: letter.offset }) }, count(letter.offset)) },
     { title: "Why", cell: (letter) => letter.reason },

@@ -6,7 +6,7 @@ import { h } from "../dom.js";
 import { bytes, clock, count, moment, rate, until } from "../format.js";
 import { permissions } from "../permissions.js";
 import { href, refine, staying } from "../router.js";
-import { badge, brief, button, empty, facts, head, headers, number, pager, panel, search, table, tabs, toast, value } from "../ui.js";
+import { badge, brief, button, empty, facts, head, headers, nameColumn, number, pager, panel, search, table, tabs, toast, value } from "../ui.js";
 
 const KEPT = 300;
 const LIMIT = 200;
@@ -156,8 +156,8 @@ async function subscriptions({ given, memory, redraw }) {
   memory.offset ??= 0;
   const page = await get("/pubsub/subscriptions", { search: given.search, limit: 100, offset: memory.offset });
   const body = page.subscriptions.length ? table("Subscriptions", [
-    { title: "Pattern", class: "name mono", cell: (row) => row.pattern, tip: (row) => row.pattern },
-    { title: "Client", class: "name", cell: (row) => row.client, tip: (row) => row.client },
+    nameColumn("Pattern", (row) => row.pattern, "name mono"),
+    nameColumn("Client", (row) => row.client),
     { title: "When slow", class: "hide-s", cell: (row) => badge(row.policy.replace("_", " ")) },
     number("Waiting", (row) => row.waiting),
     number("Bytes", (row) => row.waiting_bytes, { format: bytes, class: "hide-s" }),
@@ -220,8 +220,8 @@ async function reveal(row) {
 function listeners(rows) {
   if (!rows.length) return null;
   return h("div", h("h3", "Who gets messages of this topic now"), table("Subscribers of this topic", [
-    { title: "Client", class: "name", cell: (row) => row.client, tip: (row) => row.client },
-    { title: "Pattern", class: "name mono", cell: (row) => row.pattern, tip: (row) => row.pattern },
+    nameColumn("Client", (row) => row.client),
+    nameColumn("Pattern", (row) => row.pattern, "name mono"),
     number("Waiting", (row) => row.waiting), number("Dropped", (row) => row.dropped, { alarm: (row) => row.dropped > 0 }),
   ], rows.slice(0, 50)));
 }

@@ -8,7 +8,7 @@ import { count, moment, rate, until } from "../format.js";
 import { options } from "../options.js";
 import { permissions } from "../permissions.js";
 import { href } from "../router.js";
-import { badge, button, empty, head, losses, number, panel, table, tabs } from "../ui.js";
+import { badge, button, empty, head, losses, nameColumn, number, panel, table, tabs } from "../ui.js";
 import { find, jobs } from "./jobs.js";
 import { list, remove } from "./list.js";
 
@@ -103,7 +103,7 @@ function push(name) {
 async function schedules(name, lacks) {
   const rows = await get("/queue/schedules", { queue: name });
   const body = rows.length ? table("Schedules", [
-    { title: "Name", class: "name", cell: (row) => row.name, tip: (row) => row.name }, { title: "Cron (UTC)", class: "mono", cell: (row) => row.cron },
+    nameColumn("Name", (row) => row.name), { title: "Cron (UTC)", class: "mono", cell: (row) => row.cron },
     { title: "Next", cell: (row) => until(row.next_ms), tip: (row) => moment(row.next_ms) }, number("Priority", (row) => row.priority, { class: "hide-s" }),
     { title: "", class: "acts", cell: (row) => button("Remove", () => confirm("Remove this schedule?", row.name, "Remove", async () => {
       await post("/queue/unschedule", { queue: name, name: row.name });

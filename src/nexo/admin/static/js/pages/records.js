@@ -5,7 +5,7 @@ import { show } from "../dialogs.js";
 import { h } from "../dom.js";
 import { bytes, count, moment } from "../format.js";
 import { staying } from "../router.js";
-import { badge, facts, headers, table, toast, value } from "../ui.js";
+import { badge, facts, headers, nameColumn, table, toast, value } from "../ui.js";
 
 const STATES = {
   unread: ["not delivered yet", ""], in_flight: ["delivered, not acked yet", "accent"], delayed: ["waits for its retry", "warn"],
@@ -16,7 +16,7 @@ const STATES = {
 function trail(groups) {
   if (!groups.length) return h("p.message", "No group reads this stream.");
   return h("div", h("h3", "Groups"), table("Groups of this record", [
-    { title: "Group", class: "name", cell: (row) => row.group, tip: (row) => row.group },
+    nameColumn("Group", (row) => row.group),
     { title: "State", cell: (row) => badge(...STATES[row.state]), tip: (row) => row.reason },
     { title: "Consumer or reason", class: "value hide-s", cell: (row) => row.consumer ?? (row.reason || "–"), tip: (row) => row.reason },
     { title: "Deliveries", class: "num hide-s", cell: (row) => (row.deliveries ? String(row.deliveries) : "–") },

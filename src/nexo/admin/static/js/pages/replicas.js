@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { h } from "../dom.js";
 import { ago, bytes, count, duration, millis, moment } from "../format.js";
-import { badge, empty, facts, head, number, panel, table } from "../ui.js";
+import { badge, empty, facts, head, number, panel, table, timeColumn } from "../ui.js";
 
 export async function replicas() {
   const { replicates, state, logs } = await get("/replicas");
@@ -32,7 +32,7 @@ export async function replicas() {
       number("Puts", (row) => row.puts),
       number("Failed puts", (row) => row.put_failures, { alarm: (row) => row.put_failures > 0 }),
       number("A put takes", (row) => row.put_ms, { format: millis, class: "hide-s" }),
-      { title: "Last put", cell: (row) => ago(row.last_put_ms), tip: (row) => moment(row.last_put_ms) },
+      timeColumn("Last put", (row) => row.last_put_ms),
     ], logs, { key: (row) => row.broker }) : empty("A standby ships nothing", "The leader's dashboard shows its logs.")),
   ];
 }

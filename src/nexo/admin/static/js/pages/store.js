@@ -6,7 +6,7 @@ import { h } from "../dom.js";
 import { bytes, count, duration, plural } from "../format.js";
 import { permissions } from "../permissions.js";
 import { href, refine } from "../router.js";
-import { badge, brief, button, empty, facts, head, number, pager, panel, search, table, value } from "../ui.js";
+import { badge, brief, button, empty, facts, head, nameColumn, number, pager, panel, search, table, value } from "../ui.js";
 
 const LIMIT = 50;
 const ITEMS = 100;
@@ -85,7 +85,7 @@ function content(key, memory, redraw) {
   const rows = key.content.map((item, i) => ({ ...item, label: item.name ?? (key.kind === "list" ? String(memory.offset + i) : "") }));
   const look = (row) => button("Show", () => show(row.label || key.key, value(row.value), { wide: true }), { small: true, label: `Show ${row.label || row.value.text.slice(0, 80)}` });
   const columns = [
-    ...(key.kind === "map" ? [{ title: "Field", class: "name mono", cell: (row) => row.label, tip: (row) => row.label }] : []),
+    ...(key.kind === "map" ? [nameColumn("Field", (row) => row.label, "name mono")] : []),
     ...(key.kind === "list" ? [number("Index", (row) => row.label, { format: String })] : []),
     { title: "Value", class: "value", cell: (row) => brief(row.value) }, number("Size", (row) => row.value.size_bytes, { format: bytes, class: "hide-s" }),
     { title: "", class: "acts", cell: look },

@@ -8,7 +8,7 @@ import { ago, bytes, count, duration, localInput, moment, plural, rate } from ".
 import { options } from "../options.js";
 import { permissions } from "../permissions.js";
 import { href, refine } from "../router.js";
-import { badge, brief, button, empty, head, number, panel, search, table, tabs } from "../ui.js";
+import { badge, brief, button, empty, head, number, panel, search, table, tabs, timeColumn } from "../ui.js";
 import { groups } from "./groups.js";
 import { list, remove } from "./list.js";
 import { inspect } from "./records.js";
@@ -32,7 +32,7 @@ function all(context) {
     number("Partitions", (row) => row.partitions, { class: "hide-s" }),
     number("Groups", (row) => row.groups.length, { class: "hide-s" }),
     number("Lag", (row) => row.lag, { sort: "lag" }),
-    { title: "Last record", class: "hide-s", cell: (row) => ago(row.last_ms), tip: (row) => moment(row.last_ms) },
+    timeColumn("Last record", (row) => row.last_ms, "hide-s"),
   ], (row) => row.name, "orders");
 }
 
@@ -161,7 +161,7 @@ function partitions({ info }) {
     number("Size", (part) => part.size_bytes, { format: bytes }),
     { title: "Where it lies", cell: bar },
     { title: "Tiers", class: "hide-s", cell: (part) => part.tiers.map((tier) => [badge(`${tier.tier} ${count(tier.first)}–${count(tier.end)}`), " "]) },
-    { title: "Last record", class: "hide-s", cell: (part) => ago(part.last_ms), tip: (part) => moment(part.last_ms) },
+    timeColumn("Last record", (part) => part.last_ms, "hide-s"),
   ], info.partitions, { key: (part) => part.partition }));
 }
 

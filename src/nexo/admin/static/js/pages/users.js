@@ -3,9 +3,9 @@
 import { get, post } from "../api.js";
 import { confirm } from "../dialogs.js";
 import { h } from "../dom.js";
-import { ago, moment, plural } from "../format.js";
+import { plural } from "../format.js";
 import { href } from "../router.js";
-import { badge, button, empty, facts, head, panel, table } from "../ui.js";
+import { badge, button, empty, facts, head, panel, table, timeColumn } from "../ui.js";
 
 const ACTIONS = { "*": "anything", read: "read", write: "write", admin: "administer" };
 const BROKERS = { "*": "every broker", store: "Store", pubsub: "Pub/Sub", queue: "Queue", stream: "Stream" };
@@ -45,8 +45,8 @@ function detail({ account, logins }, me) {
     panel(`${account.name}: logins to this dashboard`, logins.length ? table("Logins", [
       { title: "From", class: "mono", cell: (login) => login.address ?? "–" },
       { title: "With", cell: (login) => badge(login.how) },
-      { title: "Since", cell: (login) => ago(login.since_ms), tip: (login) => moment(login.since_ms) },
-      { title: "Last used", cell: (login) => ago(login.used_ms), tip: (login) => moment(login.used_ms) },
+      timeColumn("Since", (login) => login.since_ms),
+      timeColumn("Last used", (login) => login.used_ms),
       { title: "", class: "acts", cell: (login) => button("End", () => end(account.name, login), { small: true, kind: "danger", label: `End the login from ${login.address}` }) },
     ], logins, { key: (login) => login.id }) : empty("Not logged in"),
     h("a", { href: href("connections", { search: account.name }) }, account.name === me ? "My connections" : "Connections")));
