@@ -11,9 +11,10 @@ from pathlib import Path
 
 from nexo.errors import InvalidInput, LockedOut, NexoError, Unauthenticated
 from nexo.lake.maintenance.upkeep import EVERY_S, Plan, Upkeep
+from nexo.lake.progress import MicroBatchResult
 from pyspark_nexo.failures import SparkEnded
 from pyspark_nexo.pace import Pace
-from pyspark_nexo.pipeline import MicroBatchResult, Pipeline
+from pyspark_nexo.pipeline import Pipeline
 
 RESCAN_S = 5.0
 """How often new streams are looked for."""

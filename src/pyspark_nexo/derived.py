@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import LostRace
 from nexo.lake.derived import dead_letters, latest
-from nexo.lake.progress import total
+from nexo.lake.progress import MicroBatchResult, total
 from pyspark_nexo.tiering import Probe, TaskGroup, run_tasks
 
 if TYPE_CHECKING:
@@ -28,18 +27,13 @@ def collect_dead_letters(spark: SparkSession, lake: Lake, stream: StreamId, prob
     return sum(dead_letters.count(lake, stream).values())
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted:
-    """What was written to a table of newest records, and how many it has now."""
+def compact(
+    spark: SparkSession, lake: Lake, stream: StreamId
+) -> tuple[MicroBatchResult, int] | None:
+    """Bring a stream's table of newest records up to its table; None if it is.
 
-    rows: int
-    files: int
-    records: int
-    seconds: float
-
-
-def compact(spark: SparkSession, lake: Lake, stream: StreamId) -> Compacted | None:
-    """Bring a stream's table of newest records up to its table; None if it is."""
+    Returns what was written, and how many records the table has now.
+    """
     started_s = time.monotonic()
     table, steps = latest.plan(lake, stream)
     if not steps:
@@ -47,9 +41,7 @@ def compact(spark: SparkSession, lake: Lake, stream: StreamId) -> Compacted | No
     written = run_tasks(spark, TaskGroup(latest.run, steps))
     with suppress(LostRace):
         latest.finish(table, steps, written)
-    return Compacted(
-        sum(facts.count for files in written for facts in files),
-        sum(map(len, written)),
-        total(table.refresh(), "total-records"),
-        time.monotonic() - started_s,
-    )
+    files = [facts for each in written for facts in each]
+    rows, seconds = sum(facts.count for facts in files), time.monotonic() - started_s
+    result = MicroBatchResult(f"{stream.name}_latest", rows, len(files), seconds)
+    return result, total(table.refresh(), "total-records")

@@ -24,7 +24,7 @@ from nexo.hot_log import HotLog
 from nexo.lake.catalog import CREATED_MS, Lake, StreamId
 from nexo.lake.commit import LostRace, TableCommit, commit_all
 from nexo.lake.plan import BatchLimits
-from nexo.lake.progress import MicroBatch, Tracker
+from nexo.lake.progress import MicroBatchResult, Tracker
 from nexo.lake.typed.columns import REJECTED, set_schema
 from nexo.protocol import stream as wire
 from pyspark_nexo.derived import collect_dead_letters, compact
@@ -35,17 +35,6 @@ from pyspark_nexo.tiering import Probe, no_probe, take
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@dataclass(frozen=True, slots=True)
-class MicroBatchResult:
-    """What one micro-batch did to one stream; ``lost`` says why nothing was committed."""
-
-    stream: str
-    rows: int
-    files: int
-    lost: str
-    seconds: float
 
 
 Outcome: TypeAlias = tuple[str, MicroBatchResult | Exception]
@@ -260,7 +249,7 @@ class Pipeline:
             return error
         self._planner.tables.pop(step.name, None)
         self.tracker.of(step.name).lost_races += isinstance(error, LostRace)
-        return MicroBatchResult(step.name, 0, 0, error.message, time.monotonic() - started_s)
+        return MicroBatchResult(step.name, 0, 0, time.monotonic() - started_s, error.message)
 
     def _committed(self, step: StreamStep, files: Files, started_s: float) -> MicroBatchResult:
         name, seconds = step.name, time.monotonic() - started_s
@@ -268,8 +257,9 @@ class Pipeline:
         if any(facts.rejected for facts in found):
             self._collected.discard(name)
         rows = sum(facts.count for facts in found)
-        self.tracker.took(name, step.table, MicroBatch(rows, len(found), seconds, step.complete))
-        return MicroBatchResult(name, rows, len(found), "", seconds)
+        result = MicroBatchResult(name, rows, len(found), seconds)
+        self.tracker.took(step.table, result, complete=step.complete)
+        return result
 
     def _report(self, broker: HotLog, steps: Sequence[StreamStep]) -> dict[str, NexoError]:
         """Tell the broker what is safe now; of which streams it refused that."""
@@ -306,9 +296,8 @@ class Pipeline:
                 continue
             found = compact(self.spark, self.lake, StreamId(info.name, info.created_ms))
             if found is not None:
-                self.tracker.of(info.name).newest_records = found.records
-                name = f"{info.name}_latest"
-                done.append(MicroBatchResult(name, found.rows, found.files, "", found.seconds))
+                result, self.tracker.of(info.name).newest_records = found
+                done.append(result)
         return done
 
 

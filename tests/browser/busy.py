@@ -11,7 +11,7 @@ import nexo
 from nexo.errors import NexoError
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.derived import dead_letters
-from nexo.lake.progress import MicroBatch, Tracker, now_ms
+from nexo.lake.progress import MicroBatchResult, Tracker, now_ms
 from nexo.lake.settings import LakeSettings
 from nexo.lake.typed.columns import set_permissive, set_schema
 from tests.unit.lake.conftest import Filler
@@ -43,7 +43,8 @@ def fill_lake(lake_folder: Path) -> None:
             filler.append([b'{"n": %d}' % n for n in range(size)])
             done = number == len(batches) - 1 and not behind
             tracker.looked(stream, lake.get(stream), behind + size, now_ms())
-            tracker.took(stream, lake.get(stream), MicroBatch(size, 1, 0.31, done))
+            batch = MicroBatchResult(stream, size, 1, 0.31)
+            tracker.took(lake.get(stream), batch, complete=done)
     filler.table = set_schema(filler.table, {"n": "long"})
     filler.append([b'{"n": "%s"}' % SCRIPT.encode(), b"no JSON"])
     planned = dead_letters.plan(lake, StreamId("clicks", 1))

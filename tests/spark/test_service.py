@@ -26,14 +26,14 @@ from nexo.contracts import StreamContract, sample
 from nexo.errors import Unauthenticated
 from nexo.lake.catalog import DEAD_LETTERS, Lake
 from nexo.lake.offsets import offsets_of
-from nexo.lake.progress import read_progress
+from nexo.lake.progress import MicroBatchResult, read_progress
 from nexo.lake.settings import LakeSettings
 from nexo.lake.typed import columns as typed
 from nexo.lake.typed.infer import infer
 from pyspark_nexo import continuous
 from pyspark_nexo.continuous import Continuous
 from pyspark_nexo.failures import plain_errors
-from pyspark_nexo.pipeline import MicroBatchResult, Pipeline
+from pyspark_nexo.pipeline import Pipeline
 from pyspark_nexo.views import register_views
 
 if TYPE_CHECKING:

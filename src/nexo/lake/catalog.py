@@ -238,7 +238,7 @@ class Lake:
                     (self.settings.namespace, name),
                     schema,
                     location=folder,
-                    partition_spec=_unpartitioned() if kind == NEWEST else _by_day(schema),
+                    partition_spec=_spec(schema, kind),
                     properties=properties | _FORMAT | _OWN_RETRIES,
                 )
             except TableAlreadyExistsError:
@@ -281,18 +281,15 @@ def _folder(stream: StreamId, kind: str) -> str:
     return f"{table_name(stream.name, kind)}-{stream.created_ms}"
 
 
-def _by_day(schema: Schema) -> PartitionSpec:
+def _spec(schema: Schema, kind: str) -> PartitionSpec:
+    """Partitioned by day, but for newest records, which are written anew with each step."""
     from pyiceberg.partitioning import PartitionField, PartitionSpec
     from pyiceberg.transforms import DayTransform
 
+    if kind == NEWEST:
+        return PartitionSpec()
     source = schema.find_field("timestamp").field_id
     return PartitionSpec(PartitionField(source, 1000, DayTransform(), "day"))
-
-
-def _unpartitioned() -> PartitionSpec:
-    from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
-
-    return UNPARTITIONED_PARTITION_SPEC
 
 
 def newest_snapshot(table: Table) -> Snapshot | None:

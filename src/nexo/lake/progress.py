@@ -95,13 +95,14 @@ class PipelineProgress(msgspec.Struct, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class MicroBatch:
-    """A committed micro-batch of one stream; ``complete`` if it went up to what was there."""
+class MicroBatchResult:
+    """What one micro-batch did to one stream; ``lost`` says why nothing was committed."""
 
-    records: int
+    stream: str
+    rows: int
     files: int
     seconds: float
-    complete: bool
+    lost: str = ""
 
 
 class Tracker:
@@ -149,15 +150,15 @@ class Tracker:
             found.fresh_ms = at_ms
         describe(found, table)
 
-    def took(self, stream: str, table: Table, batch: MicroBatch) -> None:
-        """A micro-batch is in the table."""
-        found = self.of(stream)
+    def took(self, table: Table, batch: MicroBatchResult, *, complete: bool) -> None:
+        """A micro-batch is in the table; ``complete`` if it went up to what was there."""
+        found = self.of(batch.stream)
         found.batches += 1
-        found.taken += batch.records
-        found.behind = max(found.behind - batch.records, 0)
-        found.last_taken, found.last_files = batch.records, batch.files
+        found.taken += batch.rows
+        found.behind = max(found.behind - batch.rows, 0)
+        found.last_taken, found.last_files = batch.rows, batch.files
         found.last_ms = batch.seconds * 1000
-        if batch.complete:
+        if complete:
             found.behind, found.fresh_ms = 0, found.checked_ms
         describe(found, table)
 

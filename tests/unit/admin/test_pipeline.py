@@ -20,7 +20,7 @@ from nexo.admin.lake_views import TableHistory, read_tables
 from nexo.config import Settings
 from nexo.errors import NotFound
 from nexo.lake.catalog import Lake
-from nexo.lake.progress import STALE_MS, MicroBatch, Tracker
+from nexo.lake.progress import STALE_MS, MicroBatchResult, Tracker
 from nexo.lake.settings import LakeSettings
 from tests.unit.lake.conftest import Filler
 
@@ -58,7 +58,8 @@ def test_pipelines_tell_how_far_they_are_and_what_failed(tmp_path: Path) -> None
     tracker = Tracker()
     with tracker.running(settings.lake_folder, 1_000):
         tracker.looked("orders", lake.get("orders"), 7, 1_000)
-        tracker.took("orders", lake.get("orders"), MicroBatch(5, 1, 0.2, False))
+        batch = MicroBatchResult("orders", 5, 1, 0.2)
+        tracker.took(lake.get("orders"), batch, complete=False)
         tracker.failed("disk gone", ["orders"])
         tracker.save(settings.lake_folder)
         found = asyncio.run(pipeline.tables(context(settings), Nothing()))

@@ -12,7 +12,7 @@ from nexo.errors import Conflict
 from nexo.lake.progress import (
     FOLDER,
     STALE_MS,
-    MicroBatch,
+    MicroBatchResult,
     PipelineProgress,
     StreamProgress,
     Tracker,
@@ -28,7 +28,7 @@ def test_numbers_of_a_stream_come_from_its_table(filler: Filler, tmp_path: Path)
     tracker = Tracker()
     tracker.looked("log", filler.table, behind=3, at_ms=5_000)
     filler.append([b"a", b"b", b"c"])
-    tracker.took("log", filler.table, MicroBatch(records=3, files=1, seconds=0.25, complete=True))
+    tracker.took(filler.table, MicroBatchResult("log", 3, 1, 0.25), complete=True)
     tracker.save(tmp_path)
     (pipeline,) = read_progress(tmp_path)
     (stream,) = pipeline.streams
@@ -47,7 +47,7 @@ def test_a_batch_that_leaves_some_behind_does_not_make_the_table_fresh(filler: F
     tracker = Tracker()
     tracker.looked("log", filler.table, behind=10, at_ms=5_000)
     filler.append([b"a"] * 4)
-    tracker.took("log", filler.table, MicroBatch(records=4, files=1, seconds=1, complete=False))
+    tracker.took(filler.table, MicroBatchResult("log", 4, 1, 1.0), complete=False)
     assert (tracker.of("log").behind, tracker.of("log").fresh_ms) == (6, None)
 
 

@@ -23,8 +23,8 @@ from nexo.server.processes.system import stand_behind_brokers
 
 if TYPE_CHECKING:
     from nexo.lake.catalog import Lake
-    from nexo.lake.progress import PipelineProgress
-    from pyspark_nexo.pipeline import MicroBatchResult, Pipeline
+    from nexo.lake.progress import MicroBatchResult, PipelineProgress
+    from pyspark_nexo.pipeline import Pipeline
 
 # ruff: noqa: PLC0415 - Spark and Arrow are slow to import, and optional
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from io import BytesIO
 from typing import Any
 
@@ -56,7 +56,8 @@ def avro_format(schema: object) -> tuple[ValueFormat, dict[str, str]]:
 
 def reader(value_format: ValueFormat, schema_id: str) -> Unpack:
     """What reads values of one of the schemas."""
-    parsed, read = _parsed(json.loads(value_format.schemas[schema_id])), _schemaless_reader()
+    parsed = _parsed(json.loads(value_format.schemas[schema_id]))
+    read = _fastavro().schemaless_reader
 
     def unpack(value: bytes) -> Mapping[str, Any]:
         stream = BytesIO(value)
@@ -75,13 +76,12 @@ def _said(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _schemaless_reader() -> Callable[..., Any]:
+def _fastavro() -> Any:
     try:
-        from fastavro import schemaless_reader
+        import fastavro
     except ImportError:
         raise ConfigError(hint("fastavro", "sql")) from None
-    found: Callable[..., Any] = schemaless_reader
-    return found
+    return fastavro
 
 
 def _loaded(schema: object) -> Any:
@@ -95,14 +95,11 @@ def _loaded(schema: object) -> Any:
 
 def _parsed(schema: Any) -> Any:
     """A schema as fastavro has it, in which only logical types count that are columns."""
+    fastavro = _fastavro()
+    known = fastavro.schema.SchemaParseException, fastavro.schema.UnknownType
     try:
-        from fastavro import parse_schema
-        from fastavro.schema import SchemaParseException, UnknownType
-    except ImportError:
-        raise ConfigError(hint("fastavro", "sql")) from None
-    try:
-        return parse_schema(_without_others(schema))
-    except (SchemaParseException, UnknownType, *_BAD) as error:
+        return fastavro.parse_schema(_without_others(schema))
+    except (*known, *_BAD) as error:
         raise InvalidInput(f"bad Avro schema: {_said(error)}") from None
 
 
