@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -282,16 +281,15 @@ def _columns(text: str | None, typed: Terms | None) -> tuple[str, ...]:
 
 
 def _typed(text: str | None, permissive: bool, value_format: ValueFormat | None) -> Terms | None:
-    try:
-        found = json.loads(text or "{}")
-        columns = [
-            _typed_column(name, given, number) for number, (name, given) in enumerate(found.items())
-        ]
-    except (ValueError, AttributeError):
+    found = _json(text or "{}", dict[str, str | tuple[str, str]])
+    if found is None:
         raise InvalidOption(
             f"typed = {text!r}: give JSON fields and their types, such as "
             '{"amount": "double"}, or {"euros": ["amount", "double"]} for another name'
-        ) from None
+        )
+    columns = [
+        _typed_column(name, given, number) for number, (name, given) in enumerate(found.items())
+    ]
     fields = [column.source for column in columns]
     for source in fields:
         if fields.count(source) > 1:
@@ -308,10 +306,8 @@ def _typed(text: str | None, permissive: bool, value_format: ValueFormat | None)
     return Terms(columns, names, permissive, format=value_format) if columns else None
 
 
-def _typed_column(name: str, given: object, number: int) -> ParsedColumn:
-    source, kind = given if isinstance(given, list) else (name, given)
-    if not isinstance(source, str) or not isinstance(kind, str):
-        raise ValueError
+def _typed_column(name: str, given: str | tuple[str, str], number: int) -> ParsedColumn:
+    source, kind = (name, given) if isinstance(given, str) else given
     try:
         parse_kind(kind)
     except InvalidOption as error:
