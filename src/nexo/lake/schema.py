@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
-    from pyiceberg.types import IcebergType, NestedField, PrimitiveType
 
 # ruff: noqa: PLC0415 - PyIceberg takes half a second to import
 
@@ -26,46 +24,30 @@ def iceberg_schema(columns: pa.Schema) -> Schema:
     return pyarrow_to_schema(pa.schema(marked))
 
 
-def arrow_type(kind: IcebergType) -> pa.DataType:
-    """The Arrow type for an Iceberg one, with 32-bit lengths as Spark wants them."""
-    from pyiceberg import types
-
-    match kind:
-        case types.DecimalType():
-            return pa.decimal128(kind.precision, kind.scale)
-        case types.ListType():
-            return pa.list_(_arrow_field(kind.element_field))
-        case types.MapType():
-            return pa.map_(
-                _arrow_field(kind.key_field).with_nullable(False), _arrow_field(kind.value_field)
-            )
-        case types.StructType():
-            return pa.struct([_arrow_field(each) for each in kind.fields])
-    return next(arrow for arrow, iceberg in _pairs().items() if iceberg == kind)
-
-
-def _arrow_field(field: NestedField) -> pa.Field:
-    """A column, or a part of one, marked with its id."""
-    marked = {FIELD_ID: str(field.field_id).encode()}
-    return pa.field(field.name, arrow_type(field.field_type), metadata=marked)
-
-
-@cache
-def _pairs() -> dict[pa.DataType, PrimitiveType]:
-    from pyiceberg import types
-
-    return {
-        pa.bool_(): types.BooleanType(), pa.int32(): types.IntegerType(),
-        pa.int64(): types.LongType(), pa.float32(): types.FloatType(),
-        pa.float64(): types.DoubleType(), pa.string(): types.StringType(),
-        pa.binary(): types.BinaryType(), pa.date32(): types.DateType(),
-        pa.timestamp("us", tz="UTC"): types.TimestamptzType(),
-    }  # fmt: skip
-
-
 def file_schema(schema: Schema) -> pa.Schema:
     """What data files of a table are written with: its columns, marked with their ids."""
-    return pa.schema([_arrow_field(field) for field in schema.fields])
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    return pa.schema([_short(field) for field in schema_to_pyarrow(schema)])
+
+
+def _short(field: pa.Field) -> pa.Field:
+    """A column, or a part of one, with 32-bit lengths as Spark wants them; it may be null."""
+    return field.with_type(_short_type(field.type)).with_nullable(True)
+
+
+def _short_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_large_list(kind):
+        return pa.list_(_short(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(_short(kind.key_field).with_nullable(False), _short(kind.item_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([_short(each) for each in kind])
+    return kind
 
 
 def leaf_ids(field: pa.Field) -> Iterator[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -35,7 +35,8 @@ def make_hot_table(
 ) -> None:
     """Make ``name`` hold the records of the log, with the typed columns of the stream's table."""
     found = list[pa.Table]()
-    with _Spill() as spill:
+    with tempfile.TemporaryFile() as file:
+        spill = _Spill(file)
         for table in _tables(broker, seen):
             found.append(table)
             if spill.writer is not None or sum(each.nbytes for each in found) > SPILL_BYTES:
@@ -95,15 +96,9 @@ def _stored_rows(batch: Batch, partition: int, first: int, end: int) -> pa.Recor
 class _Spill:
     """Rows on disk, mapped into memory to be read; the file goes with the last who reads it."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self.writer: pa.ipc.RecordBatchFileWriter | None = None
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the block
-
-    def __enter__(self) -> _Spill:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+        self._file = file
 
     def write(self, found: list[pa.Table]) -> None:
         """Write tables down and forget them."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.types import LongType, StringType
+from pyiceberg.types import LongType, StringType, TimeType
 
 from nexo.errors import InvalidOption
 from nexo.lake.files import target
@@ -129,9 +129,10 @@ def test_columns_that_others_add_or_drop_stop_nothing(filler: Filler) -> None:
     filler.table = set_schema(filler.table, {"a": "long", "b": "float"})
     with filler.table.update_schema() as update:
         update.add_column("note", StringType())
+        update.add_column("clock", TimeType())  # of a type that we never write
         update.delete_column("b")
     filler.append([b'{"a": 1, "b": 2}'])
-    assert typed_rows(filler, "a", "note", "rejected") == [(1, None, None)]
+    assert typed_rows(filler, "a", "note", "clock", "rejected") == [(1, None, None, None)]
     filler.table = set_schema(filler.table, {"b": "string"})  # now it may be anything
     filler.append([b'{"a": 1, "b": "2"}'])
     assert typed_rows(filler, "a", "b") == [(1, None), (1, "2")]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime
+from functools import reduce
 from math import isfinite
 from typing import Any
 
@@ -39,7 +40,7 @@ MOST_NAME = 200
 _COUNTED = 5_000
 """Fields that are counted: of a map of ids there may be millions."""
 
-_UNKNOWN = PlainKind("unknown")
+_UNKNOWN: Kind = PlainKind("unknown")
 """Of null, and of what is in an empty list: fits everything."""
 _TEXTS = {"string", "date", "timestamp"}
 _MOMENTS: dict[str, Callable[[str], object]] = {
@@ -117,7 +118,7 @@ def kind_of(item: object, levels: int = MOST_LEVELS) -> Kind:  # noqa: PLR0911 -
         case list() | dict() if not levels:
             return JSON
         case list():
-            return ListKind(_all_in_one([kind_of(each, levels - 1) for each in item]))
+            return ListKind(_all_in_one(kind_of(each, levels - 1) for each in item))
         case dict():
             return _object({name: kind_of(each, levels - 1) for name, each in item.items()})
     return JSON
@@ -136,11 +137,8 @@ def _kind_of_text(text: str) -> str:
     return "string"
 
 
-def _all_in_one(kinds: Collection[Kind]) -> Kind:
-    found: Kind = _UNKNOWN
-    for kind in kinds:
-        found = common(found, kind)
-    return found
+def _all_in_one(kinds: Iterable[Kind]) -> Kind:
+    return reduce(common, kinds, _UNKNOWN)
 
 
 def _object(fields: Mapping[str, Kind]) -> Kind:
@@ -148,7 +146,7 @@ def _object(fields: Mapping[str, Kind]) -> Kind:
     names = {name.lower() for name in fields}
     if len(names) == len(fields) <= MOST_KEYS and all(map(may_be_field, fields)):
         return StructKind(tuple(fields.items()))
-    return MapKind(STRING, _all_in_one(list(fields.values())))
+    return MapKind(STRING, _all_in_one(fields.values()))
 
 
 def common(left: Kind, right: Kind) -> Kind:  # noqa: PLR0911 - a case for each type
@@ -175,7 +173,7 @@ def common(left: Kind, right: Kind) -> Kind:  # noqa: PLR0911 - a case for each 
 def _values(kind: MapKind | StructKind) -> Kind:
     if isinstance(kind, MapKind):
         return kind.value
-    return _all_in_one([each for _, each in kind.fields])
+    return _all_in_one(each for _, each in kind.fields)
 
 
 def _common_plain(left: str, right: str) -> Kind:
