@@ -8,7 +8,7 @@ from uuid import UUID
 from nexo.dialects.kafka.format.apis import APIS, Key
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.errors import Error, error_of
-from nexo.dialects.kafka.request import Gather, Request, stream_of
+from nexo.dialects.kafka.request import Gather, Request, errors_to, stream_of
 from nexo.dialects.kafka.speaker import CLUSTER_ID, NODE_ID
 from nexo.dialects.kafka.topic_ids import NONE, outline_of, topic_id
 from nexo.errors import Forbidden, NexoError, NotFound
@@ -98,11 +98,11 @@ def _look_up(request: Request, topic: str, gather: Gather[Message]) -> None:
 
     def created(found: StreamDescription | NexoError) -> None:
         if isinstance(found, NexoError):
-            done(_missing(topic, found))
+            done({"error": error_of(found), "name": topic})
         else:
             done(_topic(admin.outline(session, found.name)))
 
-    try:
+    with errors_to(created):
         name = stream_of(topic)
         try:
             done(_topic(admin.outline(session, name)))
@@ -110,8 +110,6 @@ def _look_up(request: Request, topic: str, gather: Gather[Message]) -> None:
             if not (settings.kafka_auto_create and request["auto_create"]):
                 raise
             admin.create(session, name, {"partitions": settings.kafka_partitions}, created)
-    except NexoError as error:
-        done(_missing(topic, error))
 
 
 def _by_id(request: Request, found: UUID) -> Message:
@@ -121,10 +119,6 @@ def _by_id(request: Request, found: UUID) -> Message:
         return {"error": Error.UNKNOWN_TOPIC_ID, "name": None, "id": found}
     except NexoError as error:
         return {"error": error_of(error), "name": None, "id": found}
-
-
-def _missing(topic: str, error: NexoError) -> Message:
-    return {"error": error_of(error), "name": topic}
 
 
 def _topic(outline: Outline) -> Message:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from nexo.batch import decode
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.errors import Error, error_of
-from nexo.dialects.kafka.request import Gather, Request, by_topic, stream_of
+from nexo.dialects.kafka.request import Gather, Request, by_topic, errors_to, stream_of
 from nexo.errors import NexoError
 from nexo.services.stream.reading import ReadFrom, RecordSlice
 from nexo.stream_values import PartitionInfo
@@ -110,11 +110,9 @@ def _find(
         else:
             answer({"offset": offset, "timestamp": _time_of(got[0], offset, time_ms)})
 
-    try:
+    with errors_to(located):
         name = stream_of(topic)
         reading.offset_at(session, name, index, time_ms, located)
-    except NexoError as error:
-        answer({"error": error_of(error)})
 
 
 def _time_of(found: RecordSlice, offset: int, asked_ms: int) -> int:

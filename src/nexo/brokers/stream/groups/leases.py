@@ -63,9 +63,6 @@ class LeaseBook:
     def __init__(self) -> None:
         self._leases: OrderedDict[RangeLease, None] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._leases)
-
     def grant(self, lease: RangeLease) -> None:
         self._leases[lease] = None
         lease.member.leases[lease] = None

@@ -13,16 +13,13 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class RangeSet:
-    """A set of integers kept as ranges; touching ranges are merged."""
+class _Ranges:
+    """Where each range begins and ends, in order."""
 
     __slots__ = ("_ends", "_starts")
 
-    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        for first, end in ranges:
-            self.add(first, end)
+    _starts: list[int]
+    _ends: list[int]
 
     def __bool__(self) -> bool:
         return bool(self._starts)
@@ -31,16 +28,28 @@ class RangeSet:
         """The number of ranges, not of integers; see `count`."""
         return len(self._starts)
 
+    def count(self) -> int:
+        """How many integers the ranges hold."""
+        return sum(self._ends) - sum(self._starts)
+
+
+class RangeSet(_Ranges):
+    """A set of integers kept as ranges; touching ranges are merged."""
+
+    __slots__ = ()
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self._starts = []
+        self._ends = []
+        for first, end in ranges:
+            self.add(first, end)
+
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return zip(self._starts, self._ends, strict=True)
 
     def __contains__(self, number: int) -> bool:
         at = bisect_right(self._starts, number) - 1
         return at >= 0 and number < self._ends[at]
-
-    def count(self) -> int:
-        """How many integers the set holds."""
-        return sum(self._ends) - sum(self._starts)
 
     def head(self) -> tuple[int, int]:
         """The lowest range; the set must not be empty."""
@@ -90,31 +99,20 @@ class RangeSet:
             first = stop
 
 
-class RangeMap(Generic[Value]):
+class RangeMap(_Ranges, Generic[Value]):
     """A value per range; touching ranges with equal values are merged."""
 
-    __slots__ = ("_ends", "_starts", "_values")
+    __slots__ = ("_values",)
 
     def __init__(self, entries: Iterable[tuple[int, int, Value]] = ()) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
+        self._starts = []
+        self._ends = []
         self._values: list[Value] = []
         for first, end, value in entries:
             self.set(first, end, value)
 
-    def __bool__(self) -> bool:
-        return bool(self._starts)
-
-    def __len__(self) -> int:
-        """The number of ranges, not of integers; see `count`."""
-        return len(self._starts)
-
     def __iter__(self) -> Iterator[tuple[int, int, Value]]:
         return zip(self._starts, self._ends, self._values, strict=True)
-
-    def count(self) -> int:
-        """How many integers have a value."""
-        return sum(self._ends) - sum(self._starts)
 
     def set(self, first: int, end: int, value: Value) -> None:
         """Give the whole range one value, replacing any it had."""
