@@ -14,7 +14,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.groups.ordered_state import (
     OffsetCommit,
@@ -23,7 +22,7 @@ from nexo.brokers.stream.groups.ordered_state import (
 )
 from nexo.errors import Fenced, NotMember
 from nexo.options.stream import OrderedOptions, Strategy
-from nexo.stream_values import Assigned
+from nexo.stream_values import Assigned, TopicPartition
 
 TOPICS = {"orders": 5, "users": 3}
 SESSION_MS = 100

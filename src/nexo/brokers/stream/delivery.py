@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from nexo.batch import cut, decode
 from nexo.brokers.stream.groups.flight import DeliveredRange
 from nexo.brokers.stream.groups.ranges import RangeSet
-from nexo.brokers.stream.groups.records import Range
 from nexo.brokers.stream.partition import Cold, Partition
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Corrupt
 from nexo.model import Buffer
 from nexo.storage.header import Flags, Header
+from nexo.stream_values import Range
 
 READ_BYTES = 256 * 1024
 _COMPRESSION = int(Flags.COMPRESSION)

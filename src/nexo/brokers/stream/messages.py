@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
 
 from nexo.batch import decode
 from nexo.brokers.stream.delivery import offset_at
 from nexo.brokers.stream.partition import Partition
 from nexo.errors import InvalidInput
 from nexo.storage.header import Header
-
-Id: TypeAlias = tuple[int, int]
-"""``ms, seq``: the record's timestamp and its offset."""
+from nexo.stream_values import Id
 
 _READ_BYTES = 64 * 1024
 

@@ -13,10 +13,10 @@ import msgspec
 
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit
 from nexo.brokers.stream.groups.ranges import RangeSet
-from nexo.brokers.stream.groups.records import Range
 from nexo.brokers.stream.records import Outcomes
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Conflict, OutcomeUnknown, TransactionAborted
+from nexo.stream_values import Range
 
 REMEMBERED = 10_000
 """Ranges of committed ids; a new one begins after each transaction that was not committed."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.kafka.model import GroupError
 from nexo.brokers.stream.groups.limits import MAX_METADATA
 from nexo.brokers.stream.groups.ordered_state import StoredOffset
@@ -24,7 +23,7 @@ from nexo.dialects.kafka.request import (
 from nexo.errors import NexoError, NotFound, ProtocolError
 from nexo.names import text_of
 from nexo.services.stream.groups.classic import ClassicView
-from nexo.stream_values import OffsetRow
+from nexo.stream_values import OffsetRow, TopicPartition
 
 _SUBSCRIPTION = Schema("version:i16 topics:[]str", 999)
 """How what members of a group of type ``consumer`` say of themselves begins."""

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import uuid4
 
-from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.kafka.model import GroupError
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.errors import Error, Refused, group_error, refusal
@@ -16,6 +15,7 @@ from nexo.errors import NexoError, NotFound
 from nexo.names import text_of
 from nexo.options.stream import Strategy
 from nexo.services.stream.groups.consumers import JOIN, Beat, BeatReply, MemberView
+from nexo.stream_values import TopicPartition
 
 HEARTBEAT_MS = 1_000
 """How often members ask; they learn of partitions that others gave up no sooner."""

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Set
 from typing import TypeAlias
 
 from nexo.options.stream import Strategy
-
-TopicPartition: TypeAlias = tuple[str, int]
+from nexo.stream_values import TopicPartition
 
 Subscriptions: TypeAlias = Mapping[str, Set[str]]
 """Topics by member, in order of joining."""

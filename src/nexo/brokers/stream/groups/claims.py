@@ -23,10 +23,10 @@ from nexo.brokers.stream.groups.records import (
     Entered,
     MessagesHeld,
     MessagesTrimmed,
-    Range,
     Skipped,
 )
 from nexo.brokers.stream.groups.state import SharedState
+from nexo.stream_values import Range
 
 
 class Keeper(LeaseHolder):

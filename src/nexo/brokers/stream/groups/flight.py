@@ -16,9 +16,10 @@ import msgspec
 from nexo.brokers.stream.groups.leases import LeaseBook, LeaseHolder, RangeLease
 from nexo.brokers.stream.groups.progress import NO_END
 from nexo.brokers.stream.groups.ranges import RangeSet
-from nexo.brokers.stream.groups.records import Counted, CountedRange, Parking, Range, RecordsParked
+from nexo.brokers.stream.groups.records import Counted, CountedRange, Parking, RecordsParked
 from nexo.brokers.stream.groups.state import SharedState
 from nexo.errors import NexoError, NotOwner, NotPending
+from nexo.stream_values import Range
 
 
 class DeliveredRange(msgspec.Struct, frozen=True, array_like=True, gc=False):

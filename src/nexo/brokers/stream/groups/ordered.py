@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.limits import MAX_METADATA, check_length
 from nexo.brokers.stream.groups.ordered_members import OrderedMembership
 from nexo.brokers.stream.groups.ordered_state import (
@@ -24,6 +23,7 @@ from nexo.brokers.stream.groups.ordered_state import (
 )
 from nexo.errors import Fenced, InvalidInput, NotOwner
 from nexo.options.stream import OrderedOptions
+from nexo.stream_values import TopicPartition
 
 STANDALONE = -1
 """The generation a consumer without membership commits with."""

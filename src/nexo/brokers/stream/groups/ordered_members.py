@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from heapq import heapify, heappop, heapreplace
 
-from nexo.brokers.stream.groups.assignment import TopicPartition, assign
+from nexo.brokers.stream.groups.assignment import assign
 from nexo.brokers.stream.groups.limits import MAX_NAME, check_length, check_number
 from nexo.brokers.stream.groups.ordered_state import OrderedState, Regenerated
 from nexo.errors import Fenced, InvalidInput, NotMember
 from nexo.options.stream import OrderedOptions
-from nexo.stream_values import Assigned
+from nexo.stream_values import Assigned, TopicPartition
 
 MAX_MEMBERS = 1_000
 """Live members of one group; every rebalance visits all of them."""

@@ -14,9 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from nexo.options.stream import SharedOptions
-
-Range: TypeAlias = tuple[int, int, int]
-"""``partition, first, end`` (half-open)."""
+from nexo.stream_values import Range
 
 CountedRange: TypeAlias = tuple[int, int, int, int]
 """``partition, first, end, deliveries``."""

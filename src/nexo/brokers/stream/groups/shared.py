@@ -32,7 +32,6 @@ from nexo.brokers.stream.groups.records import (
     Entered,
     MessagesHeld,
     MessagesTrimmed,
-    Range,
     RecordsReplayed,
     SharedRecord,
     SharedSnapshot,
@@ -48,7 +47,7 @@ from nexo.brokers.stream.groups.status import (
 )
 from nexo.errors import Fenced, InvalidInput, InvalidOption, NexoError, NotMember
 from nexo.options.stream import SharedOptions
-from nexo.stream_values import ParkedInfo, RecordState
+from nexo.stream_values import ParkedInfo, Range, RecordState
 
 
 class SharedGroup:

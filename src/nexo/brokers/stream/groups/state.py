@@ -10,7 +10,6 @@ from nexo.brokers.stream.groups.records import (
     Counted,
     Discarded,
     Parking,
-    Range,
     RecordsParked,
     RecordsReplayed,
     SharedRecord,
@@ -20,6 +19,7 @@ from nexo.brokers.stream.groups.records import (
     Tuned,
 )
 from nexo.options.stream import SharedOptions
+from nexo.stream_values import Range
 
 
 class SharedState:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.ordered import STANDALONE, OrderedGroup
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit, StoredOffset
 from nexo.errors import Conflict, OffsetOutOfRange
@@ -19,7 +18,7 @@ from nexo.services.stream.core import Core, safest
 from nexo.services.stream.groups.bindings import not_member
 from nexo.services.stream.groups.ordered import Ordered, stored_offsets
 from nexo.services.stream.permits import permit_group, permit_offsets, permit_ordered
-from nexo.stream_values import CommittedAt, OffsetRow
+from nexo.stream_values import CommittedAt, OffsetRow, TopicPartition
 
 
 class GroupOffsets:

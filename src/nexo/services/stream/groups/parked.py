@@ -8,7 +8,6 @@ from typing import Literal, TypeAlias
 from nexo.access.permit import ADMIN
 from nexo.brokers.stream.delivery import Gathered, gather
 from nexo.brokers.stream.groups.flight import DeliveredRange
-from nexo.brokers.stream.groups.records import Range
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Corrupt, NexoError
 from nexo.model import Buffer
@@ -18,7 +17,7 @@ from nexo.services.stream.core import Core
 from nexo.services.stream.groups.leasing import Leasing
 from nexo.services.stream.permits import permit_group
 from nexo.services.stream.replay import DroppedPosition
-from nexo.stream_values import ParkedInfo, ParkedList
+from nexo.stream_values import ParkedInfo, ParkedList, Range
 
 _ROW_BYTES = 1024**2
 """How much of one parked range is shown."""

@@ -10,7 +10,6 @@ import msgspec
 from nexo.access.permit import ADMIN
 from nexo.brokers.stream.delivery import Gathered
 from nexo.brokers.stream.groups.flight import DeliveredRange, Refusal
-from nexo.brokers.stream.groups.records import Range
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError
@@ -31,7 +30,7 @@ from nexo.services.stream.groups.polling import Polling
 from nexo.services.stream.permits import permit_group
 from nexo.services.stream.times import offsets_at
 from nexo.services.waiting import Wait
-from nexo.stream_values import Position, SettleRecords
+from nexo.stream_values import Position, Range, SettleRecords
 
 _FLEETING = frozenset({"extend", "start"})
 """Verbs that only change leases. Leases are kept in memory, so no reply waits for the disk."""

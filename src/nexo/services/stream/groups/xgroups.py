@@ -13,7 +13,7 @@ from nexo.brokers.stream.groups.flight import DeliveredRange
 from nexo.brokers.stream.groups.progress import NO_END
 from nexo.brokers.stream.groups.records import CountedRange
 from nexo.brokers.stream.groups.shared import SharedGroup
-from nexo.brokers.stream.messages import Id, MessageLog
+from nexo.brokers.stream.messages import MessageLog
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Conflict, InvalidInput, NexoError
 from nexo.model import Buffer, check_name
@@ -24,7 +24,7 @@ from nexo.services.stream.core import Core
 from nexo.services.stream.groups.xmessages import XMessages, following, ranges_of
 from nexo.services.stream.permits import permit_group
 from nexo.services.waiting import Wait
-from nexo.stream_values import XConsumer, XDelivered, XGroup, XInfo, XPending
+from nexo.stream_values import Id, XConsumer, XDelivered, XGroup, XInfo, XPending
 
 MAX_CLAIMED = 10_000
 """The most messages that one claim takes over."""

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from nexo.access.permit import ADMIN, READ, WRITE, permit
 from nexo.batch import encode_plain
 from nexo.brokers.stream.cleanup.retention import freeable
-from nexo.brokers.stream.groups.records import Range
-from nexo.brokers.stream.messages import Id, MessageLog
+from nexo.brokers.stream.messages import MessageLog
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Conflict, NexoError
@@ -17,7 +16,7 @@ from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import REPLY_BYTES, check_not_negative
 from nexo.services.stream.core import Core
 from nexo.services.stream.publish import Publishing
-from nexo.stream_values import XPage
+from nexo.stream_values import Id, Range, XPage
 
 TRIM_STEP = 1_000
 """Messages that automatic trimming collects before the log drops them."""
