@@ -26,6 +26,7 @@ class Polling:
         look = wait.attempt
 
         def attempt() -> Any:
+            self._core.check_there(stream)
             try:
                 return look()
             except InLake as found:
@@ -33,11 +34,7 @@ class Polling:
                 self._core.replay.fetch(found.place, lambda error: self._fetched(wait, error))
                 return ELSEWHERE
 
-        def checked() -> Any:
-            self._core.check_there(stream)
-            return attempt()
-
-        wait.attempt = checked
+        wait.attempt = attempt
         self._core.answer_or_wait(wait)
 
     def cancel(self, connection: Connection, ticket: Hashable) -> None:
