@@ -90,7 +90,7 @@ def select(batch: Batch, indexes: Sequence[int]) -> Entry:
         keys=[keys[i] for i in indexes] if batch.layout.keys is not None else None,
         headers=[texts[i] for i in indexes],
     )
-    body += padded(int32s(deltas[i] for i in indexes))
+    body += padded(int32s([deltas[i] for i in indexes]))
     return _resealed(batch, head, body, len(indexes))
 
 

@@ -30,7 +30,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
-from struct import Struct
+from struct import Struct, pack
 from sys import byteorder
 from typing import Any
 
@@ -248,12 +248,9 @@ def shown(losses: Sequence[Loss | str]) -> dict[str, Any]:
 
 
 def encode(records: Sequence[bytes], synced: int = 0) -> list[bytes]:
-    ends = array("i", accumulate(map(len, records), initial=0))
-    size = ends[-1]
-    if byteorder == "big":
-        ends.byteswap()
-    index = ends.tobytes()
-    padding = bytes(-(_SYNCED.size + len(index) + size) % ALIGN)
+    ends = [*accumulate(map(len, records), initial=0)]
+    index = pack(f"<{len(ends)}i", *ends)
+    padding = bytes(-(_SYNCED.size + len(index) + ends[-1]) % ALIGN)
     return [_SYNCED.pack(synced), index, *records, padding]
 
 
