@@ -50,7 +50,7 @@ from nexo.client.pubsub_message import Message
 from nexo.client.queue_views import DeadJob, JobView, QueueSettings
 from nexo.client.store_values import RateDecision
 from nexo.client.stream_options import GroupSettings, Retention, StreamSettings
-from nexo.client.stream_records import Published, Record
+from nexo.client.stream_records import Published, PublishedBatch, Record
 from nexo.protocol.stream import GroupInfo, StreamInfo
 from nexo.queue_values import JobState, QueueInfo, Schedule
 
@@ -98,6 +98,7 @@ __all__ = [
     "ParkedRecord",
     "PubSub",
     "Published",
+    "PublishedBatch",
     "Queue",
     "QueueInfo",
     "QueueSettings",

@@ -137,18 +137,32 @@ def test_ids_of_pushes_are_a_plain_list(client: nexo.Client) -> None:
     assert len(set(json.loads(json.dumps(ids)))) == 3
 
 
-def test_places_of_records_are_a_plain_list_of_rows(client: nexo.Client) -> None:
-    """U5: compared, sorted, unpacked and sent like rows of a database."""
+def test_places_of_records_are_rows_created_on_access(client: nexo.Client) -> None:
+    """U5: compared, sorted, unpacked and, as a list, sent like rows of a database."""
     encoders = pytest.importorskip("fastapi.encoders")
     stream = client.stream("s").create()
-    places = stream.publish_many(range(3))
-    assert type(places) is list
-    rows = [{"partition": 0, "offset": offset} for offset in range(3)]
-    assert json.loads(json.dumps(places, default=dict)) == rows
-    assert encoders.jsonable_encoder(places) == rows
-    assert sorted({*places, *reversed(places)}) == [Published(**row) for row in rows]
-    partition, offset = stream.publish(3)
-    assert (partition, offset) == (0, 3)
+    places = stream.publish_many(range(5))
+    rows = [{"partition": 0, "offset": offset} for offset in range(5)]
+    assert json.loads(json.dumps(list(places), default=dict)) == rows
+    assert encoders.jsonable_encoder(list(places)) == rows
+    assert sorted({*places, *reversed(places)}) == places == [Published(**row) for row in rows]
+    assert (len(places), places[-1].offset, places[1:3]) == (5, 4, [*places][1:3])
+    assert repr(places).startswith(
+        "<PublishedBatch of 5 records: [Published(partition=0, offset=0), "
+    )
+    assert (stream.publish_many([]) or None) is None
+    partition, offset = stream.publish(5)
+    assert (partition, offset) == (0, 5)
+
+
+def test_places_are_never_taken_for_pairs(client: nexo.Client) -> None:
+    """U5: a JSON encoder that tries `dict` fails, instead of keeping one offset a partition."""
+    encoders = pytest.importorskip("fastapi.encoders")
+    places = client.stream("s").create().publish_many(range(3))
+    with pytest.raises(TypeError):
+        dict(places)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="TypeError"):
+        encoders.jsonable_encoder(places)
 
 
 def test_what_is_handed_out_says_what_it_holds(client: nexo.Client) -> None:

@@ -33,6 +33,7 @@ from nexo.client.stream_records import (
     Key,
     Outgoing,
     Published,
+    PublishedBatch,
     Record,
     batches_in,
     by_partition,
@@ -41,7 +42,6 @@ from nexo.client.stream_records import (
     is_full,
     key_bytes,
     needed_key,
-    places,
     slices,
     typed_content,
 )
@@ -195,22 +195,22 @@ class Stream(Generic[T]):
         *,
         keys: Sequence[Key] | None = None,
         headers: Sequence[Headers] | None = None,
-    ) -> list[Published]:
+    ) -> PublishedBatch:
         """Publish many records in few batches; the result is the place of each."""
         values = list(each(values))
         for name, column in (("keys", keys), ("headers", headers)):
             if column is not None and len(column) != len(values):
                 raise InvalidInput(f"{len(values)} values came with {len(column)} {name}")
         if not values:
-            return []
+            return PublishedBatch([])
         plain = uniform(values, self._type) if keys is None and headers is None else None
         if plain is not None and (step := self._step(plain[1])):
-            return places(await self._publish_plain(*plain, step), None)
+            return PublishedBatch(await self._publish_plain(*plain, step))
         rows = [self._encode(value) for value in values]
         check_sizes(self._link.welcome, (len(content) for _, content in rows))
         texts = [b""] * len(rows) if headers is None else [headers_bytes(each) for each in headers]
         if keys is None:
-            return places(await self._publish_chunks(rows, texts), None)
+            return PublishedBatch(await self._publish_chunks(rows, texts))
         return await self._publish_keyed(rows, [key_bytes(key) for key in keys], texts)
 
     def _step(self, contents: list[bytes]) -> int:
@@ -253,7 +253,7 @@ class Stream(Generic[T]):
 
     async def _publish_keyed(
         self, rows: list[tuple[int, bytes]], keys: list[bytes | None], headers: list[bytes]
-    ) -> list[Published]:
+    ) -> PublishedBatch:
         """Publish by partition. If the stream was created
         again, none of it was stored: send all again.
         """
@@ -265,7 +265,7 @@ class Stream(Generic[T]):
             ]
             runs, lanes = by_partition(partitions, rows, keys, headers)
             try:
-                return places(await self._publish_runs(runs, count), lanes)
+                return PublishedBatch(await self._publish_runs(runs, count), lanes)
             except PartitionsChanged:
                 self._publisher.count = None
 

@@ -12,7 +12,7 @@ from nexo.client._async.stream.stream import Stream
 from nexo.client._async.stream.subscription import StreamSubscription
 from nexo.client._async.stream.transaction import Transaction
 from nexo.client.checks import each, function
-from nexo.client.stream_records import Headers, Key, Published
+from nexo.client.stream_records import Headers, Key, Published, PublishedBatch
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class TracedStream(Stream[T]):
 
     async def publish_many(
         self, values: Iterable[T], *, headers: Sequence[Headers] | None = None, **options: Any
-    ) -> list[Published]:
+    ) -> PublishedBatch:
         """See `Stream.publish_many`; one span for all."""
         values = list(each(values))
         with telemetry.publishing(self.name) as carried:
