@@ -41,7 +41,7 @@ class RecordHolder(Protocol):
 class StreamRecord(Record[T]):
     """A record leased to this consumer until it is acked, nacked, or the lease runs out."""
 
-    __slots__ = ("_consumer", "expires_ms", "generation")
+    __slots__ = ("consumer", "expires_ms", "generation")
 
     def __init__(
         self,
@@ -53,12 +53,8 @@ class StreamRecord(Record[T]):
         super().__init__(lease[0], row, consumer.type_, lease[3])
         self.generation = generation
         self.expires_ms = lease[4]
-        self._consumer = consumer
-
-    @property
-    def consumer(self) -> RecordHolder:
-        """The consumer that holds its lease."""
-        return self._consumer
+        self.consumer = consumer
+        """Who holds its lease."""
 
     @property
     def span(self) -> wire.Range:
@@ -67,16 +63,16 @@ class StreamRecord(Record[T]):
 
     async def ack(self) -> None:
         """Finish it; `Fenced` or `NotPending` if this consumer no longer holds it."""
-        await self._consumer.send("ack", self.generation, [self.span])
+        await self.consumer.send("ack", self.generation, [self.span])
 
     async def nack(self, reason: object = "", *, delay: Duration = 0) -> None:
         """Report a failure: redelivered at once or after ``delay``, or parked."""
         delay_ms, text = millis(delay, "delay"), readable(reason)
-        await self._consumer.send("nack", self.generation, [self.span], delay_ms, text)
+        await self.consumer.send("nack", self.generation, [self.span], delay_ms, text)
 
     async def extend(self) -> None:
         """Restart the lease."""
-        await self._consumer.send("extend", self.generation, [self.span])
+        await self.consumer.send("extend", self.generation, [self.span])
 
 
 class Records(Sequence[StreamRecord[T]], Generic[T]):

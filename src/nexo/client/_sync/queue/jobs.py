@@ -128,26 +128,19 @@ class JobBatch(Sequence["Job[T]"], Generic[T]):
         self._settle(open_jobs, RELEASE, runs)
 
     def _settle_rest(self, how: int, error: str = "", delay_ms: int = -1) -> None:
-        if not self.unsettled:
-            return
-        if self._jobs is not None:
-            open_jobs = [job for job in self._jobs if not job.settled]
+        if self.unsettled:
+            made = self._jobs
+            open_jobs = None if made is None else [job for job in made if not job.settled]
             self._settle(open_jobs, how, None, error, delay_ms)
-            return
-        self.unsettled = 0  # no single job was accessed, so none needs to be created
-        try:
-            self._settle([], how, None, error, delay_ms)
-        except LeaseLost:
-            raise
-        except BaseException:
-            self.unsettled = len(self._raw)
-            raise
 
     def _settle(
-        self, jobs: list[Job[T]], how: int, runs: list[int] | None, error: str = "",
+        self, jobs: list[Job[T]] | None, how: int, runs: list[int] | None, error: str = "",
         delay_ms: int = -1,
     ) -> None:  # fmt: skip
-        for job in jobs:
+        """Settle jobs; None is all, where no single job was accessed: none has to be created."""
+        if jobs is None:
+            self.unsettled = 0
+        for job in jobs or ():
             job.settling()
         try:
             settled = Settled(self.delivery.token, runs)
@@ -155,7 +148,9 @@ class JobBatch(Sequence["Job[T]"], Generic[T]):
         except LeaseLost:
             raise
         except BaseException:
-            for job in jobs:
+            if jobs is None:
+                self.unsettled = len(self._raw)
+            for job in jobs or ():
                 job.reopen()
             raise
 
