@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, reduce
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -93,6 +93,13 @@ class Core:
         permit(connection.identity, Broker.STREAM, actions, name)
         return self.engine.streams.get(name)
 
+    def made(self, name: str, options: Mapping[str, Any]) -> OpenStream:
+        """A stream by name; created with these options, and journalled with this turn, if new."""
+        if name in self.engine.streams:
+            return self.engine.streams.get(name)
+        self.runtime.check_writable()
+        return self.engine.create(name, options, self.now_ms)
+
     def find_or_create(self, name: str) -> OpenStream:
         """A stream by name; created with the default options if the server creates on first use.
 
@@ -101,8 +108,7 @@ class Core:
         streams = self.engine.streams
         if name in streams or not self.runtime.settings.auto_create_streams:
             return streams.get(name)
-        self.runtime.check_writable()
-        stream = self.engine.create(name, {}, self.now_ms)
+        stream = self.made(name, {})
         self._unjournalled.add(stream.id)
         self.end_turn_soon()
         return stream

@@ -92,12 +92,8 @@ class ClassicRequests:
         reader = FieldReader(payload)
         name, options = reader.text(), json_options(reader.text(), CreateOptions, InvalidOption)
         permit(peer.identity, Broker.STREAM, ADMIN, name)
-        core = self._core
-        if name not in core.engine.streams:
-            core.runtime.check_writable()
-            core.engine.create(name, options.given(), core.now_ms)
-        mode = core.engine.streams.get(name).options.persistence
-        core.when_safe(mode, reply_ok(peer, request_id))
+        stream = self._core.made(name, options.given())
+        self._core.when_safe(stream.options.persistence, reply_ok(peer, request_id))
 
     def exists(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """OK, or an error."""

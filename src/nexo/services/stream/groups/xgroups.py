@@ -21,7 +21,7 @@ from nexo.options.stream import SharedOptions
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import REPLY_BYTES
 from nexo.services.stream.core import Core
-from nexo.services.stream.groups.xmessages import XMessages, following, ranges_of
+from nexo.services.stream.groups.xmessages import STREAM_OPTIONS, XMessages, following, ranges_of
 from nexo.services.stream.permits import permit_group
 from nexo.services.waiting import Wait
 from nexo.stream_values import Id, XConsumer, XDelivered, XGroup, XInfo, XPending
@@ -70,7 +70,7 @@ class XGroups:
         check_name(group, "group")
         if stream not in self._core.engine.streams:
             permit_group(connection, stream, None, (Action.WRITE, Action.ADMIN))
-        found = self._messages.made(stream)
+        found = self._core.made(stream, STREAM_OPTIONS)
         log = self._messages.log(found)
         is_new = group not in found.groups
         if is_new:

@@ -34,14 +34,6 @@ class XMessages:
 
     # -- finding -----------------------------------------------------------------------
 
-    def made(self, name: str) -> OpenStream:
-        """The stream, created if necessary; the creation is journalled with this turn."""
-        streams = self._core.engine.streams
-        if name in streams:
-            return streams.get(name)
-        self._core.runtime.check_writable()
-        return self._core.engine.create(name, STREAM_OPTIONS, self._core.now_ms)
-
     def log(self, stream: OpenStream) -> MessageLog:
         """The messages of a stream that can have some."""
         if stream.options.partitions != 1:
@@ -82,7 +74,7 @@ class XMessages:
         permit(connection.identity, Broker.STREAM, WRITE, stream)
         check_not_negative(max_length, "max_length")
         is_new = stream not in self._core.engine.streams
-        found = self.made(stream)
+        found = self._core.made(stream, STREAM_OPTIONS)
         log = self.log(found)
         now_ms = max(self._core.now_ms, log.partition.last_ms)
         head, body = encode_plain([content], value_type, now_ms)
