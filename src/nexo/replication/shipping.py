@@ -30,9 +30,10 @@ class LeadLost(Exception):
 class Put(NamedTuple):
     """An object to create if absent."""
 
-    number: int
     key: str
     data: bytes
+    ticket: int
+    """The last one that it carries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,6 @@ class _Gathered:
     ticket: int
     operations: list[Operation]
     size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class _InFlight:
-    put: Put
-    ticket: int
-    """The last one that the put carries."""
 
 
 class Shipper:
@@ -68,7 +62,7 @@ class Shipper:
         self.writer = writer
         self._ticket = 0
         self._waiting: deque[_Gathered] = deque()
-        self._in_flight: _InFlight | None = None
+        self._in_flight: Put | None = None
         self._reset = reset
         self._cut = -1
         self.waiting_bytes = 0
@@ -103,9 +97,8 @@ class Shipper:
         ticket, operations = self._take_group() if self.leads else (self.shipped, [])
         reset = "" if self.leads else self._reset
         group = LogObject(self.epoch, self.writer, operations, now_ms, reset)
-        put = Put(self.number, log_key(self.number), groups.pack(group, self.number))
-        self._in_flight = _InFlight(put, ticket)
-        return put
+        self._in_flight = Put(log_key(self.number), groups.pack(group, self.number), ticket)
+        return self._in_flight
 
     def created(self) -> None:
         """The put in flight created its object."""
@@ -122,7 +115,7 @@ class Shipper:
         """
         self._check()
         assert self._in_flight is not None, "no put is in flight"
-        if found == self._in_flight.put.data:
+        if found == self._in_flight.data:
             self.created()
             return
         self.fenced_by = groups.unpack(found, self.number)

@@ -90,14 +90,7 @@ class Checkup:
     def _logs(self) -> Iterator[Path]:
         """Every folder with segments or snapshots."""
         for root in self._folders.values():
-            names = {
-                path.parent for suffix in ("log", "snap") for path in root.rglob(f"*.{suffix}")
-            }
-            yield from sorted(
-                folder
-                for folder in names
-                if not any(part.startswith(".") for part in folder.relative_to(root).parts)
-            )
+            yield from sorted({path.parent for path in _matching(root, ("*.log", "*.snap"))})
 
     def _is_journal(self, folder: Path) -> bool:
         return self._folders[Broker.STREAM] / "streams" not in folder.parents
@@ -158,6 +151,7 @@ def _size_of(folder: Path) -> int:
 
 
 def _matching(folder: Path, patterns: tuple[str, ...]) -> Iterator[Path]:
+    """What is named like one of ``patterns``, and in no hidden folder."""
     for pattern in patterns:
         for path in sorted(folder.rglob(pattern)):
             hidden = any(part.startswith(".") for part in path.parent.relative_to(folder).parts)
