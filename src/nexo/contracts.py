@@ -8,6 +8,7 @@ micro-batch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -128,8 +129,7 @@ class StreamContract:
     def redrive(self, to: str | None = None) -> int:
         """Publish dead letters again, those that were not yet, to the stream or another one."""
         address = self.url if isinstance(self.url, Address) else parse_url(self.url)
-        link = Link(address, Broker.STREAM)
-        try:
+        with closing(Link(address, Broker.STREAM)) as link:
             source: Stream[Any] = Stream(link, self.stream)
             made = StreamId(self.stream, source.info().created_ms)
             target: Stream[Any] = Stream(link, to or self.stream)
@@ -138,8 +138,6 @@ class StreamContract:
                 target.publish_many(values, keys=keys, headers=headers)
 
             return driving.redrive(self.lake, made, publish)
-        finally:
-            link.close()
 
     # -- the table ---------------------------------------------------------------------
 

@@ -115,12 +115,9 @@ class Server:
 @contextlib.contextmanager
 def server(**settings: Any) -> Iterator[str]:
     """An embedded server; yields its URL (SPEC K2)."""
-    running = Server(**settings)
-    try:
+    with contextlib.closing(Server(**settings)) as running:
         running.start()
         yield running.url
-    finally:
-        running.close()
 
 
 @contextlib.asynccontextmanager
@@ -282,12 +279,9 @@ class Process:
 @contextlib.contextmanager
 def process(data_dir: Path | str | None = None, **settings: Any) -> Iterator[Process]:
     """The real multi-process server, for crash tests and benchmarks."""
-    running = Process(data_dir, **settings)
-    try:
+    with contextlib.closing(Process(data_dir, **settings)) as running:
         running.start()
         yield running
-    finally:
-        running.close()
 
 
 with contextlib.suppress(ImportError):  # the servers above need no pytest

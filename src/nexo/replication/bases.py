@@ -15,7 +15,7 @@ takeover and goes on deleting cannot delete what its successor uses.
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from contextlib import suppress
+from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -186,10 +186,9 @@ def restore(
         if data is None or sha256(data).hexdigest() != stored.sha:
             state = "missing" if data is None else "damaged"
             raise Corrupt(f"{stored.path} of the base at {manifest.number} is {state}")
-        file = files.open(_below(root, stored.path), create=True)
-        file.truncate(0)
-        file.write_at(0, [data])
-        file.close()
+        with closing(files.open(_below(root, stored.path), create=True)) as file:
+            file.truncate(0)
+            file.write_at(0, [data])
     files.sync_all(root)
 
 
@@ -243,11 +242,8 @@ def _walk(files: Files, folder: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def _content(files: Files, path: Path) -> bytes:
-    file = files.open(path)
-    try:
+    with closing(files.open(path)) as file:
         return file.read_at(0, file.size())
-    finally:
-        file.close()
 
 
 def _below(root: Path, name: str) -> Path:

@@ -14,7 +14,7 @@ from nexo.errors import DiskFull, ReadOnly
 from nexo.model import Buffer
 from nexo.storage.disk.files import OsFile, OsFiles
 from nexo.storage.disk.flusher import Flusher
-from nexo.storage.disk.open_files import Closable, OpenFiles
+from nexo.storage.disk.open_files import OpenFiles
 from nexo.storage.log import SegmentedLog
 from nexo.storage.ports import File
 from tests.unit.storage.entries import bodies, body_of, entry, fill
@@ -149,7 +149,7 @@ def test_a_sync_of_all_passes_over_files_that_are_being_closed_or_opened(
     file.write_at(0, [b"1"])
     forget, opening = files.open_files.discard, os.open
 
-    def sync_first(closed: Closable) -> None:
+    def sync_first(closed: OsFile) -> None:
         files.sync_all(tmp_path)
         forget(closed)
 

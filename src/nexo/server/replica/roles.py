@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -102,11 +103,8 @@ class Replica:
         """The newest lease. If it is this server's, its folders were not the newest: load them."""
         number, lease = await self._newest_lease()
         if lease is not None and lease.server == self._member.server:
-            folders = Folders(self._member)
-            try:
+            with closing(Folders(self._member)) as folders:
                 await self._member.until_done(folders.step, to_end=True)
-            finally:
-                folders.close()
             await self._member.in_thread(folders.hand_over)
         return number, lease
 

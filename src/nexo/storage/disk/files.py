@@ -184,7 +184,7 @@ class OsFiles:
     def __init__(self, max_open_files: int = 256) -> None:
         self.on_dirty: Callable[[File], None] = _ignore
         self.on_unsettled: Callable[[Settles], None] = _ignore
-        self.open_files = OpenFiles(max_open_files, self._sync_open_files)
+        self.open_files: OpenFiles[OsFile] = OpenFiles(max_open_files, self._sync_open_files)
         self._changed_folders: set[Path] = set()
         self._names_lock = Lock()
         self._syncing_all = Lock()
@@ -290,18 +290,14 @@ class OsFiles:
     def _claim_dirty(self, root: Path) -> Sequence[tuple[OsFile, tuple[int, int]]]:
         """Mark the dirty files under ``root`` as clean; later writes mark them again."""
         with self.open_files.lock:
-            files = [
-                file
-                for file in self.open_files.dirty()
-                if isinstance(file, OsFile) and file.path.is_relative_to(root)
-            ]
+            files = [file for file in self.open_files.dirty() if file.path.is_relative_to(root)]
             for file in files:
                 file.claimed = True
             return [(file, file.claim()) for file in files]
 
     def _sync_open_files(self) -> None:
         """Sync all open files, so that closing some cannot lose a write error."""
-        folders = {file.path.parent for file in self.open_files.dirty() if isinstance(file, OsFile)}
+        folders = {file.path.parent for file in self.open_files.dirty()}
         for folder in {folder.stat().st_dev: folder for folder in folders}.values():
             self.sync_all(_mount_of(folder))
 

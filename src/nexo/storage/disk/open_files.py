@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from threading import Lock
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 
 class Closable(Protocol):
@@ -25,7 +25,10 @@ class Closable(Protocol):
     def release(self) -> None: ...
 
 
-class OpenFiles:
+F = TypeVar("F", bound=Closable)
+
+
+class OpenFiles(Generic[F]):
     """The open files of one `Files`, at most ``limit`` at a time."""
 
     __slots__ = ("_files", "_make_clean", "limit", "lock")
@@ -33,23 +36,23 @@ class OpenFiles:
     def __init__(self, limit: int, make_clean: Callable[[], None]) -> None:
         self.limit = limit
         self.lock = Lock()
-        self._files: deque[Closable] = deque()
+        self._files: deque[F] = deque()
         self._make_clean = make_clean
 
     def __len__(self) -> int:
         return len(self._files)
 
-    def add(self, file: Closable) -> None:
+    def add(self, file: F) -> None:
         """Register a file that is about to open, closing others if the limit is reached."""
         while len(self._files) >= self.limit and self._make_room():
             pass
         self._files.append(file)
 
-    def discard(self, file: Closable) -> None:
+    def discard(self, file: F) -> None:
         if file in self._files:
             self._files.remove(file)
 
-    def dirty(self) -> list[Closable]:
+    def dirty(self) -> list[F]:
         """The open files with unsynced writes."""
         return [file for file in tuple(self._files) if file.dirty]
 
