@@ -174,10 +174,9 @@ class QueryViews:
             self._rows(MESSAGES, iter(()))
 
     def _rows(self, name: str, rows: Iterator[tuple[object, ...]]) -> None:
-        schema, found = COLUMNS[name], list(rows)
-        columns = list(zip(*found, strict=True)) if found else [()] * len(schema)
-        arrays = [pa.array(list(c), f.type) for c, f in zip(columns, schema, strict=True)]
-        copy_table(self.connection, name, pa.Table.from_arrays(arrays, schema=schema))
+        schema = COLUMNS[name]
+        found = [dict(zip(schema.names, row, strict=True)) for row in rows]
+        copy_table(self.connection, name, pa.Table.from_pylist(found, schema=schema))
 
     def _view(self, name: str, query: str) -> None:
         self.connection.execute(f"create view {quoted_name(name)} as {query}")
