@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from starlette.requests import Request
@@ -23,13 +23,9 @@ from nexo.admin.context import ApiContext
 from nexo.admin.http.replies import as_json
 from nexo.config import Settings
 from nexo.errors import Forbidden, NexoError, NotFound, Unauthenticated, Unavailable
+from nexo.lake.catalog import STREAM, Lake
 from nexo.lake.settings import NAMESPACE, LakeSettings
 from nexo.model import Broker
-
-if TYPE_CHECKING:
-    from nexo.lake.catalog import Lake
-
-# ruff: noqa: PLC0415 - PyIceberg takes half a second to import, and is optional
 
 PREFIX = "/iceberg/v1"
 _ENDPOINTS = [
@@ -115,21 +111,15 @@ class IcebergCatalog:
     def _lake(self) -> Lake:
         if find_spec("pyiceberg") is None:
             raise Unavailable("the lake's packages are not installed: nexo-broker[spark]")
-        from nexo.lake.catalog import Lake
-
         if self._opened is None:
             self._opened = Lake(self._where)
         return self._opened
 
     def _owners(self) -> dict[str, str]:
         """Every table and the stream it is of."""
-        from nexo.lake.catalog import STREAM
-
         return {table.name()[-1]: table.properties[STREAM] for table in self._lake().tables()}
 
     def _load(self, name: str) -> tuple[str, str, msgspec.Raw] | None:
-        from nexo.lake.catalog import STREAM
-
         table = self._lake().at(name)
         if table is None or STREAM not in table.properties:
             return None

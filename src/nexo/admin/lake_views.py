@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from nexo.config import Settings
+from nexo.lake.catalog import DEAD_LETTERS, KIND, RECORDS, STREAM, Lake, as_ours
+from nexo.lake.progress import StreamProgress, describe
 from nexo.lake.settings import LakeSettings
 
 if TYPE_CHECKING:
@@ -89,33 +91,26 @@ class LetterRow(msgspec.Struct):
 
 def read_tables(settings: Settings) -> list[TableHistory]:
     """Every table of the lake, by stream; blocks."""
-    from nexo.lake.catalog import Lake
-
     lake = Lake(LakeSettings(settings.lake_folder, settings.lake_catalog))
     found = [_history(table) for table in lake.tables()]
     return sorted(found, key=lambda one: (one.table.stream, one.table.table))
 
 
 def _history(table: Table) -> TableHistory:
-    from nexo.lake.catalog import KIND, RECORDS, STREAM
-    from nexo.lake.offsets import offsets_of
-
     newest = sorted(table.metadata.snapshots, key=lambda snapshot: -snapshot.timestamp_ms)
-    last = newest[0].summary if newest else None
-    offsets = {str(key): value for key, value in offsets_of(table.properties).items()}
-    row = TableRow(
-        table.properties[STREAM],
-        ".".join(table.name()),
-        table.properties.get(KIND, RECORDS),
-        len(newest),
-        _count(last, "total-records"),
-        _count(last, "total-data-files"),
-        _count(last, "total-files-size"),
-        offsets,
-        newest[0].timestamp_ms if newest else None,
-    )
+    seen = StreamProgress(stream=table.properties[STREAM])
+    describe(seen, table)
+    row = table_row(seen, table.properties.get(KIND, RECORDS), len(newest))
     snapshots = [_snapshot(snapshot) for snapshot in newest[:SNAPSHOTS]]
     return TableHistory(row, snapshots, _contract(table))
+
+
+def table_row(seen: StreamProgress, kind: str = RECORDS, snapshots: int = 0) -> TableRow:
+    """A table as it was seen; a pipeline, which looks at records only, counts no snapshots."""
+    return TableRow(
+        seen.stream, seen.table, kind, snapshots, seen.records, seen.files, seen.bytes,
+        seen.offsets, seen.committed_ms,
+    )  # fmt: skip
 
 
 def _contract(table: Table) -> ContractView | None:
@@ -137,7 +132,6 @@ def _contract(table: Table) -> ContractView | None:
 
 def read_letters(settings: Settings, stream: str, most: int) -> list[LetterRow]:
     """The newest dead letters of a stream; blocks."""
-    from nexo.lake.catalog import DEAD_LETTERS, Lake, as_ours
     from nexo.lake.derived import dead_letters
 
     lake = Lake(LakeSettings(settings.lake_folder, settings.lake_catalog))

@@ -205,11 +205,10 @@ def _kafka(info: ordered.OrderedInfo, stream: str) -> KafkaGroupView | None:
 async def parked(context: ApiContext, ask: ParkedAsk) -> ParkedPage:
     """Records that a group has set aside after too many deliveries."""
     group = context.client.stream(ask.stream).group(ask.group)
-    info = await group.info()
+    total = await group.parked.count()
     rows = await group.parked.peek(ask.limit, ask.offset)
     return ParkedPage(
-        [ParkedRow(record_row(row), row.attempt, row.parked_ms, row.reason) for row in rows],
-        sum(lane.parked for lane in info.partitions),
+        [ParkedRow(record_row(row), row.attempt, row.parked_ms, row.reason) for row in rows], total
     )
 
 

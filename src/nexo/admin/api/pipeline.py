@@ -21,6 +21,7 @@ from nexo.admin.lake_views import (
     TableRow,
     read_letters,
     read_tables,
+    table_row,
 )
 from nexo.config import Settings
 from nexo.errors import NotFound, Unavailable
@@ -132,7 +133,7 @@ async def table(context: ApiContext, ask: TableAsk) -> TableView:
     seen = by_stream(await asyncio.to_thread(read_progress, settings.lake_folder)).get(ask.stream)
     every = [] if missing(settings) else await _tables(settings)
     if every is None and seen is not None:
-        return TableView(_as_told(seen), [], [], seen, loading=True)
+        return TableView(table_row(seen), [], [], seen, loading=True)
     if every is None:
         raise Unavailable("the lake is being read: try again in a moment")
     found = [one for one in every if one.table.stream == ask.stream]
@@ -151,14 +152,6 @@ async def dead_letters(context: ApiContext, ask: TableAsk) -> LettersView:
     if missing(settings):
         return LettersView([])
     return LettersView(await asyncio.to_thread(read_letters, settings, ask.stream, LETTERS))
-
-
-def _as_told(seen: StreamProgress) -> TableRow:
-    """A table as its pipeline last saw it."""
-    return TableRow(
-        seen.stream, seen.table, "records", 0, seen.records, seen.files, seen.bytes, seen.offsets,
-        seen.committed_ms,
-    )  # fmt: skip
 
 
 def _pipeline(one: PipelineProgress) -> PipelineRow:

@@ -15,13 +15,10 @@ from nexo.errors import NotFound
 from nexo.model import Broker
 from nexo.options.stream import StreamOptions, defaults
 from nexo.protocol import stream as wire
-from nexo.protocol.ops import Op
 
 routes = ApiRoutes("Stream", "/stream")
 
 OPTIONS = Known(StreamOptions, "stream")
-
-_NAMES_PER_CALL = 10_000
 
 Sort: TypeAlias = Literal["name", "published", "offsets", "bytes", "lag"]
 
@@ -111,8 +108,9 @@ class MakeAsk(OneStream):
 @routes.get("/list")
 async def streams(context: ApiContext, ask: StreamsAsk) -> StreamPage:
     """A page of streams; sorted by a number, as of the last few seconds."""
-    names = await (_names(context) if ask.sort == "name" else _ranked(context, ask.sort))
-    found = matching(names, ask.search, str)
+    by_name = ask.sort == "name"
+    names = await (context.client.streams() if by_name else _ranked(context, ask.sort))
+    found = matching(names, ask.search, str)  # any part of a name: the broker finds prefixes only
     chosen = found[ask.offset : ask.offset + ask.limit]
     rows = await asyncio.gather(*(_row(context, name) for name in chosen))
     return StreamPage([row for row in rows if row is not None], len(found))
@@ -131,18 +129,6 @@ async def _ranked(context: ApiContext, sort: Sort) -> list[str]:
             case _:
                 ranks[name] = getattr(watch.info, sort)
     return sorted(ranks, key=lambda name: (-ranks[name], name))
-
-
-async def _names(context: ApiContext) -> list[str]:
-    """Every name; the search is for any part of it, so the broker cannot narrow it down."""
-    names: list[str] = []
-    while True:
-        after = names[-1] if names else ""
-        request = wire.ListAsk(after=after, limit=_NAMES_PER_CALL)
-        page = await context.ask(Op.S_LIST, request, list[str])
-        names += page
-        if len(page) < _NAMES_PER_CALL:
-            return names
 
 
 async def _row(context: ApiContext, name: str) -> StreamRow | None:
