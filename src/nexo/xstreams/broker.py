@@ -29,7 +29,11 @@ class StreamBroker(Closing):
     method with an underscore.
     """
 
-    def __init__(self, max_stream_length: int, max_pending: int) -> None:
+    def __init__(
+        self,
+        max_stream_length: int = checks.MAX_STREAM_LENGTH,
+        max_pending: int = checks.MAX_PENDING,
+    ) -> None:
         self.limits = checks.StreamLimits(max_stream_length, max_pending)
         self._closed = False
 
@@ -48,8 +52,8 @@ class StreamBroker(Closing):
         checks.names(stream=stream)
         return self._xadd(stream, encode_value(data))
 
-    @abstractmethod
-    def _xadd(self, stream: str, value: bytes) -> str: ...
+    def _xadd(self, stream: str, value: bytes) -> str:
+        raise NotImplementedError
 
     # -- groups
 
@@ -62,16 +66,16 @@ class StreamBroker(Closing):
         checks.names(stream=stream, group=group)
         return self._create_group(stream, group, checks.group_start(start))
 
-    @abstractmethod
-    def _create_group(self, stream: str, group: str, start: MessageId | None) -> bool: ...
+    def _create_group(self, stream: str, group: str, start: MessageId | None) -> bool:
+        raise NotImplementedError
 
     def delete_group(self, stream: str, group: str) -> bool:
         """Delete a group and its pending messages; returns whether there was one."""
         checks.names(stream=stream, group=group)
         return self._delete_group(stream, group)
 
-    @abstractmethod
-    def _delete_group(self, stream: str, group: str) -> bool: ...
+    def _delete_group(self, stream: str, group: str) -> bool:
+        raise NotImplementedError
 
     def delete_consumer(self, stream: str, group: str, consumer: str) -> int:
         """Delete a consumer and its pending messages; returns how many there were.
@@ -81,16 +85,16 @@ class StreamBroker(Closing):
         checks.names(stream=stream, group=group, consumer=consumer)
         return self._delete_consumer(stream, group, consumer)
 
-    @abstractmethod
-    def _delete_consumer(self, stream: str, group: str, consumer: str) -> int: ...
+    def _delete_consumer(self, stream: str, group: str, consumer: str) -> int:
+        raise NotImplementedError
 
     def get_group_info(self, stream: str) -> list[ConsumerGroupInfo]:
         """Every group of a stream, by name."""
         checks.names(stream=stream)
         return self._get_group_info(stream)
 
-    @abstractmethod
-    def _get_group_info(self, stream: str) -> list[ConsumerGroupInfo]: ...
+    def _get_group_info(self, stream: str) -> list[ConsumerGroupInfo]:
+        raise NotImplementedError
 
     # -- consuming
 
@@ -110,18 +114,18 @@ class StreamBroker(Closing):
         until_s = None if block_ms is None else time.monotonic() + block_ms / 1000
         return self._xreadgroup(stream, group, consumer, count, until_s)
 
-    @abstractmethod
     def _xreadgroup(
         self, stream: str, group: str, consumer: str, count: int, until_s: float | None
-    ) -> list[StreamMessage]: ...
+    ) -> list[StreamMessage]:
+        raise NotImplementedError
 
     def xack(self, stream: str, group: str, ids: Iterable[str]) -> int:
         """Acknowledge messages, whoever has them; returns how many were pending."""
         checks.names(stream=stream, group=group)
         return self._xack(stream, group, checks.message_ids(ids))
 
-    @abstractmethod
-    def _xack(self, stream: str, group: str, ids: list[MessageId]) -> int: ...
+    def _xack(self, stream: str, group: str, ids: list[MessageId]) -> int:
+        raise NotImplementedError
 
     def xpending(
         self, stream: str, group: str, consumer: str | None = None
@@ -130,8 +134,8 @@ class StreamBroker(Closing):
         checks.names(stream=stream, group=group, **({"consumer": consumer} if consumer else {}))
         return self._xpending(stream, group, consumer)
 
-    @abstractmethod
-    def _xpending(self, stream: str, group: str, consumer: str | None) -> list[PendingMessage]: ...
+    def _xpending(self, stream: str, group: str, consumer: str | None) -> list[PendingMessage]:
+        raise NotImplementedError
 
     def xautoclaim(
         self, stream: str, group: str, consumer: str, min_idle_ms: int, count: int = 1
@@ -145,10 +149,10 @@ class StreamBroker(Closing):
         checks.at_least(1, count=count)
         return self._xautoclaim(stream, group, consumer, min_idle_ms, count)
 
-    @abstractmethod
     def _xautoclaim(
         self, stream: str, group: str, consumer: str, min_idle_ms: int, count: int
-    ) -> list[StreamMessage]: ...
+    ) -> list[StreamMessage]:
+        raise NotImplementedError
 
     def xrenew(self, stream: str, group: str, consumer: str, ids: Iterable[str]) -> list[str]:
         """Restart the idle time of messages, so that nobody claims them meanwhile.
@@ -158,10 +162,8 @@ class StreamBroker(Closing):
         checks.names(stream=stream, group=group, consumer=consumer)
         return self._xrenew(stream, group, consumer, checks.message_ids(ids))
 
-    @abstractmethod
-    def _xrenew(
-        self, stream: str, group: str, consumer: str, ids: list[MessageId]
-    ) -> list[str]: ...
+    def _xrenew(self, stream: str, group: str, consumer: str, ids: list[MessageId]) -> list[str]:
+        raise NotImplementedError
 
     # -- the stream itself
 
@@ -170,8 +172,8 @@ class StreamBroker(Closing):
         checks.names(stream=stream)
         return self._xlen(stream)
 
-    @abstractmethod
-    def _xlen(self, stream: str) -> int: ...
+    def _xlen(self, stream: str) -> int:
+        raise NotImplementedError
 
     def xrange(
         self, stream: str, start: str = "-", end: str = "+", count: int | None = None
@@ -185,18 +187,18 @@ class StreamBroker(Closing):
             checks.at_least(1, count=count)
         return self._xrange(stream, lower(start), upper(end), count)
 
-    @abstractmethod
     def _xrange(
         self, stream: str, first: MessageId, last: MessageId, count: int | None
-    ) -> list[StreamMessage]: ...
+    ) -> list[StreamMessage]:
+        raise NotImplementedError
 
     def xdel(self, stream: str, ids: Iterable[str]) -> int:
         """Remove messages, also from what groups have pending; returns how many existed."""
         checks.names(stream=stream)
         return self._xdel(stream, checks.message_ids(ids))
 
-    @abstractmethod
-    def _xdel(self, stream: str, ids: list[MessageId]) -> int: ...
+    def _xdel(self, stream: str, ids: list[MessageId]) -> int:
+        raise NotImplementedError
 
     def xtrim(self, stream: str, max_len: int) -> int:
         """Keep the newest ``max_len`` messages; returns how many were removed.
@@ -207,8 +209,8 @@ class StreamBroker(Closing):
         checks.at_least(0, max_len=max_len)
         return self._xtrim(stream, max_len)
 
-    @abstractmethod
-    def _xtrim(self, stream: str, max_len: int) -> int: ...
+    def _xtrim(self, stream: str, max_len: int) -> int:
+        raise NotImplementedError
 
     # -- life
 
