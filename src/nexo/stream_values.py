@@ -82,6 +82,13 @@ class StreamSurvey(msgspec.Struct, frozen=True, kw_only=True):
     """Where the next page begins; 0 after the last."""
 
 
+class StateReply(AsArray, frozen=True):
+    """The partition of each batch that follows, and where to ask on; None at the end."""
+
+    partitions: list[int]
+    following: tuple[int, int] | None
+
+
 # -- shared groups ------------------------------------------------------------------
 
 

@@ -47,12 +47,13 @@ from nexo.stream_values import (
     Range,
     RecordState,
     SettleRecords,
+    StateReply,
     Verb,
 )
 
 __all__ = [
     "GroupInfo", "ParkedInfo", "ParkedList", "PartitionInfo", "Position", "Range", "RecordState",
-    "SettleRecords", "Verb", "pack", "pack_headed", "unpack", "unpack_headed",
+    "SettleRecords", "StateReply", "Verb", "pack", "pack_headed", "unpack", "unpack_headed",
 ]  # fmt: skip
 
 
@@ -261,13 +262,6 @@ class StateAsk(AsMap, frozen=True):
     partition: int = 0
     offset: int = 0
     max_bytes: int = DEFAULT_BYTES
-
-
-class StateReply(AsArray, frozen=True):
-    """The partition of each batch that follows, and where to ask on; None at the end."""
-
-    partitions: list[int]
-    following: tuple[int, int] | None
 
 
 class Get(AsMap, frozen=True):

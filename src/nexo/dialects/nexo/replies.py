@@ -14,7 +14,7 @@ import msgspec
 from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.errors import InvalidInput, InvalidOption, NexoError
 from nexo.model import Buffer
-from nexo.protocol.messages import pack, unpack
+from nexo.protocol.messages import pack, pack_headed, unpack
 from nexo.services.connection import Done
 
 T = TypeVar("T")
@@ -63,6 +63,11 @@ def reply_parts(peer: Peer, request_id: int, encode: Callable[[T], Iterable[Buff
             peer.data(request_id, *encode(result))
 
     return done
+
+
+def reply_headed(peer: Peer, request_id: int) -> Done[tuple[Any, Iterable[Buffer]]]:
+    """Reply with a message and the raw bytes that follow it."""
+    return reply_parts(peer, request_id, lambda found: (pack_headed(found[0]), *found[1]))
 
 
 def calling(

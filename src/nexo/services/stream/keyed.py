@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from nexo.access.permit import ADMIN, READ, permit
 from nexo.brokers.stream.cleanup import compaction
@@ -17,11 +17,14 @@ from nexo.model import Broker, Buffer, Persistence
 from nexo.services.connection import Connection, Done, T
 from nexo.services.stream.chores import Chores, Pause, Steps, log_failure
 from nexo.services.stream.core import Core
+from nexo.stream_values import StateReply
 
 _AT_ONCE = 1_000
 """A request need not wait if the index lags by at most this many offsets."""
 _STATE_BYTES = 2 * 1024**2
 """How much of the log is read for one page of the current state."""
+StatePage: TypeAlias = tuple[StateReply, list[Buffer]]
+"""Batches of newest records, one after another."""
 
 
 class KeyedRecord(NamedTuple):
@@ -29,17 +32,6 @@ class KeyedRecord(NamedTuple):
 
     partition: int
     parts: list[Buffer]
-
-
-class StatePage(NamedTuple):
-    """Batches of newest records."""
-
-    partitions: list[int]
-    """The partition of each batch."""
-    parts: list[Buffer]
-    """The batches, one after another."""
-    following: tuple[int, int] | None
-    """Partition and offset to continue at; None at the end."""
 
 
 class Keyed:
@@ -136,7 +128,8 @@ class Keyed:
             self._core.check_there(stream)
 
     def _page(self, stream: OpenStream, start: tuple[int, int], max_bytes: int) -> StatePage:
-        page = StatePage([], [], None)
+        partitions: list[int] = []
+        parts: list[Buffer] = []
         size, read, offset = 0, 0, start[1]
         for number in range(start[0], stream.options.partitions):
             index = self._index(stream, number)
@@ -145,13 +138,13 @@ class Keyed:
                 found = index.current(entry)
                 read += len(entry)
                 if found is not None:
-                    page.parts.extend([found[0], *found[1]])
-                    page.partitions.append(number)
+                    parts.extend([found[0], *found[1]])
+                    partitions.append(number)
                     size += len(found[0]) + sum(map(len, found[1]))
                 if size >= max_bytes or read >= _STATE_BYTES:
-                    return page._replace(following=(number, header.next_offset))
+                    return StateReply(partitions, (number, header.next_offset)), parts
             offset = 0
-        return page
+        return StateReply(partitions, None), parts
 
     # -- compaction --------------------------------------------------------------------
 

@@ -8,11 +8,18 @@ import msgspec
 
 from nexo.brokers.stream.groups.flight import Refusal
 from nexo.dialects.nexo.handlers import Handler, Peer
-from nexo.dialects.nexo.replies import calling, reply_ok, reply_packed, reply_parts, waiting
+from nexo.dialects.nexo.replies import (
+    calling,
+    reply_headed,
+    reply_ok,
+    reply_packed,
+    reply_parts,
+    waiting,
+)
 from nexo.model import Buffer
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
-from nexo.services.stream.groups.parked import ParkedRecords, ParkedService
+from nexo.services.stream.groups.parked import ParkedService
 from nexo.services.stream.groups.shared import Groups, JoinedConsumer, TakenRecords
 
 
@@ -30,9 +37,7 @@ class GroupRequests:
             Op.S_GROUP_LEAVE: calling(wire.GroupLeave, groups.leave, reply_ok),
             Op.S_GROUP_SEEK: calling(wire.GroupSeek, groups.seek),
             Op.S_GROUP_DELETE: calling(wire.GroupName, groups.delete, reply_ok),
-            Op.S_PARKED: calling(
-                wire.ListParked, parked.show, partial(reply_parts, encode=_parked)
-            ),
+            Op.S_PARKED: calling(wire.ListParked, parked.show, reply_headed),
             Op.S_PARKED_SETTLE: calling(wire.ParkedSettle, parked.settle),
         }
 
@@ -56,8 +61,3 @@ def _refused(refusals: list[Refusal]) -> list[wire.RefusedRange]:
         wire.RefusedRange(r.partition, r.first, r.end, r.error.code, r.error.message)
         for r in refusals
     ]
-
-
-def _parked(parked: ParkedRecords) -> tuple[Buffer, ...]:
-    head, batches = parked
-    return wire.pack_headed(head), *batches

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from nexo.dialects.nexo.handlers import Handler, Peer
-from nexo.dialects.nexo.replies import calling, reply_parts
+from nexo.dialects.nexo.replies import calling, reply_headed, reply_parts
 from nexo.errors import NexoError
 from nexo.model import Buffer
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.services.connection import Done
-from nexo.services.stream.keyed import Keyed, KeyedRecord, StatePage
+from nexo.services.stream.keyed import Keyed, KeyedRecord
 from nexo.services.stream.reading import ReadFrom, Reading, RecordSlice
 
 
@@ -45,7 +43,7 @@ def key_handlers(keyed: Keyed) -> dict[int, Handler]:
     """Of S_GET, S_STATE and S_COMPACT."""
     return {
         Op.S_GET: calling(wire.Get, keyed.get, _reply_record),
-        Op.S_STATE: calling(wire.StateAsk, keyed.state, partial(reply_parts, encode=_state)),
+        Op.S_STATE: calling(wire.StateAsk, keyed.state, reply_headed),
         Op.S_COMPACT: calling(wire.StreamName, keyed.compact),
     }
 
@@ -60,10 +58,6 @@ def _slices(found: list[RecordSlice]) -> tuple[Buffer, ...]:
     batches = [number for number, each in enumerate(found) for _ in each.entries]
     head = wire.pack_headed(wire.ReadManyReply(heads, batches))
     return head, *[entry for each in found for entry in each.entries]
-
-
-def _state(page: StatePage) -> tuple[Buffer, ...]:
-    return wire.pack_headed(wire.StateReply(page.partitions, page.following)), *page.parts
 
 
 def _reply_record(peer: Peer, request_id: int) -> Done[KeyedRecord | None]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 from nexo.dialects.nexo.handlers import Handler, Peer
-from nexo.dialects.nexo.replies import calling, reply_packed, reply_parts, returning, waiting
+from nexo.dialects.nexo.replies import calling, reply_headed, reply_packed, returning, waiting
 from nexo.errors import InvalidInput
-from nexo.model import Buffer
 from nexo.protocol import xstreams as wire
-from nexo.protocol.messages import pack_headed, unpack, unpack_headed
+from nexo.protocol.messages import unpack, unpack_headed
 from nexo.protocol.ops import Op
 from nexo.protocol.values import ValueType
 from nexo.services.connection import Done
@@ -23,17 +21,16 @@ class XRequests:
 
     def __init__(self, messages: XMessages, groups: XGroups) -> None:
         self._messages = messages
-        found = partial(reply_parts, encode=_headed)
         self.handlers: dict[int, Handler] = {
             Op.S_X_ADD: self.add,
-            Op.S_X_RANGE: returning(wire.RangeAsk, messages.range, found),
+            Op.S_X_RANGE: returning(wire.RangeAsk, messages.range, reply_headed),
             Op.S_X_DELETE: self.delete,
             Op.S_X_TRIM: calling(wire.Trim, messages.trim),
             Op.S_X_GROUP: calling(wire.MakeGroup, groups.make_group),
-            Op.S_X_READ: waiting(wire.ReadGroup, groups.read, found),
+            Op.S_X_READ: waiting(wire.ReadGroup, groups.read, reply_headed),
             Op.S_X_ACK: calling(wire.Ids, groups.ack),
             Op.S_X_PENDING: returning(wire.PendingAsk, partial(groups.pending, limit=wire.PAGE)),
-            Op.S_X_CLAIM: calling(wire.XClaim, groups.claim, found),
+            Op.S_X_CLAIM: calling(wire.XClaim, groups.claim, reply_headed),
             Op.S_X_RENEW: calling(wire.XRenew, groups.renew),
             Op.S_X_CONSUMER_DELETE: calling(wire.ConsumerName, groups.delete_consumer),
             Op.S_X_INFO: returning(wire.XName, groups.info),
@@ -49,8 +46,3 @@ class XRequests:
     def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         ask = unpack(wire.Ids, payload)
         self._messages.delete(peer, ask.stream, ask.ids, reply_packed(peer, request_id, int))
-
-
-def _headed(found: tuple[wire.XPage | wire.XDelivered, Sequence[Buffer]]) -> tuple[Buffer, ...]:
-    head, batches = found
-    return pack_headed(head), *batches
