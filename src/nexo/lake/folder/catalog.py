@@ -140,24 +140,38 @@ class FolderCatalog(SqlCatalog):
 
         A failure of the transaction itself is raised.
         """
-        found: dict[int, CommitTableResponse | Exception] = {}
-        pointers: dict[int, _Pointer] = {}
-        for number, change in enumerate(changes):
-            try:
-                texts = self._texts.get(change[0].name(), {})
-                pointers[number] = _prepared(*change, texts)
-            except Exception as error:  # of this table alone
-                found[number] = error
-        self._point(list(pointers.values()))
-        for number, each in pointers.items():
-            if each.moved:
-                found[number] = each.reply
-                self._keep(each.table, each.reply.metadata_location, each.reply.metadata)
-                self._texts[each.table] = each.texts
-            else:
-                name = ".".join(each.table)
-                found[number] = CommitFailedException(f"another commit to {name} was first")
-        return [found[number] for number in range(len(changes))]
+        prepared = [self._prepared(*change) for change in changes]
+        self._point([each for each in prepared if isinstance(each, _Pointer)])
+        return [self._reply(each) if isinstance(each, _Pointer) else each for each in prepared]
+
+    def _prepared(
+        self,
+        table: Table,
+        requirements: tuple[Any, ...],
+        updates: tuple[Any, ...],
+        written: Sequence[str],
+    ) -> _Pointer | Exception:
+        """Write a table's next metadata, which nothing names yet; or what is wrong with it."""
+        try:
+            for requirement in requirements:
+                requirement.validate(table.metadata)
+            known = table.metadata_location
+            made = _applied(table.metadata, updates, known)
+            location = next_metadata(known)
+            texts = snapshot_texts(made, self._texts.get(table.name(), {}))
+            write_file(table.io, location, encoded(made, texts))
+        except Exception as error:  # of this table alone
+            return error
+        reply = CommitTableResponse.model_construct(metadata=made, metadata_location=location)
+        return _Pointer(table.name(), known, reply, (*written, location), texts)
+
+    def _reply(self, pointer: _Pointer) -> CommitTableResponse | Exception:
+        table, reply = pointer.table, pointer.reply
+        if not pointer.moved:
+            return CommitFailedException(f"another commit to {'.'.join(table)} was first")
+        self._keep(table, reply.metadata_location, reply.metadata)
+        self._texts[table] = pointer.texts
+        return reply
 
     def _point(self, pointers: Sequence[_Pointer]) -> None:
         """Sync files and have the catalog name new metadata, of several tables at once."""
@@ -191,25 +205,6 @@ class _Pointer:
     files: tuple[str, ...]
     texts: Texts
     moved: bool = False
-
-
-def _prepared(
-    table: Table,
-    requirements: tuple[Any, ...],
-    updates: tuple[Any, ...],
-    written: Sequence[str],
-    known_texts: Texts,
-) -> _Pointer:
-    """Write a table's next metadata; nothing names it yet."""
-    for requirement in requirements:
-        requirement.validate(table.metadata)
-    known = table.metadata_location
-    made = _applied(table.metadata, updates, known)
-    location = next_metadata(known)
-    texts = snapshot_texts(made, known_texts)
-    write_file(table.io, location, encoded(made, texts))
-    reply = CommitTableResponse.model_construct(metadata=made, metadata_location=location)
-    return _Pointer(table.name(), known, reply, (*written, location), texts)
 
 
 def _applied(metadata: TableMetadata, updates: tuple[Any, ...], location: str) -> TableMetadata:
