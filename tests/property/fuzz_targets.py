@@ -43,7 +43,7 @@ from nexo.services.store import snapshot as store_snapshot
 from nexo.storage.journal import Journal
 from nexo.storage.log import SegmentedLog
 from nexo.storage.sealed import unpack as unpack_sealed
-from nexo.storage.snapshot import MAGIC, Snapshot, Snapshots
+from nexo.storage.snapshot import MAGIC, Snapshots
 from tests.memory_files import MemoryFiles
 from tests.property.fuzz_http import Http, http_seeds
 from tests.property.fuzz_kafka import (
@@ -263,7 +263,7 @@ def _snapshot_file(data: bytes) -> None:
 
 def _saved_snapshot() -> bytes:
     files = MemoryFiles()
-    Snapshots(files, FOLDER).save(Snapshot(7, b"payload"))
+    Snapshots(files, FOLDER).save(7, b"payload")
     return _content(files, f"{7:020}.snap")
 
 

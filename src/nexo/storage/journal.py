@@ -41,7 +41,7 @@ from nexo.storage.header import ALIGN, SIZE, Flags, parse, seal
 from nexo.storage.log import SEGMENT_BYTES, SegmentedLog
 from nexo.storage.ports import Files
 from nexo.storage.segment import Damage
-from nexo.storage.snapshot import Snapshot, Snapshots
+from nexo.storage.snapshot import Snapshots
 
 _SYNCED = Struct("<q")
 _SHOWN = 10
@@ -158,7 +158,7 @@ class Journal:
         damaged; records from ``keep_from`` on are always kept.
         """
         self.log.sync()
-        self._snapshots.save(Snapshot(self.log.next_offset, payload))
+        self._snapshots.save(self.log.next_offset, payload)
         older, *newer = self._snapshots.offsets()
         if newer:
             needed = older if keep_from is None else min(older, keep_from)
@@ -191,9 +191,8 @@ class Journal:
 
     def recover(self) -> Recovery:
         """The newest valid snapshot, the readable records since, and what is lost."""
-        snapshot, damaged = self._snapshots.load()
+        offset, payload, damaged = self._snapshots.load()
         log, losses = self.log, []
-        offset = snapshot.offset if snapshot is not None else 0
         end = max(offset, *damaged) if damaged else offset
         if end > log.next_offset:
             losses.append(Loss(log.next_offset, end, "the log ends before its snapshot"))
@@ -204,7 +203,6 @@ class Journal:
             offset = log.start_offset
         for loss in losses:
             logger.error("%s: %s", log.path, loss)
-        payload = snapshot.payload if snapshot is not None else None
         return Recovery(payload, self._replay(offset, losses), losses)
 
     def _replay(self, at: int, losses: list[Loss]) -> Iterator[tuple[int, bytes]]:

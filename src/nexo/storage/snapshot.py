@@ -7,7 +7,6 @@ aside, synced and renamed. The previous one is kept in case the newest is damage
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 
 from nexo.errors import Corrupt
@@ -22,44 +21,40 @@ _KEPT = 2
 logger = logging.getLogger("nexo.storage")
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A state, and the journal offset from which changes apply to it."""
-
-    offset: int
-    payload: bytes
-
-
 class Snapshots:
-    """The snapshots of one state, in one folder."""
+    """The snapshots of one state, in one folder.
+
+    Each has the journal offset from which changes apply to it.
+    """
 
     def __init__(self, files: Files, folder: Path) -> None:
         self._files = files
         self._folder = folder
 
-    def save(self, snapshot: Snapshot) -> None:
+    def save(self, offset: int, payload: bytes) -> None:
         """Write durably; keeps the previous snapshot and removes older ones."""
         self._files.make_folder(self._folder)
-        data = sealed.pack(MAGIC, snapshot.payload, snapshot.offset)
-        sealed.write(self._files, self._path(snapshot.offset), data)
-        for offset in self.offsets()[:-_KEPT]:
-            self._files.remove(self._path(offset))
+        data = sealed.pack(MAGIC, payload, offset)
+        sealed.write(self._files, self._path(offset), data)
+        for older in self.offsets()[:-_KEPT]:
+            self._files.remove(self._path(older))
 
-    def load(self) -> tuple[Snapshot | None, list[int]]:
-        """The newest valid snapshot, if any, and the offsets of damaged newer ones.
+    def load(self) -> tuple[int, bytes | None, list[int]]:
+        """Offset and payload of the newest valid snapshot, and the offsets of damaged newer ones.
 
-        A damaged one is renamed, so that it does not count as a fallback.
+        Without a valid one, 0 and None. A damaged one is renamed, so that it does not count as a
+        fallback.
         """
         damaged: list[int] = []
         for offset in reversed(self.offsets()):
             try:
-                return self._read(offset), damaged
+                return offset, self._read(offset), damaged
             except Corrupt as error:
                 path = self._path(offset)
                 logger.error("%s: %s; using the one before", path, error)
                 self._files.rename(path, path.with_name(f"{path.name}{_DAMAGED}"))
                 damaged.append(offset)
-        return None, damaged
+        return 0, None, damaged
 
     def offsets(self) -> list[int]:
         """The offsets of all snapshots, damaged ones included, oldest first."""
@@ -67,11 +62,11 @@ class Snapshots:
         stems = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
         return [int(stem) for stem in stems if stem.isdigit()]
 
-    def _read(self, offset: int) -> Snapshot:
+    def _read(self, offset: int) -> bytes:
         stored = sealed.read(self._files, self._path(offset), MAGIC)
         if stored is None or stored[1] != offset:
             raise Corrupt("snapshot does not match its file name")
-        return Snapshot(offset, stored[0])
+        return stored[0]
 
     def _path(self, offset: int) -> Path:
         return self._folder / f"{offset:020}{_SUFFIX}"

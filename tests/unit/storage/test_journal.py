@@ -8,7 +8,7 @@ import pytest
 
 from nexo.storage.disk.flusher import Flusher
 from nexo.storage.journal import Journal
-from nexo.storage.snapshot import Snapshot, Snapshots
+from nexo.storage.snapshot import Snapshots
 from tests.faulty_files import FaultyFiles
 from tests.memory_files import MemoryFiles
 from tests.unit.storage.entries import FOLDER, content, overwrite
@@ -138,7 +138,7 @@ def test_with_every_snapshot_damaged_the_records_are_used_and_the_loss_is_report
 
 def test_a_damaged_snapshot_without_its_journal_is_a_loss() -> None:
     files = MemoryFiles()
-    Snapshots(files, FOLDER).save(Snapshot(7, b"state"))
+    Snapshots(files, FOLDER).save(7, b"state")
     overwrite(files, FOLDER / f"{7:020}.snap", b"?")
     journal = Journal(files, FOLDER)
     recovery = journal.recover()
@@ -150,7 +150,7 @@ def test_a_damaged_snapshot_without_its_journal_is_a_loss() -> None:
 
 def test_a_snapshot_without_its_journal_is_used_and_offsets_go_on_after_it() -> None:
     files = MemoryFiles()
-    Snapshots(files, FOLDER).save(Snapshot(7, b"state"))
+    Snapshots(files, FOLDER).save(7, b"state")
     journal = Journal(files, FOLDER)
     recovery = journal.recover()
     assert (recovery.snapshot, list(recovery.records)) == (b"state", [])
