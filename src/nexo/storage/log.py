@@ -325,7 +325,7 @@ class SegmentedLog:
 
     def begin_rewrite(self, first: int, end: int) -> Rewriting:
         """Start to replace closed segments; finish or abandon it."""
-        return self._folder.begin_rewrite(first, end)
+        return Rewriting(self._folder, first, end)
 
     def finish_rewrite(self, rewriting: Rewriting) -> int:
         """Put the rewritten segment in place, durably; returns the bytes freed."""

@@ -34,10 +34,10 @@ logger = logging.getLogger("nexo.storage")
 class SegmentFolder:
     """The segments of one log, oldest first; the last one is written to."""
 
-    __slots__ = ("_files", "_power_kept", "path", "segments", "start_offset")
+    __slots__ = ("_power_kept", "files", "path", "segments", "start_offset")
 
     def __init__(self, files: Files, path: Path, power_kept: bool = False) -> None:
-        self._files = files
+        self.files = files
         self.path = path
         self._power_kept = power_kept
         self.segments: list[Segment] = []
@@ -58,8 +58,8 @@ class SegmentFolder:
 
     def add(self, base: int) -> Segment:
         if not self.segments:
-            self._files.make_folder(self.path)
-        segment = Segment(self._files, self.path, base, base, False)
+            self.files.make_folder(self.path)
+        segment = Segment(self.files, self.path, base, base, False)
         segment.create()
         self.segments.append(segment)
         return segment
@@ -72,25 +72,20 @@ class SegmentFolder:
         In that order a crash in between leaves no hole: the next open removes the rest.
         """
         data = sealed.pack(_START_MAGIC, b"", offset)
-        sealed.write(self._files, self.path / _START, data)
+        sealed.write(self.files, self.path / _START, data)
         self.start_offset = offset
         self._remove_dropped()
 
     def set_aside(self, segment: Segment, position: int) -> None:
         """Keep a durable copy of the bytes of ``segment`` from ``position`` on."""
         data = segment.file.read_at(position, segment.size - position)
-        sealed.write(self._files, self.path / f"{segment.path.name}.{position}.cut", data)
+        sealed.write(self.files, self.path / f"{segment.path.name}.{position}.cut", data)
 
     def _remove_dropped(self) -> None:
         while len(self.segments) > 1 and self.segments[0].end <= self.start_offset:
             self.segments.pop(0).remove()
 
     # -- compaction -----------------------------------------------------------
-
-    def begin_rewrite(self, first: int, end: int) -> Rewriting:
-        """Start to replace closed segments with a compacted one."""
-        new = Segment(self._files, self.path, first, end, True)
-        return Rewriting(self._files, self, new)
 
     def closed_between(self, first: int, end: int) -> list[Segment]:
         """The closed segments with these bounds; `InvalidInput` if there are none."""
@@ -108,12 +103,12 @@ class SegmentFolder:
     # -- opening --------------------------------------------------------------
 
     def _open(self) -> None:
-        names = self._files.list(self.path)
+        names = self.files.list(self.path)
         for name in names:
             if name.endswith(".new"):
-                self._files.remove(self.path / name)
+                self.files.remove(self.path / name)
         self.segments = [
-            Segment(self._files, self.path, base, end, end >= 0)
+            Segment(self.files, self.path, base, end, end >= 0)
             for base, end in self._without_covered(names)
         ]
         if not self.segments:
@@ -132,7 +127,7 @@ class SegmentFolder:
         covered = -1
         for base, end in found:
             if base < covered:
-                self._files.remove(self.path / segment_name(base, end))
+                self.files.remove(self.path / segment_name(base, end))
                 continue
             current.append((base, end))
             covered = max(covered, end)
@@ -142,17 +137,17 @@ class SegmentFolder:
         for segment, following in pairwise(self.segments):
             if not segment.compacted:
                 segment.end = following.base
-            segment.size = self._files.size(segment.path)
+            segment.size = self.files.size(segment.path)
         last = self.segments[-1]
         if last.compacted:
-            last.size = self._files.size(last.path)
+            last.size = self.files.size(last.path)
             self.add(last.end)
         else:
             recover_tail(last, self._power_kept)
 
     def _load_start(self) -> None:
         try:
-            stored = sealed.read(self._files, self.path / _START, _START_MAGIC)
+            stored = sealed.read(self.files, self.path / _START, _START_MAGIC)
         except Corrupt as error:
             logger.error("%s: %s; dropped offsets are back", self.path / _START, error)
             return
@@ -165,17 +160,17 @@ class Rewriting:
     keep their offsets, with gaps in between.
     """
 
-    __slots__ = ("_aside", "_file", "_files", "_folder", "_new")
+    __slots__ = ("_aside", "_file", "_folder", "_new")
 
-    def __init__(self, files: Files, folder: SegmentFolder, new: Segment) -> None:
-        folder.closed_between(new.base, new.end)
-        self._files = files
+    def __init__(self, folder: SegmentFolder, first: int, end: int) -> None:
+        """Start to replace the closed segments with these bounds."""
+        folder.closed_between(first, end)
         self._folder = folder
-        self._new = new
-        self._aside = new.path.with_name(new.path.name + ".new")
-        self._file = files.open(self._aside, create=True)
+        self._new = Segment(folder.files, folder.path, first, end, True)
+        self._aside = self._new.path.with_name(self._new.path.name + ".new")
+        self._file = folder.files.open(self._aside, create=True)
         self._file.truncate(0)
-        new.size = self._file.write_at(0, [file_header(new.base, new.end)])
+        self._new.size = self._file.write_at(0, [file_header(first, end)])
 
     def add(self, entries: Iterable[bytes]) -> None:
         """Write entries in ascending order. Not durable."""
@@ -187,8 +182,8 @@ class Rewriting:
         old = self._folder.closed_between(self._new.base, self._new.end)
         self._file.sync()
         self._file.close()
-        self._files.remove(self._new.index_path)
-        self._files.rename(self._aside, self._new.path)
+        self._folder.files.remove(self._new.index_path)
+        self._folder.files.rename(self._aside, self._new.path)
         for stale in old:
             if stale.path != self._new.path:
                 stale.remove()
@@ -198,4 +193,4 @@ class Rewriting:
     def abandon(self) -> None:
         """Leave the log as it was; does nothing after `finish`."""
         self._file.close()
-        self._files.remove(self._aside)
+        self._folder.files.remove(self._aside)
