@@ -25,9 +25,6 @@ from nexo.protocol.pubsub import (
     topic_of,
 )
 
-_MESSAGE_BYTES = 26
-"""What a message takes besides its topic, value and headers."""
-
 
 class MessagePublisher(RunSender["_Messages"]):
     """Gathers messages; keeps their order, also between retained and plain ones."""
@@ -44,13 +41,16 @@ class MessagePublisher(RunSender["_Messages"]):
     ) -> asyncio.Future[int]:
         """Publish one message; await the result for the number of receivers."""
         run = self.run
-        size = len(topic) + len(value) + len(headers) + _MESSAGE_BYTES
-        if run is None or run.options != options or run.size_bytes + size > run.room_bytes:
+        if run is None or run.options != options:
             run = self.start(_Messages(self, options))
-        run.frames.append(message_frame(topic, value, run.timestamp_ms, headers))
-        run.size_bytes += size
+        message = message_frame(topic, value, run.timestamp_ms, headers)
+        size = run.size_bytes + len(message)
+        if size > run.room_bytes and run.frames:
+            run, size = self.start(_Messages(self, options)), len(message)
+        run.frames.append(message)
+        run.size_bytes = size
         receipt = run.receipt()
-        if run.size_bytes >= run.room_bytes or len(run.frames) >= FULL:
+        if size >= run.room_bytes or len(run.frames) >= FULL:
             self.link.gatherer.leave(run)
         return receipt
 

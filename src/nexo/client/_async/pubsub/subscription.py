@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from nexo.client._async import runtime
 from nexo.client._async.closing import AsyncClosing
 from nexo.client._async.link.link import Duplex, Link
-from nexo.client.checks import Duration, seconds
+from nexo.client.checks import Duration, millis
 from nexo.client.forks import from_before, tell_when_forked
 from nexo.client.pubsub_message import Message
 from nexo.errors import Conflict, ConnectionLost, NexoError, Overloaded, RequestTimeout
@@ -83,8 +83,9 @@ class Subscription(AsyncClosing, Generic[T]):
         Raises `ConnectionLost` when the subscription has ended, `Overloaded` when it ended because
         of its policy, or the error with which the server rejected it after a reconnect.
         """
-        limit_s = seconds(timeout)
-        deadline_s = None if limit_s is None else runtime.now_s() + limit_s
+        deadline_s = (
+            None if timeout is None else runtime.now_s() + millis(timeout, "timeout") / 1_000
+        )
         while True:
             try:
                 return self._waiting.popleft()

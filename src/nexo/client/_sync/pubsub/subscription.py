@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from nexo.client._sync import runtime
 from nexo.client._sync.closing import Closing
 from nexo.client._sync.link.link import Duplex, Link
-from nexo.client.checks import Duration, seconds
+from nexo.client.checks import Duration, millis
 from nexo.client.forks import from_before, tell_when_forked
 from nexo.client.pubsub_message import Message
 from nexo.errors import Conflict, ConnectionLost, NexoError, Overloaded, RequestTimeout
@@ -84,8 +84,9 @@ class Subscription(Closing, Generic[T]):
         Raises `ConnectionLost` when the subscription has ended, `Overloaded` when it ended because
         of its policy, or the error with which the server rejected it after a reconnect.
         """
-        limit_s = seconds(timeout)
-        deadline_s = None if limit_s is None else runtime.now_s() + limit_s
+        deadline_s = (
+            None if timeout is None else runtime.now_s() + millis(timeout, "timeout") / 1_000
+        )
         while True:
             try:
                 return self._waiting.popleft()
