@@ -15,12 +15,19 @@ _MODULES = {
     "server": ("cronsim", "prometheus_client", "starlette", "uvicorn"),
 }
 """The modules that the command and the server cannot do without."""
+_OF_SPARK = ("fastavro", "pyarrow", "pyiceberg", "pyspark")
 _NEEDS = {"cli": "the nexo command needs", "server": "the server needs"}
 
 
 def hint(missing: str, extra: str) -> str:
     """What to install."""
     return f"{missing} is not installed: pip install 'nexo-broker[{extra}]'"
+
+
+def missing(error: ModuleNotFoundError) -> ConfigError | None:
+    """What to install for a module of the lake that is not there; None for any other module."""
+    name = (error.name or "").partition(".")[0]
+    return ConfigError(hint(name, "spark")) if name in _OF_SPARK else None
 
 
 def require(extra: str) -> None:

@@ -198,20 +198,32 @@ def test_the_command_prints_tables_csv_and_json(served: str) -> None:
 
 WITHOUT = """
 import sys
-sys.modules["duckdb"] = None
+sys.modules[sys.argv[1]] = None
 from nexo.cli import main
-main(["sql", "select 1", "--url", sys.argv[1]])
+main(sys.argv[2:])
 """
 
 
 @pytest.mark.usefixtures("both")
-def test_without_duckdb_the_command_says_what_to_install(served: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "extra", "command"),
+    [
+        ("duckdb", "sql", ["sql", "select 1"]),
+        ("pyiceberg", "spark", ["pipeline", "maintain"]),
+        ("pyarrow", "spark", ["pipeline", "schema", "orders"]),
+        ("pyspark", "spark", ["sql", "--engine", "spark", "select 1"]),
+    ],
+)
+def test_without_a_package_the_command_says_what_to_install(
+    served: str, module: str, extra: str, command: list[str]
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, served], capture_output=True, text=True, check=False
-    )
+        [sys.executable, "-c", WITHOUT, module, *command, "--url", served],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == (
-        "error[CONFIG]: duckdb is not installed: pip install 'nexo-broker[sql]'\n"
+        f"error[CONFIG]: {module} is not installed: pip install 'nexo-broker[{extra}]'\n"
     )
 
 

@@ -21,6 +21,7 @@ from click.core import ParameterSource
 from nexo import __version__
 from nexo.cli.options import Failure, UsageFailure, add_shared, shared_params, terms
 from nexo.errors import NexoError, NotFound
+from nexo.extras import missing
 
 COMMANDS = {
     "serve": ("operate.serve", "Run the server."),
@@ -118,6 +119,11 @@ class Commands(click.Group):
             raise Failure(error.code, error.message + hint) from error
         except NexoError as error:
             raise Failure(error.code, error.message) from error
+        except ModuleNotFoundError as error:
+            lacking = missing(error)
+            if lacking is None:
+                raise
+            raise Failure(lacking.code, lacking.message) from error
         except BrokenPipeError:
             _leave_closed_pipe()
             ctx.exit(0)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nexo.cli import output
-from nexo.cli.lake.lakes import lake_options, missing_extra, open_lake, server_address
+from nexo.cli.lake.lakes import lake_options, open_lake, server_address
 from nexo.cli.options import read_value
 from nexo.client.contract_views import ContractInfo
 
@@ -127,10 +127,8 @@ def _check(
 
 def _contract(stream: str, where: dict[str, Any], *, make: bool = False) -> StreamContract:
     lake = open_lake(**where, make=make)
-    try:
-        from nexo.contracts import StreamContract
-    except ImportError as error:
-        raise missing_extra(error) from None
+    from nexo.contracts import StreamContract
+
     return StreamContract(lake, server_address(), stream)
 
 

@@ -11,7 +11,6 @@ import click
 from nexo.cli.options import F, check_reachable, config_option, terms
 from nexo.client.address import Address, parse_url
 from nexo.errors import ConfigError, ConnectionLost, NexoError, NotFound
-from nexo.extras import hint
 from nexo.lake.settings import LakeSettings
 from nexo.sql.place import SAY_IT, told_lake
 
@@ -44,10 +43,8 @@ def open_lake(
 
     Nothing is created now; unless a command may ``make`` a lake, one that was named must be there.
     """
-    try:
-        from nexo.lake.catalog import Lake
-    except ImportError as error:
-        raise missing_extra(error) from None
+    from nexo.lake.catalog import Lake
+
     if any((file, folder, catalog, *map(os.environ.get, _SAID_BY))):
         where = _settings(file, {"lake_path": folder, "lake_catalog": catalog})
         if not make and not where.there:
@@ -89,8 +86,3 @@ def server_address() -> Address:
     """The server that the command was told to use."""
     given = terms()
     return parse_url(given.url, **given.client_options())
-
-
-def missing_extra(error: ImportError, extra: str = "spark") -> ConfigError:
-    """What to install."""
-    return ConfigError(hint(str(error.name), extra))

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import click
 
 from nexo.cli import output
-from nexo.cli.lake.lakes import missing_extra
 from nexo.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,11 +33,9 @@ _LOOK_S = 0.3
 @contextmanager
 def started(master: str | None, app: str, *, quiet: bool = False) -> Iterator[SparkSession]:
     """The running session, or a new one that ends with the block; see `quiet_start`."""
-    try:
-        from pyspark_nexo.failures import plain_errors
-        from pyspark_nexo.sessions import borrowed
-    except ImportError as error:
-        raise missing_extra(error) from None
+    from pyspark_nexo.failures import plain_errors
+    from pyspark_nexo.sessions import borrowed
+
     with ExitStack() as stack:
         with plain_errors(), quiet_start(afterwards=quiet):
             spark = stack.enter_context(borrowed(master, app=app))

@@ -14,11 +14,12 @@ import click
 
 from nexo.cli import output
 from nexo.cli.lake import sql_cells as cells
-from nexo.cli.lake.lakes import lake_options, missing_extra, open_lake, server_address
+from nexo.cli.lake.lakes import lake_options, open_lake, server_address
 from nexo.cli.lake.sql_prompt import prompt
 from nexo.cli.options import terms
 from nexo.cli.sizes import moment
-from nexo.errors import NexoError
+from nexo.errors import ConfigError, NexoError
+from nexo.extras import hint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,7 +123,7 @@ def _duckdb(lake: Lake, streams: list[str], as_of: datetime | None) -> Iterator[
     try:
         from nexo.sql import Engine
     except ImportError as error:
-        raise missing_extra(error, "sql") from None
+        raise ConfigError(hint(str(error.name), "sql")) from None
     finally:
         gc.freeze()
         gc.enable()
