@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from random import Random
 
-from nexo.replication.objects import AlreadyThere, MemoryObjects, StoreFailed
+from nexo.replication.objects import AlreadyThere, StoreFailed
+from tests.memory_objects import MemoryObjects
 
 
 class MisbehavingObjects:

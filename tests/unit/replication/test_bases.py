@@ -20,13 +20,13 @@ from nexo.replication.folder import FolderObjects
 from nexo.replication.groups import LogObject
 from nexo.replication.objects import (
     AlreadyThere,
-    MemoryObjects,
     ObjectStore,
     StoreFailed,
     base_key,
     log_key,
 )
 from nexo.storage.disk.files import OsFiles
+from tests.memory_objects import MemoryObjects
 from tests.unit.storage.test_recording import contents
 
 KEY = bytes(range(KEY_BYTES))

@@ -20,13 +20,14 @@ import pytest
 from nexo.replication import lease as leases
 from nexo.replication.groups import Mark
 from nexo.replication.lease import LeaderLease
-from nexo.replication.objects import AlreadyThere, MemoryObjects, StoreFailed, log_key
+from nexo.replication.objects import AlreadyThere, StoreFailed, log_key
 from nexo.replication.replay import LogReplay
 from nexo.replication.shipping import LeadLost, Put, Shipper
 from nexo.replication.taking import Taking
 from nexo.replication.tenure import Tenure, Watch
 from nexo.storage.disk.recording import FileCreated, FileWritten
 from tests.memory_files import MemoryFiles
+from tests.memory_objects import MemoryObjects
 from tests.unit.replication.misbehaving import MisbehavingObjects
 
 SEEDS = int(os.environ.get("SOAK_SCHEDULES") or (20_000 if os.environ.get("SOAK") else 700))

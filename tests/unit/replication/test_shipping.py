@@ -7,9 +7,10 @@ import pytest
 from nexo.errors import Corrupt
 from nexo.replication import groups, shipping
 from nexo.replication.groups import LogObject, Mark
-from nexo.replication.objects import AlreadyThere, MemoryObjects, ObjectStore, log_key
+from nexo.replication.objects import AlreadyThere, ObjectStore, log_key
 from nexo.replication.shipping import LeadLost, Put, Shipper
 from nexo.storage.disk.recording import FileWritten, Operation
+from tests.memory_objects import MemoryObjects
 
 
 def write(text: str) -> list[Operation]:

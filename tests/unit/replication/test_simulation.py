@@ -15,9 +15,10 @@ import pytest
 
 from nexo.errors import Corrupt
 from nexo.replication.groups import Mark
-from nexo.replication.objects import AlreadyThere, MemoryObjects, StoreFailed, log_key
+from nexo.replication.objects import AlreadyThere, StoreFailed, log_key
 from nexo.replication.shipping import LeadLost, Put, Shipper
 from nexo.storage.disk.recording import FileWritten
+from tests.memory_objects import MemoryObjects
 from tests.unit.replication.misbehaving import MisbehavingObjects
 
 SEEDS = int(os.environ.get("SOAK_SCHEDULES") or (20_000 if os.environ.get("SOAK") else 1_500))

@@ -9,13 +9,14 @@ import pytest
 
 from nexo.replication import bases, lease
 from nexo.replication.groups import Mark
-from nexo.replication.objects import AlreadyThere, MemoryObjects, StoreFailed
+from nexo.replication.objects import AlreadyThere, StoreFailed
 from nexo.replication.replay import LogReplay
 from nexo.replication.shipping import Shipper
 from nexo.replication.small_files import Overtaken, SmallFiles
 from nexo.replication.taking import Superseded, Taking
 from nexo.storage.disk.recording import RecordingFiles
 from tests.memory_files import MemoryFiles
+from tests.memory_objects import MemoryObjects
 
 ROOT = Path("/data/queue")
 

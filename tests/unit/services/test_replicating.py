@@ -13,12 +13,13 @@ from nexo import limits
 from nexo.errors import NexoError, Unavailable
 from nexo.replication.cells import FOREVER, Cells
 from nexo.replication.groups import Mark
-from nexo.replication.objects import MemoryObjects, StoreFailed
+from nexo.replication.objects import StoreFailed
 from nexo.replication.shipping import Shipper
 from nexo.server.clock import SteadyClock
 from nexo.services.replicating import Replicating, ShippingTerms
 from nexo.storage.disk.files import OsFiles
 from nexo.storage.disk.recording import RecordingFiles
+from tests.memory_objects import MemoryObjects
 from tests.timing import eventually
 
 
