@@ -130,10 +130,10 @@ def _doc(node: ast.ClassDef) -> str:
 
 
 _FURTHER = {
-    Broker.STORE: ("../store_values.py",),
-    Broker.PUBSUB: ("../pubsub_values.py",),
+    Broker.STORE: ("../model/store.py",),
+    Broker.PUBSUB: ("../model/pubsub.py",),
     Broker.QUEUE: ("messages.py",),
-    Broker.STREAM: ("messages.py", "xstreams.py", "../stream_values.py"),
+    Broker.STREAM: ("messages.py", "xstreams.py", "../model/stream.py"),
 }
 """Modules of a broker that do not bear its name."""
 

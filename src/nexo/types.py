@@ -51,8 +51,8 @@ from nexo.client.queue_views import DeadJob, JobView, QueueSettings
 from nexo.client.store_values import RateDecision
 from nexo.client.stream_options import GroupSettings, Retention, StreamSettings
 from nexo.client.stream_records import Published, PublishedBatch, Record
+from nexo.model.queue import JobState, QueueInfo, Schedule
 from nexo.protocol.stream import GroupInfo, StreamInfo
-from nexo.queue_values import JobState, QueueInfo, Schedule
 
 __all__ = [
     "AsyncContract",

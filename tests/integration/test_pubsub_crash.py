@@ -13,11 +13,11 @@ from nexo.client._sync.pubsub.pubsub import PubSub
 from nexo.client.address import parse_url
 from nexo.errors import NexoError
 from nexo.model import Broker
+from nexo.model.pubsub import Subscribe
 from nexo.protocol.frames import FrameKind, Status, frame
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
-from nexo.pubsub_values import Subscribe
 from nexo.testing import Process
 
 WAIT_S = 30.0

@@ -29,7 +29,7 @@ from nexo.errors import (
     QueueFull,
 )
 from nexo.model import Broker
-from nexo.queue_values import QueueInfo
+from nexo.model.queue import QueueInfo
 from tests.timing import eventually, wait_until
 
 WAIT_S = 30.0

@@ -21,8 +21,8 @@ from nexo.brokers.stream.groups.ordered_state import (
     OrderedSnapshot,
 )
 from nexo.errors import Fenced, NotMember
+from nexo.model.stream import Assigned, TopicPartition
 from nexo.options.stream import OrderedOptions, Strategy
-from nexo.stream_values import Assigned, TopicPartition
 
 TOPICS = {"orders": 5, "users": 3}
 SESSION_MS = 100

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nexo.errors import NexoError
+from nexo.model.pubsub import Subscribe, Will
 from nexo.protocol.messages import pack
 from nexo.protocol.messages import pack_headed as options
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import Listing, Publish, message_frame
-from nexo.pubsub_values import Subscribe, Will
 from tests.unit.brokers.pubsub.desk import Desk
 
 SOUND = [

@@ -16,9 +16,9 @@ from nexo.cli.options import client
 from nexo.client._sync.requests import request
 from nexo.errors import NexoError
 from nexo.model import Broker
+from nexo.model.queue import QueueSurvey
 from nexo.protocol.ops import Op
 from nexo.protocol.survey import MAX_LIMIT, SurveyAsk
-from nexo.queue_values import QueueSurvey
 
 if TYPE_CHECKING:
     from nexo import Client

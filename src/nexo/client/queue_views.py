@@ -14,12 +14,12 @@ from nexo.blocks import id_text, id_texts
 from nexo.client.checks import Duration, millis, pairs, positive_millis, text, whole
 from nexo.client.replies import Reply, check_sizes, room_bytes
 from nexo.errors import InvalidInput, LeaseLost, NexoError
+from nexo.model.queue import JobState
 from nexo.options.described import to_stored
 from nexo.options.queue import MAX_DELAY_MS, MAX_POP, QueueOptions
 from nexo.protocol.hello import Welcome
 from nexo.protocol.queue import PopJobs, PushReply, decode
 from nexo.protocol.values import ValueType, decode_value, json_bytes
-from nexo.queue_values import JobState
 
 T = TypeVar("T")
 

@@ -131,7 +131,7 @@ class Op(enum.IntEnum):
     Q_CRON_LIST = 0x73
     """msgpack `queue.Named`. Reply: the queue's schedules."""
     Q_SURVEY = 0x74
-    """msgpack `survey.SurveyAsk`. Reply: `nexo.queue_values.QueueSurvey`."""
+    """msgpack `survey.SurveyAsk`. Reply: `nexo.model.queue.QueueSurvey`."""
 
     Q_BEGIN = 0x75
     """msgpack `queue.Begin`: handlers begin. Reply: OK."""

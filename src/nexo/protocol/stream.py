@@ -37,8 +37,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from nexo.model import AsArray, AsMap
-from nexo.protocol.messages import pack, pack_headed, unpack, unpack_headed
-from nexo.stream_values import (
+from nexo.model.stream import (
     GroupInfo,
     ParkedInfo,
     ParkedList,
@@ -50,6 +49,7 @@ from nexo.stream_values import (
     StateReply,
     Verb,
 )
+from nexo.protocol.messages import pack, pack_headed, unpack, unpack_headed
 
 __all__ = [
     "GroupInfo", "ParkedInfo", "ParkedList", "PartitionInfo", "Position", "Range", "RecordState",

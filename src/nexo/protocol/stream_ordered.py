@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 from nexo.model import AsMap
-from nexo.stream_values import Assigned, CommittedAt, KafkaMember, OffsetRow, OrderedInfo
+from nexo.model.stream import Assigned, CommittedAt, KafkaMember, OffsetRow, OrderedInfo
 
 __all__ = ["Assigned", "CommittedAt", "KafkaMember", "OffsetRow", "OrderedInfo"]
 

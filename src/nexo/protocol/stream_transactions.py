@@ -20,7 +20,7 @@ reused.
 from __future__ import annotations
 
 from nexo.model import AsArray, AsMap
-from nexo.stream_values import KeyAt, TxAcks, TxOffsets
+from nexo.model.stream import KeyAt, TxAcks, TxOffsets
 
 __all__ = ["KeyAt", "TxAcks", "TxOffsets"]
 

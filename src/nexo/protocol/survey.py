@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nexo.model import AsMap
-from nexo.stream_values import GroupKind
+from nexo.model.stream import GroupKind
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000

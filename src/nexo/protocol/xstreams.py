@@ -28,7 +28,7 @@ A message with a head that raw bytes follow is packed as `nexo.protocol.messages
 from __future__ import annotations
 
 from nexo.model import AsArray
-from nexo.stream_values import Id, XDelivered, XGroup, XInfo, XPage, XPending
+from nexo.model.stream import Id, XDelivered, XGroup, XInfo, XPage, XPending
 
 __all__ = ["Id", "XDelivered", "XGroup", "XInfo", "XPage", "XPending"]
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from nexo.blocks import pack_block
+from nexo.model.pubsub import Subscribe, Will
 from nexo.protocol import backup, pubsub, queue, store, store_classic, stream, survey, xstreams
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol import stream_transactions as transactions
@@ -14,7 +15,6 @@ from nexo.protocol.frames import pack_str, pack_u32
 from nexo.protocol.messages import pack, pack_headed
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head
-from nexo.pubsub_values import Subscribe, Will
 
 NAME = "thing"
 GROUP = "g"

@@ -9,8 +9,8 @@ from nexo.admin.watching.alerts import Alert, gathered, of_broker, of_group, of_
 from nexo.admin.watching.watch import BrokerWatch, GroupWatch, QueueWatch
 from nexo.lake.progress import STALE_MS, PipelineProgress, StreamProgress
 from nexo.model import Broker
-from nexo.queue_values import QueueInfo
-from nexo.stream_values import GroupSeen
+from nexo.model.queue import QueueInfo
+from nexo.model.stream import GroupSeen
 
 MIB = 1024**2
 IDLE = QueueInfo("jobs", {}, 0, False, 0, 0, 0, 0, 0, 0, 0, 0, 0)

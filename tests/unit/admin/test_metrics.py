@@ -17,7 +17,7 @@ from nexo.config import Settings
 from nexo.histogram import BOUNDS_S, Histogram
 from nexo.lake.progress import Tracker, now_ms
 from nexo.model import Broker
-from nexo.stream_values import StreamSeen
+from nexo.model.stream import StreamSeen
 
 MS = 1_000_000
 

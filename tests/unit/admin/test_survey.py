@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nexo.admin.watching.alerts import Alert
 from nexo.admin.watching.survey import Book
 from nexo.admin.watching.watch import StreamWatch
-from nexo.stream_values import StreamSeen
+from nexo.model.stream import StreamSeen
 
 
 def seen(name: str, published: int = 0) -> StreamSeen:

@@ -13,11 +13,11 @@ from nexo.admin.options import Known, Option
 from nexo.admin.watching.watch import QueueWatch
 from nexo.errors import NotFound
 from nexo.model import Broker, check_name
+from nexo.model.queue import QueueInfo, QueueSurvey
 from nexo.options.queue import QueueOptions, defaults
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import Declare, Update
 from nexo.protocol.survey import SurveyAsk
-from nexo.queue_values import QueueInfo, QueueSurvey
 
 routes = ApiRoutes("Queue", "/queue")
 

@@ -11,7 +11,7 @@ from nexo.admin.api.queue import OneQueue
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, Done
 from nexo.admin.values import NewValue, python_value
-from nexo.queue_values import Schedule
+from nexo.model.queue import Schedule
 
 routes = ApiRoutes("Queue", "/queue")
 

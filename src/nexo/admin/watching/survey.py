@@ -19,10 +19,10 @@ from nexo.admin.watching.watch import GroupWatch, QueueWatch, StreamWatch
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.requests import request
 from nexo.model import Broker
+from nexo.model.queue import QueueInfo, QueueSurvey
+from nexo.model.stream import StreamSurvey
 from nexo.protocol.ops import Op
 from nexo.protocol.survey import SurveyAsk
-from nexo.queue_values import QueueInfo, QueueSurvey
-from nexo.stream_values import StreamSurvey
 
 PAGES = 10
 """Pages of one broker that are read in a second."""

@@ -8,8 +8,8 @@ from typing import Any
 from nexo.admin.watching.history import Rate, Series
 from nexo.admin.watching.request_times import RequestTimes
 from nexo.model import Broker
-from nexo.queue_values import QueueInfo
-from nexo.stream_values import GroupSeen, StreamSeen
+from nexo.model.queue import QueueInfo
+from nexo.model.stream import GroupSeen, StreamSeen
 
 RATES: dict[Broker, tuple[str, ...]] = {
     Broker.STORE: ("commands", "hits", "misses", "expired", "evicted"),

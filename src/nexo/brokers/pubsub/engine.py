@@ -15,8 +15,8 @@ from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.brokers.pubsub.routes import Route, Routes
 from nexo.brokers.pubsub.subscriber import PatternSubscription, Subscriber
 from nexo.brokers.pubsub.traffic import Traffic
+from nexo.model.pubsub import Will
 from nexo.patterns import parse_pattern
-from nexo.pubsub_values import Will
 
 
 class PubSubEngine:

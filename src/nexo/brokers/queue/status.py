@@ -11,7 +11,7 @@ from nexo.blocks import id_text
 from nexo.brokers.queue.batches import DEAD, OPEN
 from nexo.brokers.queue.engine import QueueEngine
 from nexo.brokers.queue.leases import Lease
-from nexo.queue_values import JobState, QueueInfo, Schedule
+from nexo.model.queue import JobState, QueueInfo, Schedule
 
 MAX_LOSSES = 10
 """Losses that a queue reports."""

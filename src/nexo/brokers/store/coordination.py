@@ -16,7 +16,7 @@ from nexo.brokers.store.collections import Collections
 from nexo.brokers.store.keyspace import Keyspace
 from nexo.brokers.store.values import MapValue, kind_of
 from nexo.errors import InvalidInput, WrongType
-from nexo.store_values import LeaseAnswer, RateAnswer
+from nexo.model.store import LeaseAnswer, RateAnswer
 from nexo.values import JSON_PREFIX, MAX_TTL_S
 
 MAX_HOLDERS = 10_000

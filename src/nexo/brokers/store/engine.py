@@ -20,7 +20,7 @@ from nexo.brokers.store.keyspace import ENTRY_BYTES, Keyspace, check_key
 from nexo.brokers.store.values import Value, kind_of, value_bytes
 from nexo.errors import InvalidInput, WrongType
 from nexo.limits import PAGE_BYTES
-from nexo.store_values import KeyInfo, KeysPage, SetResult
+from nexo.model.store import KeyInfo, KeysPage, SetResult
 from nexo.values import JSON_PREFIX, MAX_TTL_S
 
 MAX_TTL_MS = MAX_TTL_S * 1_000

@@ -13,8 +13,8 @@ from nexo.brokers.stream.partition import Cold, Partition
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Corrupt
 from nexo.model import Buffer
+from nexo.model.stream import Range
 from nexo.storage.header import Flags, Header
-from nexo.stream_values import Range
 
 READ_BYTES = 256 * 1024
 _COMPRESSION = int(Flags.COMPRESSION)

@@ -13,8 +13,8 @@ from nexo.batch import decode
 from nexo.brokers.stream.delivery import offset_at
 from nexo.brokers.stream.partition import Partition
 from nexo.errors import InvalidInput
+from nexo.model.stream import Id
 from nexo.storage.header import Header
-from nexo.stream_values import Id
 
 _READ_BYTES = 64 * 1024
 

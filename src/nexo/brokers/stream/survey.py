@@ -11,7 +11,7 @@ from nexo.brokers.stream.engine import StreamEngine
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError
-from nexo.stream_values import GroupKind, GroupSeen, StreamSeen, StreamSurvey
+from nexo.model.stream import GroupKind, GroupSeen, StreamSeen, StreamSurvey
 
 MAX_LIMIT = 1_000
 OPENS = 5

@@ -16,7 +16,7 @@ from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.records import Outcomes
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Conflict, OutcomeUnknown, TransactionAborted
-from nexo.stream_values import Range
+from nexo.model.stream import Range
 
 REMEMBERED = 10_000
 """Ranges of committed ids; a new one begins after each transaction that was not committed."""

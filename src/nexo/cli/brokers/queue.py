@@ -25,7 +25,7 @@ from nexo.protocol.values import decode_value
 if TYPE_CHECKING:
     from nexo import Client
     from nexo.client.queue_views import JobView
-    from nexo.queue_values import QueueInfo
+    from nexo.model.queue import QueueInfo
 
 _COUNTS = ("name", "waiting", "scheduled", "working", "dead", "paused")
 _IN_WORK = ("id", "value", "holder", "lease_left_ms", "attempt", "key")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from nexo.client._sync.requests import request
 from nexo.model import Broker
+from nexo.model.queue import QueueSurvey
+from nexo.model.stream import StreamSurvey
 from nexo.protocol.ops import Op
 from nexo.protocol.survey import SurveyAsk
-from nexo.queue_values import QueueSurvey
-from nexo.stream_values import StreamSurvey
 
 if TYPE_CHECKING:
     from nexo import Client

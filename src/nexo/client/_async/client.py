@@ -30,9 +30,9 @@ from nexo.client.connecting import Reached
 from nexo.errors import ConfigError, NexoError
 from nexo.extras import hint
 from nexo.model import Broker
+from nexo.model.queue import QueueInfo
 from nexo.protocol.messages import unpack
 from nexo.protocol.ops import Op
-from nexo.queue_values import QueueInfo
 
 if TYPE_CHECKING:
     from nexo.sql.result import Result

@@ -21,9 +21,9 @@ from nexo.dialects.kafka.request import (
     stream_of,
 )
 from nexo.errors import NexoError, NotFound, ProtocolError
+from nexo.model.stream import OffsetRow, TopicPartition
 from nexo.names import text_of
 from nexo.services.stream.groups.classic import ClassicView
-from nexo.stream_values import OffsetRow, TopicPartition
 
 _SUBSCRIPTION = Schema("version:i16 topics:[]str", 999)
 """How what members of a group of type ``consumer`` say of themselves begins."""

@@ -12,10 +12,10 @@ from nexo.dialects.kafka.format.errors import Error, Refused, group_error, refus
 from nexo.dialects.kafka.request import Request, errors_to, group_of, stream_of
 from nexo.dialects.kafka.topic_ids import outline_of, topic_id
 from nexo.errors import NexoError, NotFound
+from nexo.model.stream import TopicPartition
 from nexo.names import text_of
 from nexo.options.stream import Strategy
 from nexo.services.stream.groups.consumers import JOIN, Beat, BeatReply, MemberView
-from nexo.stream_values import TopicPartition
 
 HEARTBEAT_MS = 1_000
 """How often members ask; they learn of partitions that others gave up no sooner."""

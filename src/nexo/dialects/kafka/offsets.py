@@ -10,8 +10,8 @@ from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.errors import Error, error_of
 from nexo.dialects.kafka.request import Gather, Request, by_topic, errors_to, stream_of
 from nexo.errors import NexoError
+from nexo.model.stream import PartitionInfo
 from nexo.services.stream.reading import ReadFrom, RecordSlice
-from nexo.stream_values import PartitionInfo
 
 LATEST, EARLIEST, GREATEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 """What stands for a time: both ends, the greatest time, and the border between log and lake."""

@@ -24,8 +24,8 @@ from nexo.dialects.kafka.request import (
 )
 from nexo.dialects.kafka.transactional import Transactional, producer_name
 from nexo.errors import NexoError
+from nexo.model.stream import OffsetRow, TxOffsets
 from nexo.options.stream import MAX_TRANSACTION_MS
-from nexo.stream_values import OffsetRow, TxOffsets
 
 _KNOWS_FENCED = 2
 """Clients that use older versions do not know that error."""

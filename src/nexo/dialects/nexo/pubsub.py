@@ -9,11 +9,11 @@ from nexo.brokers.pubsub.message import Encoding, Part, Publication, PubSubMessa
 from nexo.dialects.nexo.handlers import Handler, Peer, json_options
 from nexo.dialects.nexo.replies import reply_ok, returning
 from nexo.errors import InvalidName, InvalidOption, NexoError
+from nexo.model.pubsub import Subscribe, Will
 from nexo.protocol import pubsub as wire
 from nexo.protocol.frames import FieldReader, pack_str
 from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
-from nexo.pubsub_values import Subscribe, Will
 from nexo.services.pubsub.service import Outlet, PubSubService, Receivers
 from nexo.values import check_value
 

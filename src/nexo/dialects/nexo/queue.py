@@ -16,6 +16,7 @@ from nexo.dialects.nexo.replies import (
 )
 from nexo.errors import InvalidInput, NexoError
 from nexo.model import Buffer
+from nexo.model.queue import Schedule
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
     Begin,
@@ -43,7 +44,6 @@ from nexo.protocol.queue import (
     split_head,
 )
 from nexo.protocol.survey import SurveyAsk
-from nexo.queue_values import Schedule
 from nexo.services.queue.service import QueueService
 from nexo.services.queue.views import LeasedJobs
 from nexo.services.queue.work import JobSettlement, Outcome

@@ -9,13 +9,13 @@ from msgspec.structs import asdict
 
 from nexo.dialects.nexo.handlers import Answer, Handler, Peer, handler_of
 from nexo.dialects.nexo.replies import reply_packed
+from nexo.model.store import LeaseAnswer
 from nexo.protocol import store as wire
 from nexo.protocol import store_classic as classic
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
 from nexo.services.connection import Done
 from nexo.services.store.service import StoreService
-from nexo.store_values import LeaseAnswer
 
 UseCase: TypeAlias = Callable[..., object]
 

@@ -19,8 +19,8 @@ from nexo.brokers.pubsub.subscriber import Subscriber
 from nexo.errors import InvalidOption, NexoError
 from nexo.limits import PAGE_BYTES
 from nexo.model import Broker, Policy
+from nexo.model.pubsub import Subscribe, Will
 from nexo.patterns import check_topic, is_reply, parse_pattern
-from nexo.pubsub_values import Subscribe, Will
 from nexo.services.connection import Connection, Done
 from nexo.services.pubsub.journal import RetainedJournal
 from nexo.services.service import Runtime

@@ -11,9 +11,9 @@ from nexo.blocks import pack_block
 from nexo.brokers.queue.status import dead_jobs, info, schedules, waiting_jobs, working_jobs
 from nexo.errors import AlreadyExists, InvalidInput
 from nexo.model import Broker, check_name
+from nexo.model.queue import QueueInfo, QueueSurvey, Schedule
 from nexo.options.described import check_range, differences
 from nexo.options.queue import options
-from nexo.queue_values import QueueInfo, QueueSurvey, Schedule
 from nexo.services.connection import Connection, Done
 from nexo.services.durability import check_offered
 from nexo.services.queue.core import QueueCore

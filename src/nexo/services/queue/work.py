@@ -16,8 +16,8 @@ from nexo.brokers.queue.leases import Lease, check_runs
 from nexo.brokers.queue.status import job_state
 from nexo.errors import LeaseLost, NexoError, NotFound
 from nexo.model import Broker
+from nexo.model.queue import JobState
 from nexo.options.described import check_range
-from nexo.queue_values import JobState
 from nexo.services.connection import Connection, Done
 from nexo.services.queue.core import QueueCore
 from nexo.services.queue.open_queue import OpenQueue

@@ -14,12 +14,12 @@ from nexo.brokers.store.engine import StoreEngine
 from nexo.brokers.store.status import status
 from nexo.limits import LEASE_WAIT_MS, REPLY_PAYLOADS
 from nexo.model import Broker
+from nexo.model.store import KeyInfo, KeysPage, LeaseAnswer, RateAnswer, SetResult
 from nexo.services.connection import Connection, Done
 from nexo.services.service import Runtime
 from nexo.services.store.collections import ListUseCases, MapUseCases, SetUseCases
 from nexo.services.store.saving import Saving
 from nexo.services.waiting import Wait, WaitingRoom
-from nexo.store_values import KeyInfo, KeysPage, LeaseAnswer, RateAnswer, SetResult
 
 SWEEP_KEYS = 500
 """Expired keys dropped per tick: well under a millisecond of work."""

@@ -17,6 +17,7 @@ from nexo.brokers.stream.registry import OpenStream
 from nexo.brokers.stream.survey import MAX_LIMIT, Members, survey
 from nexo.errors import AlreadyExists, NexoError, NotFound, OffsetOutOfRange
 from nexo.model import Broker, Persistence, check_name
+from nexo.model.stream import GroupInfo, PartitionInfo, PartitionProgress, StreamSurvey
 from nexo.options.stream import StreamOptions, defaults, options_from
 from nexo.services.connection import Connection, Done
 from nexo.services.durability import check_offered
@@ -24,7 +25,6 @@ from nexo.services.stream.bounds import check_limit, check_not_negative
 from nexo.services.stream.core import Core
 from nexo.services.stream.keyed import Keyed
 from nexo.services.stream.permits import in_group
-from nexo.stream_values import GroupInfo, PartitionInfo, PartitionProgress, StreamSurvey
 
 MAX_NAMES = 10_000
 

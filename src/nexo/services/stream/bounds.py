@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import InvalidInput
+from nexo.model.stream import Position
 from nexo.services.stream.replay import LakeReplay
-from nexo.stream_values import Position
 
 REPLY_BYTES = 4 * 1024**2
 """How much one reply carries, unless the client says otherwise."""

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.transactions import OpenTransaction
 from nexo.errors import Conflict, NexoError
+from nexo.model.stream import KeyAt
 from nexo.services.stream.core import Core
 from nexo.services.stream.keyed import Keyed
-from nexo.stream_values import KeyAt
 
 
 class Conditions:

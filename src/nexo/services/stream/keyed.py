@@ -14,10 +14,10 @@ from nexo.brokers.stream.keys import KeyIndex, sound
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import InvalidOption, NexoError
 from nexo.model import Broker, Buffer, Persistence
+from nexo.model.stream import StateReply
 from nexo.services.connection import Connection, Done, T
 from nexo.services.stream.chores import Chores, Pause, Steps, log_failure
 from nexo.services.stream.core import Core
-from nexo.stream_values import StateReply
 
 _AT_ONCE = 1_000
 """A request need not wait if the index lags by at most this many offsets."""

@@ -17,6 +17,7 @@ from nexo.brokers.stream.records import GroupChanged, OrderedChanged
 from nexo.brokers.stream.transactions import Acks, Offsets, OpenTransaction
 from nexo.errors import NexoError, TransactionAborted, Unavailable
 from nexo.model import Broker, Persistence
+from nexo.model.stream import KeyAt, TxAcks, TxOffsets
 from nexo.options.stream import check_transaction
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.conditions import Conditions
@@ -24,7 +25,6 @@ from nexo.services.stream.core import Core, safest
 from nexo.services.stream.groups.offsets import GroupOffsets
 from nexo.services.stream.publish import Publishing
 from nexo.services.waiting import Wait
-from nexo.stream_values import KeyAt, TxAcks, TxOffsets
 
 ENDED = "ended"
 """Who asks how a transaction ends waits on ``(ENDED, number)``; streams have numbers there."""

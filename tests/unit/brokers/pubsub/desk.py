@@ -11,6 +11,7 @@ from nexo.config import Settings
 from nexo.dialects.nexo.pubsub import PubSubRequests
 from nexo.errors import NexoError
 from nexo.model import Buffer, Clock, Persistence
+from nexo.model.pubsub import Subscribe, Will
 from nexo.protocol.frames import pack_str
 from nexo.protocol.messages import pack, pack_headed
 from nexo.protocol.ops import Op
@@ -18,7 +19,6 @@ from nexo.protocol.pubsub import (
     Publish,
     message_frame,
 )
-from nexo.pubsub_values import Subscribe, Will
 from nexo.services.pubsub.service import PubSubService
 from nexo.storage.ports import Files
 from tests.memory_files import MemoryFiles

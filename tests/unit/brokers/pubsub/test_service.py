@@ -20,6 +20,7 @@ from nexo.errors import (
     NexoError,
     ProtocolError,
 )
+from nexo.model.pubsub import Subscribe, Will
 from nexo.protocol.frames import pack_str
 from nexo.protocol.messages import pack, pack_headed
 from nexo.protocol.ops import Op
@@ -29,7 +30,6 @@ from nexo.protocol.pubsub import (
     message_frame,
     parse_pushes,
 )
-from nexo.pubsub_values import Subscribe, Will
 from nexo.services.pubsub import journal as pubsub_journal
 from nexo.storage.journal import Journal
 from tests.memory_files import MemoryFiles

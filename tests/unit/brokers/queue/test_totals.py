@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from nexo.model.queue import QueueInfo, QueueSurvey
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import Named, decode, encode
 from nexo.protocol.survey import SurveyAsk
-from nexo.queue_values import QueueInfo, QueueSurvey
 from nexo.services.queue import totals
 from tests.memory_files import MemoryFiles
 from tests.unit.brokers.queue.desk import Desk, DeskPeer

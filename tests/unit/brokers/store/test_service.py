@@ -25,6 +25,7 @@ from nexo.errors import (
     WrongType,
 )
 from nexo.model import Broker, Buffer, Clock, Persistence
+from nexo.model.store import KeysPage, LeaseAnswer, SetResult
 from nexo.protocol import store as wire
 from nexo.protocol.frames import pack_str
 from nexo.protocol.messages import pack
@@ -33,7 +34,6 @@ from nexo.services.store.service import SWEEP_KEYS, StoreService
 from nexo.services.store.snapshot import NAME
 from nexo.storage.disk.flusher import Flusher
 from nexo.storage.ports import Files
-from nexo.store_values import KeysPage, LeaseAnswer, SetResult
 from tests.memory_files import MemoryFiles
 
 VALUE = b'\x02{"name":"Max"}'

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from nexo.brokers.stream.survey import OPENS
+from nexo.model.stream import GroupSeen, StreamSeen, StreamSurvey
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.ops import Op
 from nexo.protocol.survey import SurveyAsk
-from nexo.stream_values import GroupSeen, StreamSeen, StreamSurvey
 from tests.unit.brokers.stream.desk import Desk, Peer
 
 

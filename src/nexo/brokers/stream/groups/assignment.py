@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import TypeAlias
 
+from nexo.model.stream import TopicPartition
 from nexo.options.stream import Strategy
-from nexo.stream_values import TopicPartition
 
 Subscriptions: TypeAlias = Mapping[str, Set[str]]
 """Topics by member, in order of joining."""

@@ -26,7 +26,7 @@ from nexo.brokers.stream.groups.records import (
     Skipped,
 )
 from nexo.brokers.stream.groups.state import SharedState
-from nexo.stream_values import Range
+from nexo.model.stream import Range
 
 
 class Keeper(LeaseHolder):

@@ -19,7 +19,7 @@ from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.groups.records import Counted, CountedRange, Parking, RecordsParked
 from nexo.brokers.stream.groups.state import SharedState
 from nexo.errors import NexoError, NotOwner, NotPending
-from nexo.stream_values import Range
+from nexo.model.stream import Range
 
 
 class DeliveredRange(msgspec.Struct, frozen=True, array_like=True, gc=False):

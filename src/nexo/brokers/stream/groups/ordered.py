@@ -22,8 +22,8 @@ from nexo.brokers.stream.groups.ordered_state import (
     TopicForgotten,
 )
 from nexo.errors import Fenced, InvalidInput, NotOwner
+from nexo.model.stream import TopicPartition
 from nexo.options.stream import OrderedOptions
-from nexo.stream_values import TopicPartition
 
 STANDALONE = -1
 """The generation a consumer without membership commits with."""

@@ -20,8 +20,8 @@ from nexo.brokers.stream.groups.assignment import assign
 from nexo.brokers.stream.groups.limits import MAX_NAME, check_length, check_number
 from nexo.brokers.stream.groups.ordered_state import OrderedState, Regenerated
 from nexo.errors import Fenced, InvalidInput, NotMember
+from nexo.model.stream import Assigned, TopicPartition
 from nexo.options.stream import OrderedOptions
-from nexo.stream_values import Assigned, TopicPartition
 
 MAX_MEMBERS = 1_000
 """Live members of one group; every rebalance visits all of them."""

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from nexo.model.stream import TopicPartition
 from nexo.options.stream import OrderedOptions
-from nexo.stream_values import TopicPartition
 
 
 class OffsetCommit(msgspec.Struct, frozen=True, array_like=True):

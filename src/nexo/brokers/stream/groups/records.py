@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from nexo.model.stream import Range
 from nexo.options.stream import SharedOptions
-from nexo.stream_values import Range
 
 CountedRange: TypeAlias = tuple[int, int, int, int]
 """``partition, first, end, deliveries``."""

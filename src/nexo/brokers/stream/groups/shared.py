@@ -46,8 +46,8 @@ from nexo.brokers.stream.groups.status import (
     record_status,
 )
 from nexo.errors import Fenced, InvalidInput, InvalidOption, NexoError, NotMember
+from nexo.model.stream import ParkedInfo, Range, RecordState
 from nexo.options.stream import SharedOptions
-from nexo.stream_values import ParkedInfo, Range, RecordState
 
 
 class SharedGroup:

@@ -18,8 +18,8 @@ from nexo.brokers.stream.groups.records import (
     Sought,
     Tuned,
 )
+from nexo.model.stream import Range
 from nexo.options.stream import SharedOptions
-from nexo.stream_values import Range
 
 
 class SharedState:

@@ -6,7 +6,7 @@ import msgspec
 
 from nexo.brokers.stream.groups.leases import NEVER
 from nexo.brokers.stream.groups.progress import FinishedRanges
-from nexo.stream_values import RecordState
+from nexo.model.stream import RecordState
 
 
 class PartitionStatus(msgspec.Struct, frozen=True):

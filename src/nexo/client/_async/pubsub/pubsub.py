@@ -17,6 +17,7 @@ from nexo.client.replies import check_sizes, room_bytes
 from nexo.client.stream_records import Headers, headers_bytes
 from nexo.errors import InvalidName, InvalidOption, NexoError
 from nexo.model import Policy
+from nexo.model.pubsub import Subscribe, Will
 from nexo.patterns import SHARE, check_topic, parse_pattern
 from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
@@ -28,7 +29,6 @@ from nexo.protocol.pubsub import (
     parse_receivers,
 )
 from nexo.protocol.values import check_type, decode_value, encode_value, encode_values
-from nexo.pubsub_values import Subscribe, Will
 
 T = TypeVar("T")
 

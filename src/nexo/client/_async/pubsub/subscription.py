@@ -18,12 +18,12 @@ from nexo.client.forks import from_before, tell_when_forked
 from nexo.client.pubsub_message import Message
 from nexo.errors import Conflict, ConnectionLost, NexoError, Overloaded, RequestTimeout
 from nexo.model import Policy
+from nexo.model.pubsub import Subscribe
 from nexo.patterns import SHARE, matches
 from nexo.protocol.frames import pack_str
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import PushedMessages, parse_pushes
-from nexo.pubsub_values import Subscribe
 
 log = logging.getLogger("nexo.client")
 

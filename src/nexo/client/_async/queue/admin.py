@@ -7,10 +7,10 @@ from typing import Any, Generic, TypeVar
 from nexo.client._async.link.link import Link
 from nexo.client._async.requests import request
 from nexo.client.queue_views import DeadJob, JobView, job_view
+from nexo.model.queue import Schedule
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import CronRequest, Jobs, Named, PeekJobs, encode
 from nexo.protocol.values import encode_value
-from nexo.queue_values import Schedule
 
 T = TypeVar("T")
 

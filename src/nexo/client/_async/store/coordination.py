@@ -13,10 +13,10 @@ from nexo.client.checks import Duration, millis, positive_millis, seconds, whole
 from nexo.client.replies import Reply
 from nexo.client.store_values import RateDecision
 from nexo.errors import Conflict, InvalidOption, LeaseLost, NexoError, RequestTimeout
+from nexo.model.store import LeaseAnswer, RateAnswer
 from nexo.protocol import store as wire
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
-from nexo.store_values import LeaseAnswer, RateAnswer
 
 log = logging.getLogger("nexo.client")
 

@@ -14,11 +14,11 @@ from nexo.client.checks import Duration, each, pairs, positive_millis
 from nexo.client.store_values import call_key, taken
 from nexo.errors import ConnectionLost, InvalidInput, ShuttingDown
 from nexo.model import Broker
+from nexo.model.store import KeysPage, SetResult
 from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.store_classic import encode_map_key, encode_map_set
 from nexo.protocol.values import decode_value, encode_value
-from nexo.store_values import KeysPage, SetResult
 
 T = TypeVar("T")
 D = TypeVar("D")

@@ -33,6 +33,7 @@ from nexo.client.replies import Reply
 from nexo.errors import Conflict, NotFound, RequestTimeout
 from nexo.limits import QUEUE_WAIT_MS
 from nexo.model import check_name
+from nexo.model.queue import JobState, QueueInfo
 from nexo.options.queue import MAX_DELAY_MS, MAX_PRIORITY
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
@@ -54,7 +55,6 @@ from nexo.protocol.queue import (
     split_head,
 )
 from nexo.protocol.values import encode_as, encode_value, encode_values
-from nexo.queue_values import JobState, QueueInfo
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -8,10 +8,10 @@ from typing import Any
 
 from nexo.client._sync.link.link import Link
 from nexo.client.checks import Duration, positive_millis
+from nexo.model.store import KeyInfo
 from nexo.protocol import store as wire
 from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
-from nexo.store_values import KeyInfo
 from nexo.values import MAX_TTL_S
 
 _READS = frozenset({

@@ -24,6 +24,7 @@ from nexo.dialects.nexo.handlers import Handler, Peer, json_options
 from nexo.dialects.nexo.replies import reply_data, reply_ok, reply_parts
 from nexo.errors import InvalidOption, NexoError, NotFound, ProtocolError
 from nexo.model import Broker
+from nexo.model.stream import SettleRecords, Verb
 from nexo.protocol.frames import FieldReader, pack_str, pack_u32
 from nexo.protocol.ops import Op
 from nexo.protocol.values import check_value
@@ -32,7 +33,6 @@ from nexo.services.stream.bounds import MAX_LIMIT
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.shared import Groups, JoinedConsumer, TakenRecords
 from nexo.services.stream.publish import Publishing
-from nexo.stream_values import SettleRecords, Verb
 
 _NO_STREAM = "Topic not found"
 _SEQUENCE = Struct(">Q")

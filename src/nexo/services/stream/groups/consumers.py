@@ -15,13 +15,13 @@ from typing import TypeAlias
 from nexo.brokers.stream.groups.kafka.model import Caller, GroupError
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.model import Persistence, check_name
+from nexo.model.stream import Assigned, TopicPartition
 from nexo.options.stream import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, Strategy
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.classic import Classic
 from nexo.services.stream.groups.ordered import Ordered
 from nexo.services.stream.permits import permit_ordered
-from nexo.stream_values import Assigned, TopicPartition
 
 JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
 """Epochs of members that come and go; a static member may come back."""

@@ -13,9 +13,9 @@ from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.partition import Cold
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Corrupt, NexoError
+from nexo.model.stream import Range
 from nexo.services.stream.core import Core
 from nexo.services.stream.replay import DroppedPosition, InLake
-from nexo.stream_values import Range
 
 _DAMAGED_MS = 1_000
 """A damaged record is tried again after this long."""

@@ -13,12 +13,12 @@ from nexo.brokers.stream.groups.ordered import STANDALONE, OrderedGroup
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit, StoredOffset
 from nexo.errors import Conflict, OffsetOutOfRange
 from nexo.model import Persistence
+from nexo.model.stream import CommittedAt, OffsetRow, TopicPartition
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core, safest
 from nexo.services.stream.groups.bindings import not_member
 from nexo.services.stream.groups.ordered import Ordered, stored_offsets
 from nexo.services.stream.permits import permit_group, permit_offsets, permit_ordered
-from nexo.stream_values import CommittedAt, OffsetRow, TopicPartition
 
 
 class GroupOffsets:

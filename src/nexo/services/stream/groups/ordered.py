@@ -19,6 +19,7 @@ from nexo.brokers.stream.groups.ordered_members import check_topics
 from nexo.brokers.stream.survey import ordered_lag, streams_of
 from nexo.errors import Conflict, InvalidOption, NexoError, NotFound
 from nexo.model import Persistence
+from nexo.model.stream import Assigned, CommittedAt, OrderedInfo
 from nexo.options.described import merged
 from nexo.options.stream import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, OrderedOptions
 from nexo.services.connection import Connection, Done
@@ -30,7 +31,6 @@ from nexo.services.stream.permits import (
     permit_ordered,
 )
 from nexo.services.waiting import Wait
-from nexo.stream_values import Assigned, CommittedAt, OrderedInfo
 
 ORDERED = "ordered"
 """The channels of ordered groups are ``(ORDERED, name)``; streams have numbers there."""

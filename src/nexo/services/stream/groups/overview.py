@@ -17,13 +17,13 @@ from nexo.brokers.stream.groups.kafka.coordinator import Coordinator
 from nexo.brokers.stream.groups.kafka.model import RebalanceState
 from nexo.brokers.stream.survey import ordered_lag
 from nexo.errors import InvalidName, NotFound
+from nexo.model.stream import KafkaGroup, KafkaMember, OrderedInfo
 from nexo.names import name_of
 from nexo.services.connection import Connection
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.classic import Classic
 from nexo.services.stream.groups.consumers import Consumers
 from nexo.services.stream.groups.ordered import Ordered, ordered_info
-from nexo.stream_values import KafkaGroup, KafkaMember, OrderedInfo
 
 
 class GroupOverview:

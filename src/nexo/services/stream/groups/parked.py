@@ -11,13 +11,13 @@ from nexo.brokers.stream.groups.flight import DeliveredRange
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Corrupt, NexoError
 from nexo.model import Buffer
+from nexo.model.stream import ParkedInfo, ParkedList, Range
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import MAX_READ_BYTES, check_limit, check_not_negative
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.leasing import Leasing
 from nexo.services.stream.permits import permit_group
 from nexo.services.stream.replay import DroppedPosition
-from nexo.stream_values import ParkedInfo, ParkedList, Range
 
 _ROW_BYTES = 1024**2
 """How much of one parked range is shown."""

@@ -14,6 +14,7 @@ from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError
 from nexo.model import check_name
+from nexo.model.stream import Position, Range, SettleRecords
 from nexo.options.described import merged
 from nexo.options.stream import SharedOptions
 from nexo.services.connection import Connection, Done
@@ -30,7 +31,6 @@ from nexo.services.stream.groups.polling import Polling
 from nexo.services.stream.permits import permit_group
 from nexo.services.stream.times import offsets_at
 from nexo.services.waiting import Wait
-from nexo.stream_values import Position, Range, SettleRecords
 
 _FLEETING = frozenset({"extend", "start"})
 """Verbs that only change leases. Leases are kept in memory, so no reply waits for the disk."""

@@ -17,6 +17,7 @@ from nexo.brokers.stream.messages import MessageLog
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Conflict, InvalidInput, NexoError
 from nexo.model import Buffer, check_name
+from nexo.model.stream import Id, XConsumer, XDelivered, XGroup, XInfo, XPending
 from nexo.options.stream import SharedOptions
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import REPLY_BYTES
@@ -24,7 +25,6 @@ from nexo.services.stream.core import Core
 from nexo.services.stream.groups.xmessages import STREAM_OPTIONS, XMessages, following, ranges_of
 from nexo.services.stream.permits import permit_group
 from nexo.services.waiting import Wait
-from nexo.stream_values import Id, XConsumer, XDelivered, XGroup, XInfo, XPending
 
 MAX_CLAIMED = 10_000
 """The most messages that one claim takes over."""

@@ -12,11 +12,11 @@ from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Conflict, NexoError
 from nexo.model import Broker
+from nexo.model.stream import Id, Range, XPage
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import REPLY_BYTES, check_not_negative
 from nexo.services.stream.core import Core
 from nexo.services.stream.publish import Publishing
-from nexo.stream_values import Id, Range, XPage
 
 TRIM_STEP = 1_000
 """Messages that automatic trimming collects before the log drops them."""
