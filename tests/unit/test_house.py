@@ -51,6 +51,14 @@ def test_no_module_needs_what_needs_it_not_even_for_types() -> None:
     assert [pair for pair in for_types if pair[0] in closure(pair[1], needs)] == []
 
 
+def test_the_tour_names_only_modules_that_there_are() -> None:
+    tour = (SRC.parent / "docs" / "design" / "tour.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([\w/]+\.py)`", tour))
+    there = [*SRC.rglob("*.py"), *(SRC.parent / "tests").rglob("*.py")]
+    assert len(named) > 100
+    assert sorted(n for n in named if not any(p.match(n) for p in there)) == []
+
+
 def dotted(module: Path) -> str:
     parts = module.relative_to(SRC).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

@@ -14,7 +14,7 @@ import asyncio
 from typing import cast
 
 from nexo.dialects.nexo.inbox import Inbox
-from nexo.dialects.nexo.outbox import ReplyingSession
+from nexo.dialects.nexo.replying import ReplyingSession
 from nexo.errors import NexoError, Unavailable
 from nexo.model import Broker
 from nexo.protocol import hello

@@ -16,7 +16,7 @@ from nexo.access.permit import permit
 from nexo.dialects.dialect import Origin
 from nexo.dialects.nexo.inbox import Drain, Inbox
 from nexo.dialects.nexo.link import BrokerLink
-from nexo.dialects.nexo.outbox import ReplyingSession
+from nexo.dialects.nexo.replying import ReplyingSession
 from nexo.dialects.nexo.shared import Shared
 from nexo.errors import NexoError, Overloaded, ProtocolError, UnknownOpcode
 from nexo.model import Broker
