@@ -149,13 +149,13 @@ def test_queues_are_served_as_asked(project: str, client: nexo.Client) -> None:
 def test_a_worker_whose_queue_is_deleted_ends_and_says_so(
     project: str, client: nexo.Client
 ) -> None:
-    queue = client.queue("django/default")
+    task = jobs.add.enqueue(1, 2)
 
-    def delete_once_it_is_there() -> None:
-        wait_until(queue.exists)
-        queue.delete()
+    def delete_once_it_is_served() -> None:
+        finished(task)
+        client.queue("django/default").delete()
 
-    deleting = threading.Thread(target=delete_once_it_is_there)
+    deleting = threading.Thread(target=delete_once_it_is_served)
     deleting.start()
     with pytest.raises(CommandError, match="a queue is no longer served"):
         call_command("nexo_worker", "--queue=default", "--no-relay")
