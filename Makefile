@@ -37,7 +37,7 @@ check: $(VENV)/.test ## format, lint, types, layers, generated files
 	@$(MAKE) --no-print-directory --jobs $(WORKERS) --output-sync $(CHECKS)
 
 check-types: | $(VENV)/.test
-	$(BIN)/mypy src tests
+	$(BIN)/mypy src tests benchmarks examples tools
 
 check-doc-types: | $(VENV)/.test
 	$(BIN)/python tools/doc_types.py

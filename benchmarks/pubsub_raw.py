@@ -14,11 +14,12 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
 from nexo.model import Broker
+from nexo.model.pubsub import Subscribe
 from nexo.protocol.frames import HEADER_SIZE, FrameKind, frame
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import Subscribe, message_frame
+from nexo.protocol.pubsub import message_frame
 
 TOPIC = b"bench/fan/out"
 PAYLOAD = b"x" * 100
