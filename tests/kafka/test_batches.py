@@ -10,7 +10,7 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexo.batch import Batch, decode, encode, verify
+from nexo.batch import decode, encode, verify
 from nexo.batch.kafka import check_kafka, wrap
 from nexo.batch.kafka_write import gap, to_kafka
 from nexo.errors import Corrupt, InvalidInput
@@ -121,6 +121,6 @@ def test_records_that_cannot_be_read_are_shown_as_such(junk: bytes, compression:
 
 def test_both_heads_have_to_say_the_same() -> None:
     entry = stored(kafka_batch(ROWS[:2]))
-    header = Batch(decode(entry).header, entry[64:]).header
+    header = decode(entry).header
     with pytest.raises(Corrupt, match="does not fit"):
         check_kafka(header._replace(count=3), memoryview(entry)[64:])

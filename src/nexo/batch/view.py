@@ -49,22 +49,9 @@ class Batch:
 
     def __init__(self, header: Header, body: Buffer, max_bytes: int = MAX_BODY_BYTES) -> None:
         self.header = header
-        if header.flags & _KAFKA:
-            self.is_kafka = True
-            self._kafka = body, max_bytes  # `__getattr__` converts it to columns on access
-            return
         kind = header.flags & _COMPRESSION
         self.body = memoryview(decompress(Compression(kind), body, max_bytes) if kind else body)
         self.layout = Layout(header, self.body)
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in ("body", "layout") or "_kafka" not in self.__dict__:
-            raise AttributeError(name)
-        self.header, entry = native(self.header, *self._kafka)
-        self.is_kafka = False
-        self.body = memoryview(entry)[SIZE:]
-        self.layout = Layout(self.header, self.body)
-        return self.__dict__[name]
 
     def __len__(self) -> int:
         return self.header.count
@@ -209,12 +196,38 @@ class Batch:
         return valid_at < 0 or bool(self.body[valid_at + index // 8] >> index % 8 & 1)
 
 
+class KafkaBatch(Batch):
+    """A batch that a Kafka client sent, converted to columns when the first one is accessed.
+
+    A class of its own: `__getattr__` would slow down every access to an ordinary batch.
+    """
+
+    is_kafka = True
+
+    def __init__(self, header: Header, body: Buffer, max_bytes: int) -> None:
+        self.header = header
+        self._kafka = body, max_bytes
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("body", "layout"):
+            raise AttributeError(name)
+        self.header, entry = native(self.header, *self._kafka)
+        self.is_kafka = False
+        self.body = memoryview(entry)[SIZE:]
+        self.layout = Layout(self.header, self.body)
+        return self.__dict__[name]
+
+
+def _view(header: Header, body: Buffer, max_bytes: int) -> Batch:
+    return (KafkaBatch if header.flags & _KAFKA else Batch)(header, body, max_bytes)
+
+
 def decode(entry: Buffer, max_bytes: int = MAX_BODY_BYTES) -> Batch:
     """The batch in ``entry``, which must be exactly one entry; its CRC is not checked."""
     header = head_format.parse(entry)
     if header.length != len(entry):
         raise Corrupt(f"batch of {header.length} bytes arrived as {len(entry)}")
-    return Batch(header, memoryview(entry)[SIZE:], max_bytes)
+    return _view(header, memoryview(entry)[SIZE:], max_bytes)
 
 
 def verify(entry: bytes, max_bytes: int = MAX_BODY_BYTES, max_records: int = MAX_RECORDS) -> Batch:
@@ -227,7 +240,7 @@ def verify(entry: bytes, max_bytes: int = MAX_BODY_BYTES, max_records: int = MAX
         raise PayloadTooLarge(
             f"a batch of {header.count:,} records: must be at most {max_records:,}; send several"
         )
-    batch = Batch(header, memoryview(entry)[SIZE:], max_bytes)
+    batch = _view(header, memoryview(entry)[SIZE:], max_bytes)
     if batch.is_kafka:
         check_kafka(header, memoryview(entry)[SIZE:])
     else:
