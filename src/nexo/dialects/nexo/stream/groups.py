@@ -14,7 +14,6 @@ from nexo.dialects.nexo.replies import (
     reply_ok,
     reply_packed,
     reply_parts,
-    waiting,
 )
 from nexo.model import Buffer
 from nexo.protocol import stream as wire
@@ -29,7 +28,7 @@ class GroupRequests:
     def __init__(self, groups: Groups, parked: ParkedService) -> None:
         self._groups = groups
         self.handlers: dict[int, Handler] = {
-            Op.S_TAKE: waiting(wire.Take, groups.take, partial(reply_parts, encode=_taken)),
+            Op.S_TAKE: self.take,
             Op.S_SETTLE: self.settle,
             Op.S_GROUP_JOIN: calling(
                 wire.GroupJoin, groups.join, partial(reply_packed, encode=_joined)
@@ -40,6 +39,13 @@ class GroupRequests:
             Op.S_PARKED: calling(wire.ListParked, parked.show, reply_headed),
             Op.S_PARKED_SETTLE: calling(wire.ParkedSettle, parked.settle),
         }
+
+    def take(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        said = wire.unpack(wire.Take, payload)
+        self._groups.take(
+            peer, request_id, said.stream, said.group, said.consumer, said.limit, said.wait_ms,
+            reply_parts(peer, request_id, _taken), max_bytes=said.max_bytes, begins=said.begins,
+        )  # fmt: skip
 
     def settle(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         done = reply_packed(peer, request_id, _refused)
