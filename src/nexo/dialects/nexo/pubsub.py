@@ -14,7 +14,7 @@ from nexo.protocol import pubsub as wire
 from nexo.protocol.frames import FieldReader, pack_str
 from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
-from nexo.services.pubsub.service import Outlet, PubSubService, Receivers
+from nexo.services.pubsub.service import PubSubService, Receivers
 from nexo.values import check_value
 
 # -- messages -----------------------------------------------------------------------------
@@ -199,8 +199,8 @@ class PubSubRequests:
         self._start(peer, request_id, unpack(Subscribe, payload))
 
     def _start(self, peer: Peer, request_id: int, asked: Subscribe) -> None:
-        outlet = Outlet(peer, peer.push, OURS if peer.said_hello else CLASSIC)
-        self._service.subscribe(peer, asked, outlet, reply_ok(peer, request_id))
+        encoding = OURS if peer.said_hello else CLASSIC
+        self._service.subscribe(peer, asked, peer, encoding, reply_ok(peer, request_id))
 
     def _unsub(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = FieldReader(payload)

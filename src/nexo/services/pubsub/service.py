@@ -15,7 +15,7 @@ from nexo.brokers.pubsub import status
 from nexo.brokers.pubsub.engine import PubSubEngine
 from nexo.brokers.pubsub.message import Encoding, Publication, PubSubMessage
 from nexo.brokers.pubsub.outbox import OutboxLimits
-from nexo.brokers.pubsub.subscriber import Subscriber
+from nexo.brokers.pubsub.subscriber import MessageSink, Subscriber
 from nexo.errors import InvalidOption, NexoError
 from nexo.limits import PAGE_BYTES
 from nexo.model import Broker, Policy
@@ -42,18 +42,6 @@ class Receivers:
     """``(receivers, messages)`` for each run of the published messages."""
     refused: Sequence[int] = ()
     """Indexes of the messages that the user may not publish."""
-
-
-@dataclass(slots=True, eq=False)
-class Outlet:
-    """A client's connection and encoding."""
-
-    connection: Connection
-    push: Callable[[bytes], None]
-    encoding: Encoding
-
-    def kick(self, reason: str) -> None:
-        self.connection.kick(reason)
 
 
 class PubSubService:
@@ -160,19 +148,23 @@ class PubSubService:
     # -- subscribing ------------------------------------------------------------------
 
     def subscribe(
-        self, connection: Connection, asked: Subscribe, outlet: Outlet, done: Done[None]
+        self,
+        connection: Connection,
+        asked: Subscribe,
+        sink: MessageSink,
+        encoding: Encoding,
+        done: Done[None],
     ) -> None:
-        """Send matching messages to ``outlet`` from now on, retained ones first.
+        """Send matching messages to ``sink`` from now on, retained ones first.
 
-        A connection has one outlet, that of its first subscription. ``done`` is called before the
-        first message is sent.
+        The sink and the encoding of a connection's first subscription serve all of them. ``done``
+        is called before the first message is sent.
         """
         _permit_topic(connection.identity, READ, asked.pattern)
         limits = self._limits(asked)
         client = self._clients.get(connection.id)
         if client is None:
-            congested = connection.congested
-            client = Subscriber(outlet, connection.name, outlet.encoding, congested=congested)
+            client = Subscriber(sink, connection.name, encoding, congested=connection.congested)
             self._clients[connection.id] = client
         self._engine.subscribe(client, asked.pattern, limits)
         done(None)
