@@ -5,6 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
+
+class PushReply(msgspec.Struct, array_like=True, frozen=True):
+    """The jobs of a push have numbers from ``base`` on, but some were not added."""
+
+    incarnation: int
+    base: int
+    count: int
+    instead: dict[int, int] = {}
+    """The index of each job that was not added, and the job that has its dedup key."""
+
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:

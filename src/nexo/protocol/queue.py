@@ -14,7 +14,10 @@ import msgspec
 from nexo.blocks import WORD, values_of, words_of
 from nexo.errors import InvalidInput
 from nexo.model import Buffer
+from nexo.model.queue import PushReply
 from nexo.protocol.messages import pack, pack_headed, split_headed, unpack
+
+__all__ = ["PushReply"]
 
 # -- hot requests and replies -------------------------------------------------
 
@@ -31,15 +34,6 @@ class PushHead(msgspec.Struct, array_like=True, frozen=True):
     replace: bool = False
     headers: list[bytes | None] | None = None
     """One JSON object per job, or nil."""
-
-
-class PushReply(msgspec.Struct, array_like=True, frozen=True):
-    """The jobs are numbered from ``base`` on, except where an older job replaces one."""
-
-    incarnation: int
-    base: int
-    count: int
-    instead: dict[int, int] = {}
 
 
 class PopJobs(msgspec.Struct, array_like=True, frozen=True):

@@ -15,7 +15,7 @@ from msgspec import to_builtins
 from nexo.brokers.queue.batches import DEAD, OPEN, Range
 from nexo.brokers.queue.cron import next_after
 from nexo.brokers.queue.dispatch import Dispatch
-from nexo.brokers.queue.jobs import Accepted, NewJobs, resolve_dedup, with_free_key
+from nexo.brokers.queue.jobs import NewJobs, resolve_dedup, with_free_key
 from nexo.brokers.queue.leases import Lease, check_runs
 from nexo.brokers.queue.ledger import Ledger, flatten, forget, pairs, within
 from nexo.brokers.queue.lifetimes import Lifetimes
@@ -34,6 +34,7 @@ from nexo.brokers.queue.records import (
 )  # fmt: skip
 from nexo.brokers.queue.schedules import following, job_of
 from nexo.errors import Conflict, InvalidInput, LeaseLost, QueueFull
+from nexo.model.queue import PushReply
 from nexo.options.described import check_range
 from nexo.options.queue import (
     MAX_DELAY_MS,
@@ -120,7 +121,7 @@ class QueueEngine:
 
     # -- push -----------------------------------------------------------------
 
-    def push(self, jobs: NewJobs, now_ms: int) -> Accepted:
+    def push(self, jobs: NewJobs, now_ms: int) -> PushReply:
         """Add a batch of jobs (SPEC D2)."""
         jobs.check()
         self._check_room(jobs.count)
@@ -138,7 +139,7 @@ class QueueEngine:
                 jobs.keys, jobs.dedup_keys, sorted(instead) or None, jobs.owner, jobs.headers,
             ))  # fmt: skip
             self.dispatch.wait([(base, base + jobs.count)], now_ms)
-        return Accepted(self.ledger.incarnation, base, jobs.count, instead)
+        return PushReply(self.ledger.incarnation, base, jobs.count, instead)
 
     def withdraw(self, push: Pushed) -> None:
         """Undo a push whose record could not be written, before any of its jobs was delivered.

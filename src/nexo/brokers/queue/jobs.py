@@ -45,23 +45,10 @@ class NewJobs(msgspec.Struct, frozen=True):
                 raise InvalidInput(f"{what} has {len(column)} items for {self.count} jobs")
 
 
-class Accepted(msgspec.Struct, frozen=True):
-    """The result of a push: numbers from ``base`` on,
-    except where an older job replaces a new one.
-    """
-
-    incarnation: int
-    base: int
-    count: int
-    instead: dict[int, int] = {}
-
-
 def resolve_dedup(
     jobs: NewJobs, base: int, taken: Mapping[str, int]
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """Indexes of new jobs to drop, and old jobs to remove,
-    each with the job that takes its place.
-    """
+    """The indexes of new jobs to drop and the old jobs to remove, each with its replacement."""
     instead: dict[int, int] = {}
     replaced: dict[int, int] = {}
     holders: dict[str, int] = {}

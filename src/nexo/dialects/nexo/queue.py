@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nexo.blocks import check_block
 from nexo.brokers.queue.batches import Range
-from nexo.brokers.queue.jobs import Accepted, NewJobs
+from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.ledger import pairs
 from nexo.dialects.nexo.classic_queue import ClassicQueueRequests
 from nexo.dialects.nexo.handlers import Handler, Peer
@@ -32,7 +32,6 @@ from nexo.protocol.queue import (
     PopJobs,
     PopReply,
     PushHead,
-    PushReply,
     RenewLeases,
     ReportProgress,
     Settled,
@@ -89,7 +88,7 @@ class QueueRequests:
             check_block(block), block, asked.priority, asked.delay_ms, asked.ttl_ms, asked.keys,
             asked.dedup_keys, asked.replace, headers=asked.headers,
         )  # fmt: skip
-        self._queues.push(peer, asked.queue, jobs, reply_data(peer, request_id, _push_reply))
+        self._queues.push(peer, asked.queue, jobs, reply_data(peer, request_id, encode))
 
     def _pop(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, PopJobs)
@@ -183,10 +182,6 @@ class QueueRequests:
     def _drop_cron(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, CronRequest)
         self._queues.drop_cron(peer, asked.queue, asked.name, reply_ok(peer, request_id))
-
-
-def _push_reply(taken: Accepted) -> bytes:
-    return encode(PushReply(taken.incarnation, taken.base, taken.count, taken.instead))
 
 
 def _settlement(settled: Settled) -> JobSettlement:

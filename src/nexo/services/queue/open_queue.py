@@ -15,7 +15,7 @@ from pathlib import Path
 from nexo.blocks import pack_block
 from nexo.brokers.queue.batches import DEAD, DONE, OPEN
 from nexo.brokers.queue.engine import QueueEngine
-from nexo.brokers.queue.jobs import Accepted, NewJobs
+from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.ledger import Ledger
 from nexo.brokers.queue.places import Places
 from nexo.brokers.queue.records import (
@@ -28,6 +28,7 @@ from nexo.brokers.queue.records import (
 )
 from nexo.brokers.queue.snapshot import restore, snapshot
 from nexo.errors import DiskFull, NexoError
+from nexo.model.queue import PushReply
 from nexo.options.queue import QueueOptions
 from nexo.services.queue.values import Budget, Values
 from nexo.services.service import Runtime
@@ -117,7 +118,7 @@ class OpenQueue:
 
     # -- writing --------------------------------------------------------------
 
-    def push(self, jobs: NewJobs, now_ms: int) -> Accepted:
+    def push(self, jobs: NewJobs, now_ms: int) -> PushReply:
         """Add a client's jobs, unless earlier records still wait for disk space."""
         if self._refusal is not None:
             raise self._refusal.with_traceback(None)

@@ -11,12 +11,12 @@ from nexo import limits
 from nexo.access.permit import ANY, READ, WRITE, permit
 from nexo.blocks import parse_id, unpack_id
 from nexo.brokers.queue.batches import OPEN, Range
-from nexo.brokers.queue.jobs import Accepted, NewJobs
+from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.leases import Lease, check_runs
 from nexo.brokers.queue.status import job_state
 from nexo.errors import LeaseLost, NexoError, NotFound
 from nexo.model import Broker
-from nexo.model.queue import JobState
+from nexo.model.queue import JobState, PushReply
 from nexo.options.described import check_range
 from nexo.services.connection import Connection, Done
 from nexo.services.queue.core import QueueCore
@@ -49,7 +49,7 @@ class JobSettlement(msgspec.Struct, frozen=True):
 class QueueWork(QueueCore):
     """Pushes, pops and settlements."""
 
-    def push(self, connection: Connection, name: str, jobs: NewJobs, done: Done[Accepted]) -> None:
+    def push(self, connection: Connection, name: str, jobs: NewJobs, done: Done[PushReply]) -> None:
         """Add jobs; answered once they are as durable as the queue promises (SPEC D2, D7)."""
         permit(connection.identity, Broker.QUEUE, WRITE, name)
         queue = self.find_or_create(name)
