@@ -164,37 +164,15 @@ def verify(entry: bytes) -> Header:
 # -- finding entries in raw bytes ------------------------------------------------
 
 
-class Head(NamedTuple):
-    """The part of a valid header that storage needs."""
-
-    base: int
-    length: int
-    span: int
-    first_ms: int
-    last_ms: int
-    crc: int
-
-    @property
-    def next(self) -> int:
-        """One past the entry's last offset."""
-        return self.base + self.span
-
-
-def head_at(data: bytes, at: int) -> Head | None:
+def head_at(data: bytes, at: int) -> Header | None:
     """The header at ``at`` if it is whole and passes its own check."""
-    if len(data) - at < SIZE:
+    try:
+        return parse(data, at)
+    except Corrupt:
         return None
-    magic, check, crc, base, length, version, _, _, count, span, first, last = _PREFIX.unpack_from(
-        data, at
-    )
-    if magic != MAGIC or value(data[at + 4 : at + SIZE]) & 0xFFFF != check:
-        return None
-    if version != VERSION or length < SIZE or length % ALIGN or not count <= span or base < 0:
-        return None
-    return Head(base, length, span, first, last, crc)
 
 
-def body_sound(data: bytes, at: int, head: Head) -> bool:
+def body_sound(data: bytes, at: int, head: Header) -> bool:
     """Whether the whole entry lies in ``data`` and passes its CRC."""
     end = at + head.length
     return end <= len(data) and value(data[at + 16 : end]) == head.crc
@@ -244,13 +222,13 @@ def locate_in(data: bytes, offset: int, target: int, dense: bool) -> tuple[int, 
     return None
 
 
-def find_sound(data: bytes, at: int, lowest: int) -> tuple[int, Head] | None:
+def find_sound(data: bytes, at: int, lowest: int) -> tuple[int, Header] | None:
     """The first valid entry at or after ``at`` with an offset of at least ``lowest``."""
     at += -at % ALIGN
     while (at := data.find(MAGIC, at)) >= 0:
         if at % ALIGN == 0:
             head = head_at(data, at)
-            if head and head.base >= lowest and body_sound(data, at, head):
+            if head and head.base_offset >= lowest and body_sound(data, at, head):
                 return at, head
         at += 1
     return None

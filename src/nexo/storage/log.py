@@ -181,7 +181,7 @@ class SegmentedLog:
         data = segment.file.read_at(position, head.length) if head else b""
         if head is None or not body_sound(data, 0, head):
             raise segment.damage_at(position, base).error(segment.path)
-        return data, head.length, head.next
+        return data, head.length, head.next_offset
 
     def position_of(self, offset: int) -> int:
         """Where in its segment's file the entry that holds ``offset`` begins."""
@@ -196,7 +196,7 @@ class SegmentedLog:
                 head = head_at(run, position)
                 assert head is not None, "read returned an unverified entry"
                 yield run[position : position + head.length]
-                position, at = position + head.length, head.next
+                position, at = position + head.length, head.next_offset
 
     def sound_entries(self, offset: int) -> Iterator[bytes]:
         """Every entry from ``offset`` on except damaged ones, which raise an error when read."""
@@ -229,8 +229,8 @@ class SegmentedLog:
                 continue
             base, position = segment.index.before_time(timestamp_ms) or (segment.base, HEADER)
             for _, head in segment.heads(position, base, skip_damage=True):
-                if head.last_ms >= timestamp_ms and head.next > self.start_offset:
-                    return max(head.base, self.start_offset)
+                if head.last_ms >= timestamp_ms and head.next_offset > self.start_offset:
+                    return max(head.base_offset, self.start_offset)
         return self.next_offset
 
     def _find(self, offset: int) -> tuple[Segment, int, int]:

@@ -40,7 +40,7 @@ def _start_of_tail(segment: Segment) -> tuple[SparseIndex, int, int]:
 def _sound_at(segment: Segment, position: int, offset: int) -> bool:
     data = _chunk_with_entry(segment, position)
     head = head_at(data, 0)
-    return head is not None and head.base == offset and body_sound(data, 0, head)
+    return head is not None and head.base_offset == offset and body_sound(data, 0, head)
 
 
 def _note_sound(segment: Segment, position: int, offset: int) -> tuple[int, int]:
@@ -74,8 +74,8 @@ def _note_run(segment: Segment, data: bytes, start: int, offset: int) -> tuple[i
     while (head := head_at(data, at)) is not None:
         if not (segment.follows(head, offset, start + at) and body_sound(data, at, head)):
             break
-        index.note(head.base, start + at, head.first_ms, head.last_ms)
-        at, offset = at + head.length, head.next
+        index.note(head.base_offset, start + at, head.first_ms, head.last_ms)
+        at, offset = at + head.length, head.next_offset
     return at, offset
 
 

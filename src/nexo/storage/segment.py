@@ -31,7 +31,7 @@ from google_crc32c import value
 
 from nexo.errors import Corrupt
 from nexo.storage import index as indexes
-from nexo.storage.header import Head, body_sound, find_sound, head_at, locate_in
+from nexo.storage.header import Header, body_sound, find_sound, head_at, locate_in
 from nexo.storage.index import SparseIndex
 from nexo.storage.ports import File, Files
 
@@ -223,7 +223,7 @@ class Segment:
         self.check_header()
         index = SparseIndex()
         for position, head in self.heads(HEADER, self.base, skip_damage=True):
-            index.note(head.base, position, head.first_ms, head.last_ms)
+            index.note(head.base_offset, position, head.first_ms, head.last_ms)
         self._index = index
         self.save_index()
         return index
@@ -232,7 +232,7 @@ class Segment:
 
     def heads(
         self, position: int, offset: int, *, skip_damage: bool = False
-    ) -> Iterator[tuple[int, Head]]:
+    ) -> Iterator[tuple[int, Header]]:
         """Position and header of each entry from ``position`` on, bodies unchecked.
 
         Raises `Corrupt` at a damaged header unless ``skip_damage``.
@@ -250,11 +250,11 @@ class Segment:
                 position, offset = damage.next_position, damage.next_offset
                 continue
             yield position, head
-            position, offset = position + head.length, head.next
+            position, offset = position + head.length, head.next_offset
 
-    def follows(self, head: Head, offset: int, position: int) -> bool:
+    def follows(self, head: Header, offset: int, position: int) -> bool:
         """Whether an entry at ``position`` is valid where ``offset`` is expected."""
-        in_place = head.base >= offset if self.compacted else head.base == offset
+        in_place = head.base_offset >= offset if self.compacted else head.base_offset == offset
         return in_place and position + head.length <= self.size
 
     def seek(self, offset: int) -> tuple[int, int]:
@@ -268,10 +268,10 @@ class Segment:
         if found is not None:
             return position + found[0], found[1]
         for at, head in self.heads(position, base, skip_damage=True):
-            base = head.next
+            base = head.next_offset
             if base > offset:
                 self._raise_if_damaged(offset)
-                return at, head.base
+                return at, head.base_offset
         self._raise_if_damaged(offset)
         self.check_end(base)
         return self.size, self.end
@@ -317,14 +317,14 @@ class Segment:
         """Position and offset of the first valid entry after damage at ``position``."""
         region = self.file.read_at(position, self.size - position)
         head = head_at(region, 0)
-        if head is not None and head.base > offset and body_sound(region, 0, head):
-            return position, head.base
-        if head is not None and head.base >= offset and head.length < len(region):
+        if head is not None and head.base_offset > offset and body_sound(region, 0, head):
+            return position, head.base_offset
+        if head is not None and head.base_offset >= offset and head.length < len(region):
             following = head_at(region, head.length)
-            if following is not None and following.base >= head.next:
-                return position + head.length, head.next
+            if following is not None and following.base_offset >= head.next_offset:
+                return position + head.length, head.next_offset
         found = find_sound(region, 8, offset + 1)
-        return (position + found[0], found[1].base) if found else None
+        return (position + found[0], found[1].base_offset) if found else None
 
     def cut(self, position: int, offset: int) -> None:
         """Drop everything from ``position`` on, which begins with ``offset``."""
