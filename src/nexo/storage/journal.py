@@ -24,14 +24,12 @@ last entries are covered as well. Records that later ones depend on are written 
 from __future__ import annotations
 
 import logging
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
-from struct import Struct, pack
-from sys import byteorder
+from struct import Struct, pack, unpack_from
 from typing import Any
 
 from google_crc32c import value
@@ -255,9 +253,7 @@ def encode(records: Sequence[bytes], synced: int = 0) -> list[bytes]:
 def decode(entry: bytes) -> tuple[int, list[bytes]]:
     """The durable length and the records of a verified entry."""
     (synced,) = _SYNCED.unpack_from(entry, SIZE)
-    first = SIZE + _SYNCED.size
-    start = first + 4 * (parse(entry).count + 1)
-    ends = array("i", entry[first:start])
-    if byteorder == "big":
-        ends.byteswap()
+    first, count = SIZE + _SYNCED.size, parse(entry).count + 1
+    start = first + 4 * count
+    ends = unpack_from(f"<{count}i", entry, first)
     return synced, [entry[start + a : start + b] for a, b in pairwise(ends)]
