@@ -132,7 +132,7 @@ def _doc(node: ast.ClassDef) -> str:
 _FURTHER = {
     Broker.STORE: ("../model/store.py",),
     Broker.PUBSUB: ("../model/pubsub.py",),
-    Broker.QUEUE: ("messages.py",),
+    Broker.QUEUE: ("messages.py", "../model/queue.py"),
     Broker.STREAM: ("messages.py", "xstreams.py", "../model/stream.py"),
 }
 """Modules of a broker that do not bear its name."""

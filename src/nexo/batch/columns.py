@@ -55,12 +55,10 @@ def int64s(numbers: Sequence[int]) -> bytes:
 
 
 def read_int32s(raw: bytes | memoryview) -> list[int]:
-    """The numbers of an ``int32`` column."""
     return _read("i", raw)
 
 
 def read_int64s(raw: bytes | memoryview) -> list[int]:
-    """The numbers of an ``int64`` column."""
     return _read("q", raw)
 
 

@@ -94,9 +94,7 @@ def _unpack(kind: Compression, packed: bytes, size: int) -> bytes:
 
 
 def unpack_kafka(kind: int, packed: bytes, max_bytes: int) -> bytes:
-    """Unpack what a Kafka client packed: 1 gzip, 2 snappy, 3
-    lz4, 4 zstd; its size is not announced.
-    """
+    """Unpack a Kafka client's batch (1 gzip, 2 snappy, 3 lz4, 4 zstd), whose size is unknown."""
     if kind == _KAFKA_SNAPPY:
         return _unpack_snappy(packed, max_bytes)
     if kind not in _KAFKA_KINDS:

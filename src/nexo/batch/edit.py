@@ -24,8 +24,7 @@ _UNCOMPRESSED = ~int(Flags.COMPRESSION)  # a plain number: operators of an enum 
 
 
 def cut(batch: Batch, from_offset: int, to_offset: int) -> Entry | None:
-    """The records from ``from_offset`` up to before ``to_offset`` as a batch; None if
-    there are none.
+    """The records from ``from_offset`` to before ``to_offset``; None if there are none.
 
     The columns are copied as they are; single records are not touched.
     """

@@ -1,9 +1,9 @@
 """Kafka's record batches (its format 2) as bodies of our entries, kept as they came (SPEC L3).
 
 An entry with the flag `Flags.KAFKA` holds one such batch, padded to 8 bytes, instead of columns.
-Its head is as of any other entry, so that logs, producers and transactions work alike. Kafka's own
-base offset and leader epoch lie outside its CRC; whoever gives the batch to a Kafka client stamps
-them. For everyone else `native` makes columns of it.
+Its head is like any other entry's, so that logs, producers and transactions need not tell them
+apart. Kafka's own base offset and leader epoch lie outside its CRC and are stamped when a Kafka
+client reads the batch. For everyone else `native` converts it to columns.
 
 ======  ====  =========================================================
 offset  size  field (big-endian)
@@ -12,7 +12,7 @@ offset  size  field (big-endian)
 8       4     length of what follows this field
 12      4     partition leader epoch
 16      1     magic (2)
-17      4     CRC32C over everything behind it
+17      4     CRC32C over everything after it
 21      2     attributes: 0-2 compression, 3 time of append, 4 transactional, 5 control
 23      4     last offset delta
 27      8     base timestamp
@@ -70,19 +70,19 @@ class KafkaHead(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Of the whole batch."""
+        """The size of the whole batch."""
         return self.length + _LENGTH_BEFORE
 
     @property
     def producer(self) -> BatchProducer:
-        """The idempotent producer; what others say of epochs and sequences means nothing."""
+        """The idempotent producer; without an id, epoch and sequence mean nothing."""
         if self.producer_id < 0:
             return ANONYMOUS
         return BatchProducer(self.producer_id, self.epoch, self.sequence)
 
 
 def parse_kafka(data: Buffer) -> KafkaHead:
-    """The head of a batch; `Corrupt` if it makes no sense."""
+    """The head of a batch; `Corrupt` if it is malformed."""
     if len(data) < HEAD_SIZE:
         raise Corrupt(f"a Kafka batch of {len(data)} bytes has no whole head")
     head = KafkaHead._make(HEAD.unpack_from(data))
@@ -91,7 +91,7 @@ def parse_kafka(data: Buffer) -> KafkaHead:
     if not HEAD_SIZE <= head.size <= len(data):
         raise Corrupt(f"a Kafka batch announces {head.size} bytes and has {len(data)}")
     if head.count < 0 or head.last_delta < 0:
-        raise Corrupt("the head of a Kafka batch makes no sense")
+        raise Corrupt("malformed head of a Kafka batch")
     return head
 
 
@@ -141,8 +141,8 @@ def retime_kafka(header: Header, body: Buffer, floor_ms: int, ceiling_ms: int) -
 def native(header: Header, body: Buffer, max_bytes: int = MAX_BODY_BYTES) -> tuple[Header, bytes]:
     """The entry with columns that a Kafka batch stands for, at the same offsets.
 
-    Records that cannot be read are there all the same, empty and with a header that says so, for
-    one bad producer must not stop the readers of a stream.
+    Records that cannot be read become empty, with a header that says why: one bad producer must
+    not stop the readers of a stream.
     """
     rows = _rows(header, body, max_bytes)
     keyed = rows.keys.count(None) < len(rows.keys)
@@ -160,7 +160,7 @@ def native(header: Header, body: Buffer, max_bytes: int = MAX_BODY_BYTES) -> tup
 
 
 def _ascending(stamps: list[int], first_ms: int, last_ms: int) -> list[int]:
-    """Times within the head's bounds that never go back; most are so already."""
+    """Times within the head's bounds that never go back; most already are."""
     if first_ms <= stamps[0] and stamps[-1] <= last_ms and sorted(stamps) == stamps:
         return stamps
     return list(accumulate((min(max(ms, first_ms), last_ms) for ms in stamps), max))

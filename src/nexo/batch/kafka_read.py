@@ -15,7 +15,7 @@ import msgspec
 from nexo.batch.varint import read_unsigned
 
 TYPE_HEADER = "nexo-type"
-"""Says the type of a value that is not bytes; written by `nexo.topics` on Kafka clusters."""
+"""Names the type of a value that is not bytes; written by `nexo.topics` on Kafka clusters."""
 _TYPES = {b"0": 0, b"1": 1, b"2": 2}
 _json = msgspec.json.encode
 
@@ -35,7 +35,7 @@ class Rows(NamedTuple):
 
 
 def read_records(data: bytes, count: int, first_ms: int) -> Rows:  # noqa: PLR0912, PLR0915 - see above
-    """All records; `ValueError` or `IndexError` if they are not as they say.
+    """All records; `ValueError` or `IndexError` if they are malformed.
 
     A field that runs past the end is found at the end of its record, or of the last one.
     """
@@ -96,9 +96,9 @@ def read_records(data: bytes, count: int, first_ms: int) -> Rows:  # noqa: PLR09
         else:
             at += 1
         if at != end or length & 1:
-            raise ValueError("a record ends elsewhere than it says")
+            raise ValueError("a record is longer or shorter than its length")
     if at != len(data):
-        raise ValueError("there are bytes behind the last record")
+        raise ValueError("there are bytes after the last record")
     types, headers = _spread(headed, count)
     return Rows(values, types, stamps, keys, headers)
 
@@ -116,10 +116,10 @@ def _spread(
 
 
 def _headers(data: bytes) -> Headers:
-    """The headers that are all of ``data``."""
+    """The headers in ``data``, which holds nothing else."""
     count, at = read_unsigned(data, 0)
     if count & 1 or count >> 1 > len(data):
-        raise ValueError("there cannot be so many headers")
+        raise ValueError("there are more headers than bytes")
     found: dict[str, Any] = {}
     kind = 0
     for _ in range(count >> 1):
@@ -131,7 +131,7 @@ def _headers(data: bytes) -> Headers:
         else:
             found[text] = None if raw is None else raw.decode(errors="replace")
     if at != len(data):
-        raise ValueError("headers end elsewhere than their record")
+        raise ValueError("headers do not end with their record")
     return kind, _json(found) if found else b""
 
 

@@ -1,4 +1,4 @@
-"""Numbers of variable size as Kafka, Avro and Protobuf have them: seven bits a byte, lowest first.
+"""Numbers of variable size, as in Kafka, Avro and Protobuf: seven bits a byte, lowest first.
 
 Signed numbers are written as zigzag: 0, -1, 1, -2 … are 0, 1, 2, 3 …, so that small ones are short.
 """
@@ -20,7 +20,7 @@ def varint(value: int) -> bytes:
 
 
 def read_unsigned(data: bytes, at: int) -> tuple[int, int]:
-    """The number at ``at``, and where it ends; `ValueError` or `IndexError` if it does not."""
+    """The number at ``at`` and where it ends; `ValueError` or `IndexError` if it has no end."""
     value = shift = 0
     while True:
         byte = data[at]

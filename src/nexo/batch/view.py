@@ -71,7 +71,6 @@ class Batch:
 
     @property
     def offsets(self) -> Sequence[int]:
-        """Each record's offset."""
         base, count = self.header.base_offset, self.header.count
         if self.layout.deltas < 0:
             return range(base, base + count)
@@ -110,14 +109,12 @@ class Batch:
         return self._strings(self.layout.headers)
 
     def timestamps(self) -> Sequence[int]:
-        """Every record's timestamp."""
         at, count = self.layout.timestamps, self.header.count
         if at < 0:
             return [self.header.first_ms] * count
         return read_int64s(self.body[at : at + 8 * count])
 
     def records(self) -> Iterator[BatchRecord]:
-        """Every record, in order."""
         return map(_new, repeat(BatchRecord), self.rows())
 
     def rows(self) -> Iterator[BatchRow]:

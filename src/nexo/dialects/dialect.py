@@ -1,7 +1,7 @@
 """What a protocol brings to the server, and what the server gives to its sessions.
 
 A dialect has a name, recognises its own connections by their first bytes, and makes a session
-for each of them. The gate asks every dialect in turn; the socket then goes to the broker's
+for each of them. The gate asks every dialect in turn and passes the socket to the broker's
 process together with the dialect's name. See ``docs/design/adding-a-dialect.md``.
 """
 
@@ -23,7 +23,7 @@ from nexo.services.service import Service
 
 
 class Claim(enum.Enum):
-    """What a dialect says of first bytes that name no broker."""
+    """What a dialect answers to first bytes that name no broker."""
 
     MORE = enum.auto()
     """Too few to tell."""

@@ -102,13 +102,11 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
 
     @property
     def introduced(self) -> bool:
-        """Has sent a request, or logged in where authentication is on."""
         return self.identity is not None if self._host.guard else self._requests > 0
 
     # -- bytes in ----------------------------------------------------------------------
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The buffer that the transport reads to."""
         if self._is_stranger:
             return self._state.stranger_buffer
         return self._state.read_buffer
@@ -218,7 +216,6 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
             self.kick("its request does not arrive")
 
     def status(self) -> dict[str, Any]:
-        """What the dashboard shows of the connection."""
         return super().status() | {
             "heard_ms": self._heard_ms,
             "requests": self._requests,

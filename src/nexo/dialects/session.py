@@ -39,15 +39,10 @@ class DialectState:
         self.dialect = dialect
         self.host = host
         self.read_buffer = memoryview(bytearray(READ_BYTES))
-        """What all connections are read to: a read and its callback are never interleaved with
-        those of another session.
-        """
+        """All connections are read into it: a read and its callback are never interleaved."""
         self.stranger_buffer = self.read_buffer[: limits.BEFORE_LOGIN_BYTES]
-        """For a client that has not logged in: what it sends behind its login is kept, so little
-        of it is read.
-        """
+        """Smaller, for a client that has not logged in: what it sends after its login is kept."""
         self.stopping = False
-        """Refuse requests from now on."""
 
     def stop(self) -> None:
         """Refuse requests from now on; those under way are still answered."""
@@ -60,17 +55,14 @@ class DialectState:
 
     @property
     def pubsub(self) -> PubSubService:
-        """Pub/sub."""
         return cast("PubSubService", self._service(Broker.PUBSUB))
 
     @property
     def queues(self) -> QueueService:
-        """The queue broker."""
         return cast("QueueService", self._service(Broker.QUEUE))
 
     @property
     def streams(self) -> StreamService:
-        """The stream broker."""
         return cast("StreamService", self._service(Broker.STREAM))
 
     def _service(self, broker: Broker) -> Service:
@@ -92,11 +84,9 @@ class SessionSpeaker(Generic[S, P]):
         self._make = make
 
     def session(self, origin: Origin) -> P:
-        """A session for a new connection."""
         return self._make(self._state, origin)
 
     def stop(self) -> None:
-        """See `DialectState.stop`."""
         self._state.stop()
 
 
@@ -129,7 +119,6 @@ class BaseSession(ABC):
         self.congested = False
         self.opened_ms = host.clock.now_ms()
         self.address = "local"
-        """The client's IP address, ``local`` for a unix socket."""
         self.identity: Identity | None = None
         self.origin = origin
 

@@ -16,9 +16,7 @@ class Subscribe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     max_bytes: int | None = None
     no_retained: bool = False
     address: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    """The address of retained copies, if not the pattern;
-    distinguishes subscriptions to the same pattern.
-    """
+    """Addresses retained copies instead of the pattern, which several subscriptions may have."""
 
 
 class Will(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

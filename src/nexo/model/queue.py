@@ -9,7 +9,7 @@ import msgspec
 
 
 class PushReply(msgspec.Struct, array_like=True, frozen=True):
-    """The jobs of a push have numbers from ``base`` on, but some were not added."""
+    """The result of a push: jobs numbered from ``base`` on, except those in ``instead``."""
 
     incarnation: int
     base: int

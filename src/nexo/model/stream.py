@@ -1,7 +1,7 @@
-"""What the stream broker shows and is told, in values that all layers have in common.
+"""What the stream broker shows and is asked, in values that all layers share.
 
 The engine and the services make or read them, the protocol carries them as they are, and clients
-get them; so a field that is added here is added everywhere.
+get them, so a field that is added here is added everywhere.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class RecordState(AsMap, frozen=True):
     """``unread``, ``in_flight``, ``delayed`` or ``waiting`` (both to be delivered again),
     ``parked`` or ``finished``."""
     deliveries: int = 0
-    """That counted before; of a record in flight, with this one."""
+    """Deliveries that counted, with the current one of a record in flight."""
     consumer: str | None = None
     """Who holds it."""
     until_ms: int | None = None
@@ -205,7 +205,7 @@ class KafkaMember(AsMap, frozen=True):
 
 
 class KafkaGroup(AsMap, frozen=True):
-    """What a group has whose members are Kafka clients."""
+    """What a group of Kafka clients has besides."""
 
     state: str
     """``Stable``, ``PreparingRebalance``, ``CompletingRebalance`` or ``Reconciling``."""
@@ -243,7 +243,7 @@ class XPage(AsArray, frozen=True):
 
 
 class XDelivered(AsArray, frozen=True):
-    """``first, end, delivery count`` of ranges of offsets; behind it the batches."""
+    """``first, end, delivery count`` of ranges of offsets; the batches follow."""
 
     spans: list[tuple[int, int, int]]
 

@@ -1,5 +1,4 @@
-"""Copying a broker's files while it runs: the messages
-of BACKUP, msgpack after the broker byte.
+"""BACKUP copies a broker's files while it runs; its messages are msgpack after the broker byte.
 
 A backup belongs to the connection that began it, and ends with it. `BackupBegin` freezes
 the files as they are at that moment; they can then be read in any order and at any pace.

@@ -54,7 +54,6 @@ class Status(enum.IntEnum):
 
 
 def frame(kind: int, meta: int, request_id: int, payload: Buffer = b"") -> bytes:
-    """One whole frame."""
     return HEADER.pack(kind, meta, request_id, len(payload)) + payload
 
 
@@ -94,7 +93,6 @@ class FieldReader:
         self._end = len(self._view)
 
     def take(self, size: int) -> memoryview:
-        """The next ``size`` bytes."""
         end = self._at + size
         if end > self._end:
             raise ProtocolError(f"field of {size} bytes runs past the end of the payload")
@@ -103,15 +101,12 @@ class FieldReader:
         return field
 
     def u8(self) -> int:
-        """One byte."""
         return self.take(1)[0]
 
     def u32(self) -> int:
-        """A 32-bit number."""
         return int.from_bytes(self.take(4), "big")
 
     def u64(self) -> int:
-        """A 64-bit number."""
         return int.from_bytes(self.take(8), "big")
 
     def text(self) -> str:
@@ -122,7 +117,6 @@ class FieldReader:
             raise ProtocolError(f"text field is not UTF-8: {error.reason}") from None
 
     def rest(self) -> memoryview:
-        """Everything that is left."""
         return self.take(self._end - self._at)
 
     def end(self) -> None:

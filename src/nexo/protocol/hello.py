@@ -29,9 +29,7 @@ class Hello(msgspec.Struct, frozen=True, omit_defaults=True):
     said_hello: bool = True
     """Only used on internal links: whether the represented client sent HELLO itself."""
     address: str | None = None
-    """Only used on internal links: the address of the
-    represented client, such as a dashboard user's.
-    """
+    """Only used on internal links: the represented client's address, such as a dashboard user's."""
 
 
 class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -50,7 +48,6 @@ _decode_welcome = msgspec.msgpack.Decoder(Welcome).decode
 
 
 def encode_hello(broker: Broker, hello: Hello) -> bytes:
-    """The payload of a HELLO request."""
     return bytes((VERSION, broker)) + pack(hello)
 
 
@@ -67,7 +64,6 @@ def decode_hello(payload: Buffer) -> tuple[Broker, Hello]:
 
 
 def decode_welcome(payload: Buffer) -> Welcome:
-    """The server's answer to HELLO."""
     try:
         return _decode_welcome(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -60,6 +60,5 @@ def split_headed(payload: Buffer) -> tuple[memoryview, memoryview]:
 
 
 def unpack_headed(type_: type[T], payload: Buffer) -> tuple[T, memoryview]:
-    """The message, and the raw bytes after it."""
     head, rest = split_headed(payload)
     return unpack(type_, head), rest

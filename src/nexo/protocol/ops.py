@@ -158,9 +158,7 @@ class Op(enum.IntEnum):
     PS_RETAINED = 0x81
     """msgpack `Listing`. Reply: msgpack list of maps."""
     PS_TOPICS = 0x82
-    """msgpack `Listing`: topics that had messages, most
-    recently used first. Reply: a list of maps.
-    """
+    """msgpack `Listing`: topics with messages, most recently used first. Reply: list of maps."""
 
     # Stream: 0x30-0x3F, 0x90-0xBF
     S_CREATE = 0x30

@@ -76,7 +76,6 @@ def addressed_frame(message: bytes, pattern: bytes, flags: int = 0) -> bytes:
 
 
 def topic_of(message: bytes) -> bytes:
-    """The topic of one message frame."""
     return message[_TOPIC : _TOPIC + _MESSAGE.unpack_from(message)[3]]
 
 
@@ -265,7 +264,6 @@ class ClassicPublish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse_publish(payload: Buffer) -> tuple[Publish, MessageRun]:
-    """The options and the messages of a PUBLISH."""
     options, run = unpack_headed(Publish, payload)
     return options, parse_run(bytes(run))
 

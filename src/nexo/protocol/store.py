@@ -259,5 +259,4 @@ def decode_request(op: Op, payload: Buffer) -> StoreRequest:
 
 
 def decode_reply(op: Op, data: Buffer | None) -> Any:
-    """The server's reply to one of our requests."""
     return unpack(_TABLE[op][1], data or b"")

@@ -1,4 +1,4 @@
-"""What stream clients and the stream broker say to each other, beyond the existing client's table.
+"""Messages between stream clients and the stream broker, beyond the existing client's table.
 
 Requests are packed as `nexo.protocol.messages` says. Batches (`nexo.batch`) follow
 raw. Publishing, ordered groups, producers and transactions have tables of their own, in
@@ -9,25 +9,25 @@ raw. Publishing, ordered groups, producers and transactions have tables of their
 opcode            request          reply
 ================  ===============  =================================
 S_TAKE            `Take`           `TakeReply`, batches; long poll
-S_SETTLE          `SettleRecords`         list of `RefusedRange`
+S_SETTLE          `SettleRecords`  list of `RefusedRange`
 S_GROUP_JOIN      `GroupJoin`      `GroupJoined`
 S_GROUP_LEAVE     `GroupLeave`     OK
 S_GROUP_SEEK      `GroupSeek`      generation
 S_GROUPS          `GroupsAsk`      list of `GroupInfo`
 S_GROUP_DELETE    `GroupName`      OK
-S_PARKED          `ListParked`      list of `ParkedInfo`, batches
+S_PARKED          `ListParked`     list of `ParkedInfo`, batches
 S_PARKED_SETTLE   `ParkedSettle`   count
 S_MAKE            `Make`           `StreamInfo`
-S_DESCRIBE        `StreamName`           `StreamInfo`
+S_DESCRIBE        `StreamName`     `StreamInfo`
 S_UPDATE          `Make`           `StreamInfo`
 S_LIST            `ListAsk`        list of names
 S_READ            `Read`           `ReadReply`, batches; long poll
-S_COMPACT         `StreamName`           bytes freed
+S_COMPACT         `StreamName`     bytes freed
 S_GET             `Get`            a batch of one record, or NULL
 S_STATE           `StateAsk`       `StateReply`, batches
 S_READ_MANY       `ReadMany`       `ReadManyReply`, batches; long poll
 S_TIERED          `TieredTo`       OK
-S_RETAIN          `StreamName`           bytes freed
+S_RETAIN          `StreamName`     bytes freed
 S_OFFSETS_AT      `OffsetsAt`      list of offsets, one per partition
 ================  ===============  =================================
 """
@@ -74,7 +74,7 @@ class Take(AsArray, frozen=True):
     wait_ms: int
     max_bytes: int = DEFAULT_BYTES
     begins: int = 0
-    """With how many of them a handler begins as soon as they arrive; see `GroupJoin`."""
+    """How many of them a handler begins as soon as they arrive; see `GroupJoin`."""
 
 
 class TakeReply(AsArray, frozen=True):
@@ -97,7 +97,7 @@ class RefusedRange(AsArray, frozen=True):
 
 
 class GroupJoin(AsMap, frozen=True):
-    """Become a consumer of a shared group, which is made if need be."""
+    """Become a consumer of a shared group, which is created if need be."""
 
     stream: str
     group: str
@@ -118,7 +118,7 @@ class GroupJoined(AsMap, frozen=True):
 
 
 class GroupLeave(AsMap, frozen=True):
-    """Stop consuming; ``unstarted`` goes back without counting as delivered."""
+    """Stop consuming; ``unstarted`` is returned without counting as delivered."""
 
     stream: str
     group: str
@@ -188,7 +188,7 @@ class Make(AsMap, frozen=True):
 
 
 class ListAsk(AsMap, frozen=True):
-    """Names in order, from behind ``after``."""
+    """Names in order, beginning after ``after``."""
 
     prefix: str = ""
     after: str = ""
@@ -217,17 +217,17 @@ class Read(AsArray, frozen=True):
     max_bytes: int
     wait_ms: int = 0
     created_ms: int = 0
-    """Which incarnation of the stream is meant (`StreamInfo`); 0 for whichever there is. Another
-    one is refused with `StreamReplaced`."""
+    """Which incarnation of the stream is meant (`StreamInfo`), 0 for any; `StreamReplaced` if the
+    stream is another."""
 
 
 class ReadReply(AsArray, frozen=True):
-    """The partition's bounds; behind it, whole batches. The first may begin earlier."""
+    """The partition's bounds; whole batches follow. The first may begin earlier."""
 
     start_offset: int
     stable_offset: int
     next_offset: int
-    """Where to read on: what lies before and did not come holds no records."""
+    """Where to continue: offsets before it that are in no batch hold no records."""
 
 
 class ReadMany(AsArray, frozen=True):
@@ -242,7 +242,7 @@ class ReadMany(AsArray, frozen=True):
 
 
 class ReadManyReply(AsArray, frozen=True):
-    """Per place what `ReadReply` says; behind it the batches, and of which place each is."""
+    """What `ReadReply` says, per place, and the place of each batch that follows."""
 
     heads: list[tuple[int, int, int]]
     batches: list[int]

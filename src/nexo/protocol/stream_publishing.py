@@ -9,8 +9,8 @@ S_ADD           name str, `LANE`, a value   `PLACE`
 ==============  ==========================  =================================
 
 `LANE` is an i32: -1 lets the broker route by key, or round robin. Otherwise the low 16 bits
-are the partition, and the bits above the partition count that the sender assumed, 0 if
-unknown. If the stream has another count the reply is `PartitionsChanged` and nothing is
+are the partition, and the bits above hold the partition count that the sender assumed, 0 if
+unknown. If the stream has another count, the reply is `PartitionsChanged` and nothing is
 stored: describe the stream, and choose again.
 
 `PLACE` is ``partition u32, offset u64, count u32``: where records were stored.
@@ -66,9 +66,7 @@ def pack_refused(limit: int, rows: Sequence[int]) -> bytes:
 
 
 def read_each(payload: Buffer) -> tuple[int, int, int, int, tuple[int, ...]]:
-    """The reply to S_PUBLISH_EACH: partition, first offset,
-    count; limit and indexes of the records left out.
-    """
+    """Partition, first offset and count; then limit and indexes of the records left out."""
     try:
         place = PLACE.unpack_from(payload)
         limit, *rows = unpack(f">{(len(payload) - PLACE.size) // 4}I", payload[PLACE.size :])
@@ -78,7 +76,7 @@ def read_each(payload: Buffer) -> tuple[int, int, int, int, tuple[int, ...]]:
 
 
 def read_places(payload: Buffer) -> Iterator[tuple[int, int, int]]:
-    """The reply to either: ``partition, offset, count`` each."""
+    """The reply to S_PUBLISH or S_ADD: ``partition, offset, count`` of each place."""
     if len(payload) % PLACE.size:
         raise ProtocolError("reply is cut short")
     return PLACE.iter_unpack(payload)

@@ -13,10 +13,10 @@ S_X_GROUP             `MakeGroup`         whether it is new
 S_X_READ              `ReadGroup`         `XDelivered`, batches; long poll
 S_X_ACK               `Ids`               how many were pending
 S_X_PENDING           `PendingAsk`        list of `XPending`
-S_X_CLAIM             `XClaim`             `XDelivered`, batches
-S_X_RENEW             `XRenew`             list of the ids it still has
+S_X_CLAIM             `XClaim`            `XDelivered`, batches
+S_X_RENEW             `XRenew`            list of the ids it still has
 S_X_CONSUMER_DELETE   `ConsumerName`      how many it had pending
-S_X_INFO              `XName`              `XInfo`
+S_X_INFO              `XName`             `XInfo`
 S_X_RANGE             `RangeAsk`          `XPage`, batches
 S_X_DELETE            `Ids`               how many there were
 S_X_TRIM              `Trim`              how many were removed

@@ -1,6 +1,6 @@
 """Makes a base of a broker's files from time to time, so that the log in the store stays bounded.
 
-The names of one moment are kept by hard links while their files are uploaded; the log goes on.
+Hard links keep the names of one moment while their files are uploaded; the log continues.
 """
 
 from __future__ import annotations

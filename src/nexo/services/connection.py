@@ -24,9 +24,7 @@ class Connection(Protocol):
     name: str
     """What the client called itself, or its address."""
     identity: Identity | None
-    """The user it logged in as; None while authentication is off. A
-    client that has not logged in never reaches a service.
-    """
+    """The user it logged in as; None only while authentication is off."""
     closed: bool
     congested: bool
     """The client reads too slowly: its write buffer is over the limit."""

@@ -152,9 +152,7 @@ class Turn(Generic[J]):
         self._runtime.wake_at(self._retry_ms)
 
     def _confirm(self, waiting: list[tuple[Persistence, Safe]]) -> None:
-        """Request one sync per mode; records that no caller
-        waits for are synced with the next window.
-        """
+        """Request one sync per mode; what no caller waits for is synced with the next window."""
         if not waiting:
             self._runtime.committed(Persistence.FILE_ASYNC, _nobody)
             return

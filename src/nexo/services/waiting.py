@@ -46,9 +46,8 @@ class Wait:
     nothing: Any = None
     """The answer at the deadline, or a function that returns it."""
     each: bool = False
-    """Whether each wait of the channel looks for something else: if one finds nothing, the next may
-    still find something.
-    """
+    """Whether each wait of the channel looks for something else: the next may find something when
+    this one does not."""
 
     @property
     def key(self) -> Key:
@@ -87,9 +86,7 @@ class WaitingRoom:
         return True
 
     def add(self, wait: Wait) -> None:
-        """Add a wait without trying it first; an earlier one
-        with the same ticket ends with nothing.
-        """
+        """Add a wait without trying it first; an earlier one of that ticket ends with nothing."""
         key = wait.key
         if key in self._waits:
             self.cancel(wait.connection, wait.ticket)

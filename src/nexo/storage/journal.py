@@ -104,11 +104,10 @@ class Journal:
     # -- writing --------------------------------------------------------------
 
     def append(self, records: Sequence[bytes], now_ms: int, *, twice: bool = False) -> int:
-        """Write records as one entry, which recovery finds whole or not at all; returns the first
-        offset.
+        """Write records as one entry, which recovery finds whole or not at all.
 
-        Not durable before the next sync. ``twice`` adds a copy, for records that later ones depend
-        on; the copy is left out if there is no room for it.
+        Returns the first offset. Not durable before the next sync. ``twice`` adds a copy, for
+        records that later ones depend on; the copy is left out if there is no room for it.
         """
         if not records:
             return self.log.next_offset
@@ -163,7 +162,7 @@ class Journal:
             self.log.drop_before(max(self.log.start_offset, needed))
 
     def begin_segment(self) -> None:
-        """Write on in a new segment, so that the next checkpoint can drop all before it."""
+        """Start a new segment, so that the next checkpoint can drop everything before it."""
         self.log.roll()
         self._append((), 0, Flags.CONTROL)  # that checkpoint needs an offset of its own
 

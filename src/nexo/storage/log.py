@@ -25,7 +25,7 @@ from nexo.storage.header import (
     stamp,
 )
 from nexo.storage.ports import Files
-from nexo.storage.room import SMALL, room_behind, was_torn
+from nexo.storage.room import SMALL, room_after, was_torn
 from nexo.storage.segment import HEADER, Damage, Segment, SegmentInfo, file_header
 from nexo.storage.segment_folder import Rewriting, SegmentFolder
 
@@ -103,9 +103,7 @@ class SegmentedLog:
         return segment
 
     def _write(self, segment: Segment, parts: Sequence[Buffer], length: int) -> int:
-        """Write after the last entry; a failed write leaves
-        the file as before. Returns the position.
-        """
+        """Write after the last entry and return the position; a failed write changes nothing."""
         position = segment.size
         if not position:
             parts, position = (file_header(segment.base), *parts), HEADER
@@ -128,7 +126,7 @@ class SegmentedLog:
 
     def _write_with_room(self, segment: Segment, parts: Sequence[Buffer], end: int) -> int:
         """Write what ends at ``end`` and, if the disk has space, room after it."""
-        room = room_behind(end, self._segment_bytes)
+        room = room_after(end, self._segment_bytes)
         segment.room_end = end + len(room)
         try:
             return segment.file.write_at(segment.size, (*parts, room)) - len(room)
@@ -244,7 +242,7 @@ class SegmentedLog:
             position, base = segment.seek(offset)
         while position >= segment.size and segment is not self._active:
             segment.check_end(base)
-            segment = self._folder.behind(segment)
+            segment = self._folder.after(segment)
             position, base = HEADER, segment.base
         return segment, position, base
 

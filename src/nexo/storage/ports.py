@@ -57,9 +57,7 @@ class Files(Protocol):
     on_unsettled: Callable[[Settles], None]
     """Called with a journal that was written to after it had settled."""
     boot_id: str
-    """Identifies the boot (or process) that holds unsynced
-    writes: while it is unchanged, none was lost.
-    """
+    """Identifies the boot (or process): while it is unchanged, no unsynced write was lost."""
 
     def open(self, path: Path, *, create: bool = False) -> File:
         """Open for reading and writing; `FileNotFoundError` if absent and not created."""

@@ -67,9 +67,7 @@ def _chunk_with_entry(segment: Segment, position: int) -> bytes:
 
 
 def _note_run(segment: Segment, data: bytes, start: int, offset: int) -> tuple[int, int]:
-    """Index the valid entries at the start of ``data``;
-    returns their length and the next offset.
-    """
+    """Index the valid entries at the start of ``data``; returns their length and next offset."""
     index, at = segment.index, 0
     while (head := head_at(data, at)) is not None:
         if not (segment.follows(head, offset, start + at) and body_sound(data, at, head)):

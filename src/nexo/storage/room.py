@@ -20,7 +20,7 @@ _PAGE_OF_ROOM = MARK * (_PAGE // len(MARK))
 _MOST = memoryview(_PAGE_OF_ROOM * 64)
 
 
-def room_behind(end: int, segment_bytes: int) -> memoryview:
+def room_after(end: int, segment_bytes: int) -> memoryview:
     """The room to write at ``end``: doubles the file, within bounds, up to the end of a page."""
     until = min(2 * end, max(end, segment_bytes))
     return _MOST[: until + -until % _PAGE - end]
@@ -38,9 +38,7 @@ def without_room(region: bytes) -> bytes:
 
 
 def _begins_with_room(region: bytes) -> bool:
-    """Whether no entry was written at the start of
-    ``region``; one of two markers may be damaged.
-    """
+    """Whether no entry was written at the start; one of two markers may be damaged."""
     return MARK in (region[:ALIGN], region[ALIGN : 2 * ALIGN])
 
 

@@ -30,7 +30,6 @@ SIZE = _FRAME.size
 
 
 def pack(magic: bytes, payload: bytes, mark: int = 0) -> bytes:
-    """The bytes of a sealed file."""
     blank = _FRAME.pack(magic, VERSION, 0, 0, len(payload), mark)
     return _FRAME.pack(magic, VERSION, 0, _crc(blank, payload), len(payload), mark) + payload
 

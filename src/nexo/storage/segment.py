@@ -88,7 +88,6 @@ def file_header(base: int, end: int = -1) -> bytes:
 
 
 def segment_name(base: int, end: int = -1) -> str:
-    """The file name of a segment."""
     return f"{base:020}.log" if end < 0 else f"{base:020}-{end:020}.log"
 
 
@@ -112,7 +111,7 @@ class Segment:
         self._times: tuple[int, int] | None = None
         self.base = base
         self.end = end
-        """The offset behind the segment's last one."""
+        """One past the segment's last offset."""
         self.compacted = compacted
         self.size = 0
         self.room_end = 0

@@ -52,7 +52,7 @@ class SegmentFolder:
         """The index in ``segments`` of the one that holds ``offset``."""
         return bisect_right(self.segments, offset, key=attrgetter("base")) - 1
 
-    def behind(self, segment: Segment) -> Segment:
+    def after(self, segment: Segment) -> Segment:
         """The segment after this one."""
         return self.segments[self.segments.index(segment) + 1]
 
@@ -156,9 +156,7 @@ class SegmentFolder:
 
 
 class Rewriting:
-    """A new segment for offsets ``first`` to ``end``: entries
-    keep their offsets, with gaps in between.
-    """
+    """A new segment for offsets ``first`` to ``end``: entries keep their offsets, with gaps."""
 
     __slots__ = ("_aside", "_file", "_folder", "_new")
 

@@ -28,7 +28,7 @@ class PubSubEngine:
         self.subscribers: set[Subscriber] = set()
         self.subscriptions = 0
         self.slowed: set[Subscriber] = set()
-        """Those that have been behind: only they can have lost anything."""
+        """Clients that have been behind: only they can have lost messages."""
         self.wills: dict[int, Will] = {}
         """By the number of the connection."""
         self.traffic = Traffic()

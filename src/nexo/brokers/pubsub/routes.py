@@ -79,7 +79,6 @@ class Route:
         self.receivers = len(direct) + len(groups)
 
     def deliver(self, part: Part) -> None:
-        """Deliver the messages to every receiver."""
         encoding: Encoding | None = None
         data = b""
         for subscription in self.direct:

@@ -115,9 +115,7 @@ class Dispatch:
     # -- taking ---------------------------------------------------------------
 
     def take(self, limit: int, now_ms: int) -> tuple[list[Range], list[Range]]:
-        """Up to ``limit`` jobs to deliver, best first; and
-        those found to be past their lifetime.
-        """
+        """Up to ``limit`` jobs to deliver, best first, and those found to have expired."""
         taken: list[Range] = []
         expired: list[Range] = []
         left = min(limit, self._bucket.available(now_ms)) if self._bucket else limit

@@ -48,9 +48,7 @@ Jitter = Callable[[], float]
 """A random number in 0..1, drawn once per jittered delay."""
 
 TOKEN_BITS = 16
-"""Lease tokens start at the time of opening, times 2**16:
-never that many are granted in a millisecond.
-"""
+"""Lease tokens start at the time of opening times 2**16: a millisecond never grants that many."""
 WORKER_LOST = "the connection of its worker ended"
 DROP_MS = 1_000
 """Expired results are dropped at most this often; they are never returned."""
@@ -65,16 +63,15 @@ class QueueEngine:
         # Tokens of an earlier process, or of a deleted queue of this name, must not match.
         self.dispatch = Dispatch(ledger, now_ms << TOKEN_BITS, now_ms)
         self.progress: dict[int, bytes] = {}
-        """What running jobs last said of themselves."""
+        """The progress that running jobs last reported."""
         self.watched: set[int] = set()
-        """Jobs whose end somebody waits for."""
+        """Jobs whose end a client waits for."""
         self._ended_jobs: list[int] = []
         self._lifetimes = Lifetimes(ledger.batches, now_ms)
         self._dropped_ms = now_ms
 
     @classmethod
     def create(cls, rules: QueueOptions, incarnation: int, now_ms: int) -> QueueEngine:
-        """A new, empty queue."""
         ledger = Ledger()
         created = QueueCreated(incarnation, now_ms, to_builtins(rules))
         ledger.apply(created)
@@ -325,11 +322,9 @@ class QueueEngine:
     # -- results and progress -------------------------------------------------
 
     def result(self, job: int, now_ms: int) -> bytes | None:
-        """What a job returned, if it is still kept."""
         return self.ledger.results.get(job, now_ms)
 
     def report_progress(self, token: int, job: int, value: bytes) -> None:
-        """Record the progress of a running job."""
         if not self.dispatch.leases.held(token).holds(job):
             raise LeaseLost("the job is not held by this lease")
         self.progress[job] = value

@@ -22,7 +22,6 @@ class Schedules:
         self.by_name = by_name or {}
 
     def set(self, cron: CronSet) -> None:
-        """Add or replace a schedule."""
         self.by_name[cron.name] = cron
 
     def move(self, moved: CronMoved) -> None:

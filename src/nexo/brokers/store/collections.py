@@ -122,9 +122,7 @@ class ListCommands(Collections[ListValue]):
         return len(held)
 
     def pop(self, key: str, count: int, now_ms: int, *, left: bool = False) -> list[bytes]:
-        """Remove up to ``count`` values from an end,
-        outermost first; fewer if the reply is full.
-        """
+        """Remove up to ``count`` values from an end, outermost first; fewer if a reply is full."""
         _check_count(count)
         most = self._keyspace.max_reply_bytes
         return self._remove(

@@ -20,8 +20,7 @@ ZERO = JSON_PREFIX + b"0"
 
 
 def add(value: bytes, by: int | float, what: str) -> tuple[int | float, bytes]:
-    """The number in ``value`` plus ``by``, an integer of 64 bits or a finite float, and the sum
-    as a value.
+    """The number in ``value`` plus ``by``, a 64-bit integer or a finite float; also as a value.
 
     Raises `WrongType` if ``value`` is not a number and `InvalidInput` if the sum is out of
     range; ``what`` names the place in the message.

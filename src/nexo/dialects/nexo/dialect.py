@@ -46,7 +46,6 @@ class NexoDialect(Dialect):
         return frame(FrameKind.RESPONSE, Status.ERR, request_id, pack_str(error.message))
 
     def start(self, host: HostPort) -> Speaker:
-        """Begin to serve."""
         # ruff: noqa: PLC0415 - the gate only needs `claim`
         from nexo.dialects.nexo.requests import build_table
         from nexo.dialects.nexo.session import NexoSession

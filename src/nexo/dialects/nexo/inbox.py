@@ -14,7 +14,7 @@ from nexo.errors import PayloadTooLarge, ProtocolError
 from nexo.protocol.frames import HEADER, HEADER_SIZE, FrameKind
 
 LEAST_BYTES, GROWTH = 16 * 1024, 4
-"""A large frame's buffer starts with so many bytes and grows to at most so many times what has
+"""A large frame's buffer starts with `LEAST_BYTES` and grows to at most `GROWTH` times what has
 arrived: bytes that are only announced take no memory.
 """
 

@@ -66,7 +66,6 @@ class BrokerLink(asyncio.BufferedProtocol):
     # -- the client's side --------------------------------------------------------
 
     def forward(self, op: int, request_id: int, payload: bytes) -> None:
-        """Pass a request on."""
         if op in _WITHOUT_REPLY:
             self._client.unanswered()
         else:
@@ -86,7 +85,6 @@ class BrokerLink(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """The client has caught up."""
         if self._transport is not None:
             self._transport.resume_reading()
 
@@ -110,7 +108,6 @@ class BrokerLink(asyncio.BufferedProtocol):
     # -- asyncio's side -----------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send what has gathered."""
         transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         if self.closed:
             transport.close()
@@ -129,11 +126,9 @@ class BrokerLink(asyncio.BufferedProtocol):
         self._hold()
 
     def resume_writing(self) -> None:
-        """The broker has caught up."""
         self._release()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the transport reads to."""
         return self._inbox.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -72,7 +72,6 @@ class ReceivedPart(Part):
         return self._messages
 
     def alone(self, encoding: Encoding) -> list[bytes]:
-        """Each message by itself."""
         if encoding is OURS and encoding not in self._alone:
             self._alone[encoding] = _split(self._frames, self._base, self._ends)
         return super().alone(encoding)
@@ -90,18 +89,15 @@ class Received(Publication):
 
     @property
     def messages(self) -> Sequence[PubSubMessage]:
-        """All of them, decoded."""
         return self.part(0, len(self._ends)).messages
 
     def part(self, first: int, last: int) -> Part:
-        """The messages ``first`` to ``last``, exclusive."""
         begin = self._ends[first - 1] if first else 0
         whole = last - first == len(self._ends)
         frames = self._frames if whole else self._frames[begin : self._ends[last - 1]]
         return ReceivedPart(frames, begin, self._ends[first:last])
 
     def only(self, indexes: Sequence[int]) -> Publication:
-        """Some of the messages."""
         frames = _split(self._frames, 0, self._ends)
         return Received(wire.parse_run(b"".join([frames[index] for index in indexes])))
 

@@ -60,7 +60,6 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
 
     @property
     def introduced(self) -> bool:
-        """Whether it sent a request, or logged in where authentication is on."""
         if self._host.guard is None:
             return self._meter.requests > 0
         return self.identity is not None
@@ -68,7 +67,6 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
     # -- asyncio's side -------------------------------------------------------
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The buffer that the transport reads to."""
         return self._inbox.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -90,7 +88,6 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
                 busy_poll.sent(now_ns)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release everything this client held."""
         for link in self._links.values():
             link.close()
         self._shared.backups.peer_closed(self)
@@ -103,7 +100,6 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
             link.pause_reading()
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
         super().resume_writing()
         if not self.congested:
             for link in self._links.values():
@@ -263,7 +259,6 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         return self._host.clock.now_ms() - ago_ns // 1_000_000
 
     def status(self) -> dict[str, Any]:
-        """What the dashboard shows of the connection."""
         return super().status() | {
             "heard_ms": self.heard_ms,
             "requests": self._meter.requests,
@@ -274,7 +269,6 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         }
 
     def finish(self) -> None:
-        """See `BaseSession.finish`."""
         if not self._closing:
             self._inbox = Drain(self._shared.read_buffer)
         super().finish()

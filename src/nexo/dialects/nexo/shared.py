@@ -62,7 +62,6 @@ class Shared(DialectState):
         self._touched: list[BaseSession] = []
 
     def stop(self) -> None:
-        """Reject requests from now on."""
         self.table.refuse_all()
         self.before_login.refuse_all()
 

@@ -88,14 +88,12 @@ class RetainedJournal:
     # -- the turn's calls -------------------------------------------------------------
 
     def write(self, now_ms: int) -> None:
-        """Append this turn's changes."""
         assert self._journal is not None
         self._journal.append(self._changes, now_ms)
         self._since_checkpoint += sum(map(len, self._changes))
         self._changes, self._before = [], []
 
     def undo(self, error: NexoError) -> None:
-        """Go back to what there was before this turn."""
         for topic, message in reversed(self._before):
             self._retained.restore(topic, message)
         self._changes, self._before = [], []

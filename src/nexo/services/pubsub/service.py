@@ -218,7 +218,6 @@ class PubSubService:
     # -- lists --------------------------------------------------------------------------
 
     def subscriptions(self, connection: Connection, limit: int) -> list[dict[str, Any]]:
-        """Each client's subscriptions, with waiting and dropped messages."""
         shows = _shown(connection.identity, _LISTERS, "#")
         return _bounded(status.subscriptions(self._engine, _listed(limit), shows), "pattern")
 
@@ -228,14 +227,12 @@ class PubSubService:
         return _bounded(rows, "topic")
 
     def topics(self, connection: Connection, pattern: str, limit: int) -> list[dict[str, Any]]:
-        """Topics that match a pattern and had messages, most recently used first."""
         shows = _shown(connection.identity, READ, pattern)
         return _bounded(status.topics(self._engine, pattern, _listed(limit), shows), "topic")
 
     # -- the host's calls -----------------------------------------------------------------
 
     def open(self) -> None:
-        """Recover retained messages."""
         self._journal.open()
         self._wake()
 

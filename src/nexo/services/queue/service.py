@@ -17,14 +17,12 @@ class QueueService(QueueWork, QueueAdmin):
     broker = Broker.QUEUE
 
     def open(self) -> None:
-        """Recover every queue."""
         now_ms = self.now_ms()
         self.registry.open(now_ms)
         for queue in self.registry:
             self.plan_wake(queue, now_ms)
 
     def cancel(self, connection: Connection, ticket: int) -> None:
-        """End a long poll early."""
         self.room.cancel(connection, ticket)
 
     def peer_congested(self, peer: Connection) -> None:
@@ -36,7 +34,6 @@ class QueueService(QueueWork, QueueAdmin):
         self.room.resume(peer)
 
     def peer_closed(self, connection: Connection) -> None:
-        """Release what a closed connection held."""
         self.room.drop(connection)
         self.release(connection.id)
 

@@ -29,7 +29,6 @@ class Totals:
         self._round: Iterator[OpenQueue] = iter(())
 
     def read(self) -> dict[str, int]:
-        """The current sums."""
         for _ in range(min(PER_READ, max(len(self._registry), len(self._seen)))):
             self._count(self._next())
         return dict(zip(NAMES, self._sums, strict=True))

@@ -190,7 +190,6 @@ class QueueWork(QueueCore):
     def progress(
         self, connection: Connection, name: str, token: int, job: int, value: bytes
     ) -> None:
-        """Record the progress of a running job."""
         permit(connection.identity, Broker.QUEUE, READ, name)
         self.registry.find(name).engine.report_progress(token, job, value)
 

@@ -1,4 +1,4 @@
-"""Use cases on maps, lists and sets."""
+"""Use cases on maps, lists and sets: `nexo.brokers.store.collections` with permissions."""
 
 from __future__ import annotations
 
@@ -32,20 +32,16 @@ class MapUseCases(_UseCases):
     def set(
         self, connection: Connection, key: str, fields: Mapping[str, bytes], if_absent: bool
     ) -> int:
-        """Set fields, or only those that are absent; returns how many are new."""
         now_ms = self._writing(connection, key)
         return self._store.maps.set(key, fields, now_ms, if_absent=if_absent)
 
     def get(self, connection: Connection, key: str, fields: Sequence[str]) -> list[bytes | None]:
-        """The values of fields in order."""
         return self._store.maps.get(key, fields, self._reading(connection, key))
 
     def all(self, connection: Connection, key: str) -> Mapping[str, bytes]:
-        """Every field with its value, as a view that later commands change."""
         return self._store.maps.all(key, self._reading(connection, key))
 
     def delete(self, connection: Connection, key: str, fields: Iterable[str]) -> int:
-        """Remove fields; returns how many existed."""
         return self._store.maps.delete(key, fields, self._writing(connection, key))
 
     def incr(self, connection: Connection, key: str, field: str, by: float) -> float:
@@ -59,26 +55,21 @@ class ListUseCases(_UseCases):
     """Values in order under one key; ranges are Python slices."""
 
     def push(self, connection: Connection, key: str, values: Sequence[bytes], left: bool) -> int:
-        """Append values at one end; returns the new length."""
         return self._store.lists.push(key, values, self._writing(connection, key), left=left)
 
     def pop(self, connection: Connection, key: str, count: int, left: bool) -> list[bytes]:
-        """Remove up to ``count`` values from one end."""
         return self._store.lists.pop(key, count, self._writing(connection, key), left=left)
 
     def range(self, connection: Connection, key: str, start: int, stop: int | None) -> list[bytes]:
         return self._store.lists.range(key, start, stop, self._reading(connection, key))
 
     def replace(self, connection: Connection, key: str, index: int, value: bytes) -> None:
-        """Replace an existing value."""
         self._store.lists.replace(key, index, value, self._writing(connection, key))
 
     def trim(self, connection: Connection, key: str, start: int, stop: int | None) -> int:
-        """Keep only a slice; returns how many values were removed."""
         return self._store.lists.trim(key, start, stop, self._writing(connection, key))
 
     def remove(self, connection: Connection, key: str, value: bytes, count: int) -> int:
-        """Remove the first ``count`` values equal to ``value`` (0 for all)."""
         return self._store.lists.remove(key, value, count, self._writing(connection, key))
 
     def length(self, connection: Connection, key: str) -> int:
@@ -89,23 +80,18 @@ class SetUseCases(_UseCases):
     """Distinct values under one key."""
 
     def add(self, connection: Connection, key: str, members: Sequence[bytes]) -> int:
-        """Add members; returns how many are new."""
         return self._store.sets.add(key, members, self._writing(connection, key))
 
     def remove(self, connection: Connection, key: str, members: Sequence[bytes]) -> int:
-        """Remove members; returns how many existed."""
         return self._store.sets.remove(key, members, self._writing(connection, key))
 
     def pop(self, connection: Connection, key: str, count: int) -> list[bytes]:
-        """Remove up to ``count`` arbitrary members."""
         return self._store.sets.pop(key, count, self._writing(connection, key))
 
     def contains(self, connection: Connection, key: str, members: Sequence[bytes]) -> list[bool]:
-        """For each member, whether it is in the set."""
         return self._store.sets.contains(key, members, self._reading(connection, key))
 
     def members(self, connection: Connection, key: str) -> list[bytes]:
-        """Every member, in no order."""
         return self._store.sets.members(key, self._reading(connection, key))
 
     def length(self, connection: Connection, key: str) -> int:

@@ -26,7 +26,10 @@ SWEEP_KEYS = 500
 
 
 class StoreService:
-    """Implements `nexo.services.service.Service` around a `StoreEngine`."""
+    """Implements `nexo.services.service.Service` around a `StoreEngine`.
+
+    A use case does what the engine's command of the same name does, after the permission check.
+    """
 
     broker = Broker.STORE
 
@@ -76,7 +79,6 @@ class StoreService:
         return value
 
     def put(self, connection: Connection, key: str, value: bytes) -> None:
-        """Set a key without condition or TTL, whatever it held."""
         if connection.identity is not None:
             permit(connection.identity, Broker.STORE, WRITE, key)
         if self._check_leads is not None:
@@ -98,7 +100,6 @@ class StoreService:
         if_equal: bytes | None = None,
         get_previous: bool = False,
     ) -> SetResult:
-        """Set a key if the condition holds."""
         now_ms = self._may(connection, WRITE, (key,))
         result = self._store.set(
             key,
@@ -114,15 +115,12 @@ class StoreService:
         return result
 
     def getdel(self, connection: Connection, key: str) -> bytes | None:
-        """Delete a key and return its value."""
         return self._store.getdel(key, self._may(connection, WRITE, (key,)))
 
     def delete_if(self, connection: Connection, key: str, if_equal: bytes) -> bool:
-        """Delete a key if it holds this value."""
         return self._store.delete_if(key, if_equal, self._may(connection, WRITE, (key,)))
 
     def incr(self, connection: Connection, key: str, by: float, ttl_ms: int | None = None) -> float:
-        """Add to a number; the TTL applies only to a new key."""
         total = self._store.incr(key, by, self._may(connection, WRITE, (key,)), ttl_ms)
         self._wake_for_expiry()
         return total
@@ -130,18 +128,15 @@ class StoreService:
     # -- several keys ---------------------------------------------------------------
 
     def mget(self, connection: Connection, keys: Sequence[str]) -> list[bytes | None]:
-        """The values of keys in order."""
         return self._store.mget(keys, self._may(connection, READ, keys))
 
     def mset(
         self, connection: Connection, values: Mapping[str, bytes], ttl_ms: int | None = None
     ) -> None:
-        """Set all keys, with one TTL or none."""
         self._store.mset(values, self._may(connection, WRITE, values), ttl_ms)
         self._wake_for_expiry()
 
     def delete(self, connection: Connection, keys: Sequence[str]) -> int:
-        """Delete keys of any type; returns how many existed."""
         count = self._store.delete(keys, self._may(connection, WRITE, keys))
         for key in keys if self._lease_due else ():
             self._room.wake(key)
@@ -153,13 +148,11 @@ class StoreService:
     def scan(
         self, connection: Connection, prefix: str, glob: str, cursor: str, limit: int
     ) -> KeysPage:
-        """A page of keys, in order."""
         permit(connection.identity, Broker.STORE, READ, prefix, Extent.PREFIX)
         now_ms = self._may(connection, READ, ())
         return self._store.scan(now_ms, prefix=prefix, glob=glob, cursor=cursor, limit=limit)
 
     def clear(self, connection: Connection) -> int:
-        """Delete everything; returns how many keys there were."""
         permit(connection.identity, Broker.STORE, ADMIN, "", Extent.PREFIX)
         self._may(connection, ADMIN, ())
         count = self._store.clear()
@@ -170,17 +163,14 @@ class StoreService:
     # -- life time ------------------------------------------------------------------
 
     def expire(self, connection: Connection, key: str, ttl_ms: int) -> bool:
-        """Give a key a new TTL."""
         done = self._store.expire(key, ttl_ms, self._may(connection, WRITE, (key,)))
         self._wake_for_expiry()
         return done
 
     def persist(self, connection: Connection, key: str) -> bool:
-        """Remove the TTL of a key."""
         return self._store.persist(key, self._may(connection, WRITE, (key,)))
 
     def inspect(self, connection: Connection, key: str) -> KeyInfo | None:
-        """Type, size and remaining TTL of a key."""
         return self._store.inspect(key, self._may(connection, READ, (key,)))
 
     # -- leases and rate limits -------------------------------------------------------
@@ -224,12 +214,10 @@ class StoreService:
             self._runtime.wake_at(next_ms)
 
     def renew_lease(self, connection: Connection, key: str, holder: str, ttl_ms: int) -> bool:
-        """Restart a holder's TTL; False if its lease has ended."""
         now_ms = self._may(connection, WRITE, (key,))
         return self._store.leases.renew(key, holder, ttl_ms, now_ms)
 
     def release_lease(self, connection: Connection, key: str, holder: str) -> bool:
-        """End a holder's lease; False if it had already ended."""
         released = self._store.leases.release(key, holder, self._may(connection, WRITE, (key,)))
         if self._lease_due:
             self._room.wake(key)
@@ -238,7 +226,6 @@ class StoreService:
     def take_tokens(
         self, connection: Connection, key: str, capacity: float, per_second: float, cost: float
     ) -> RateAnswer:
-        """Take from a token bucket."""
         now_ms = self._may(connection, WRITE, (key,))
         rate = self._store.rates.bucket(key, capacity, per_second, cost, now_ms)
         self._wake_for_expiry()
@@ -247,7 +234,6 @@ class StoreService:
     def count_in_window(
         self, connection: Connection, key: str, limit: int, window_ms: int, cost: int
     ) -> RateAnswer:
-        """Count in a sliding window."""
         now_ms = self._may(connection, WRITE, (key,))
         rate = self._store.rates.window(key, limit, window_ms, cost, now_ms)
         self._wake_for_expiry()

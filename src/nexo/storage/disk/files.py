@@ -48,8 +48,8 @@ class OsFile:
         self._files = files
         self._fd = -1
         self._length = 0
-        """Kept, since asking would make a file system note the time of the next write exactly,
-        which has to be synced too."""
+        """Kept here: asking the file system would make it record the exact time of the next write,
+        which a sync must then write too."""
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> int:
         """Write all parts; `DiskFull` if the device has no room."""

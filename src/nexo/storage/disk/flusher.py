@@ -142,9 +142,7 @@ class DiskGuard:
         self._due_ms: int | None = None
 
     def check(self, now_ms: int) -> None:
-        """Raise `DiskFull` below the reserve, and then until a
-        quarter more than the reserve is free.
-        """
+        """Raise `DiskFull` below the reserve, and then until a quarter more than that is free."""
         if self._due_ms is None or now_ms >= self._due_ms:
             self._look(now_ms)
         if self.full:

@@ -99,9 +99,7 @@ def apply(operations: Iterable[Operation], files: Files, root: Path) -> None:
 
 
 def _below(root: Path, path: str) -> Path:
-    """The full path; `Corrupt` if it leads out of ``root``,
-    because operations come from elsewhere.
-    """
+    """The full path; `Corrupt` if it leads out of ``root``: operations come from elsewhere."""
     if path.startswith("/") or ".." in path.split("/"):
         raise Corrupt(f"a file operation names {path!r}, outside the data folder")
     return root / path
@@ -166,7 +164,7 @@ class RecordingFiles:
         self.recorded_bytes = 0
         """Data in operations that were not taken yet."""
         self.on_first: Callable[[], None] = lambda: None
-        """Called when there is something to take again, by the thread that owns the files."""
+        """Called with the first operation after a `take`, by the thread that owns the files."""
 
     def take(self) -> list[Operation]:
         """The operations since the last call."""
@@ -174,7 +172,7 @@ class RecordingFiles:
         return taken
 
     def pause(self) -> None:
-        """Record nothing any more: what was not taken is dropped."""
+        """Stop recording, and drop the operations that were not taken."""
         self._paused = True
         self.take()
 
@@ -193,16 +191,15 @@ class RecordingFiles:
             self.recorded_bytes += len(operation.data)
             self.changed.add(operation.path)
         elif isinstance(operation, Renamed):
-            self._note_rename(operation)
+            self._note_renamed(operation.target)
         elif isinstance(operation, FileCreated | Truncated):
             self.changed.add(operation.path)
 
-    def _note_rename(self, operation: Renamed) -> None:
-        """Whatever has a new name counts as changed, below a folder too."""
-        target = self._root / operation.target
-        self.changed.add(operation.target)
-        for name in self._files.list(target):
-            self._note_rename(Renamed("", f"{operation.target}/{name}"))
+    def _note_renamed(self, path: str) -> None:
+        """Everything under the new name counts as changed."""
+        self.changed.add(path)
+        for name in self._files.list(self._root / path):
+            self._note_renamed(f"{path}/{name}")
 
     def _name(self, path: Path) -> str | None:
         """The path as recorded; None if it is outside ``root``."""
