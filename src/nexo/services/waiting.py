@@ -138,8 +138,7 @@ class WaitingRoom:
     def give_up(self, channel: Hashable) -> None:
         """Answer all waits of a channel with nothing, as if they were due."""
         for wait in self._in(channel):
-            self._remove(wait)
-            _answer_nothing(wait)
+            self._give_up(wait)
 
     def fail(self, channel: Hashable, error: NexoError) -> None:
         """Answer all waits of a channel with an error: what they wait for is gone."""
@@ -157,8 +156,7 @@ class WaitingRoom:
         wait = self._waits.get((connection.id, ticket))
         if wait is None:
             return False
-        self._remove(wait)
-        _answer_nothing(wait)
+        self._give_up(wait)
         return True
 
     def drop(self, connection: Connection) -> None:
@@ -183,15 +181,12 @@ class WaitingRoom:
     def give_up_all(self) -> None:
         """Answer all waits with nothing, as before a stop."""
         for wait in list(self._waits.values()):
-            self._remove(wait)
-            _answer_nothing(wait)
+            self._give_up(wait)
 
     def expire(self, now_ms: int) -> None:
         """Answer every wait that is due with nothing."""
         while (due_ms := self.next_due_ms()) is not None and due_ms <= now_ms:
-            wait = self._waits[heappop(self._deadlines)[2]]
-            self._remove(wait)
-            _answer_nothing(wait)
+            self._give_up(self._waits[heappop(self._deadlines)[2]])
 
     def next_due_ms(self) -> int | None:
         """When `expire` has something to do."""
@@ -220,6 +215,10 @@ class WaitingRoom:
         if result is not ELSEWHERE:
             _answer(wait, result)
         return True
+
+    def _give_up(self, wait: Wait) -> None:
+        self._remove(wait)
+        _answer_nothing(wait)
 
     def _remove(self, wait: Wait) -> None:
         key = wait.key

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from nexo.access.forbidden import forbidden
 from nexo.access.grants import Action, Extent
@@ -31,7 +31,6 @@ log = logging.getLogger("nexo.pubsub")
 
 MAX_LISTED = 10_000
 _LISTERS = (Action.READ, Action.ADMIN)
-Row = TypeVar("Row", bound=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +79,15 @@ class PubSubService:
         refused: Sequence[int] = ()
         if connection.identity is not None:
             publication, refused = _permitted(connection.identity, publication, retain)
-        if not retain:
-            _check_ttl(ttl_ms, retain)
-            if self._check_leads is not None:
-                self._check_leads()
-            done(Receivers(self._engine.publish(publication), refused))
-            return
-        self._publish_retained(publication, ttl_ms, refused, done)
-
-    def _publish_retained(
-        self,
-        publication: Publication,
-        ttl_ms: int | None,
-        refused: Sequence[int],
-        done: Done[Receivers],
-    ) -> None:
-        _check_ttl(ttl_ms, True)
-        self._runtime.check_writable()
+        _check_ttl(ttl_ms, retain)
+        if retain:
+            self._runtime.check_writable()
+        elif self._check_leads is not None:
+            self._check_leads()
         receivers = Receivers(self._engine.publish(publication), refused)
+        if not retain:
+            done(receivers)
+            return
         changes = self._retain(publication.messages, ttl_ms)
         self._journal.append(changes, lambda error: done(error or receivers))
         self._wake()
@@ -199,8 +189,9 @@ class PubSubService:
             return
         found = list(self._engine.retained.matching(pattern.levels, self.now_ms()))
         if found:
-            messages = [one.message for one in found]
-            self._engine.replay(client, _encoded(client, asked.address or pattern.text, messages))
+            encode, address = client.encoding.retained, asked.address or pattern.text
+            # each is encoded when it is sent
+            self._engine.replay(client, (encode(one.message, address) for one in found))
             self._catch_up(client)
 
     def _catch_up(self, client: Subscriber) -> None:
@@ -318,17 +309,11 @@ def _shown(
     return visible(identity, Broker.PUBSUB, actions, Extent.TOPICS)
 
 
-def _encoded(client: Subscriber, address: str, messages: list[PubSubMessage]) -> Iterator[bytes]:
-    """Retained messages in a client's encoding, each encoded when it is sent."""
-    encoding = client.encoding
-    return (encoding.retained(message, address) for message in messages)
-
-
 def _listed(limit: int) -> int:
     return max(0, min(limit, MAX_LISTED))
 
 
-def _bounded(rows: list[Row], name: str) -> list[Row]:
+def _bounded(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     """As many rows as have `PAGE_BYTES` of names: a topic may be long."""
     size = 0
     for at, row in enumerate(rows):
