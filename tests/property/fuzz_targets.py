@@ -18,10 +18,10 @@ from nexo.access.users import parse_users
 from nexo.brokers.pubsub.message import PubSubMessage
 from nexo.brokers.pubsub.records import apply, kept
 from nexo.brokers.pubsub.retained import Retained, RetainedMessages
-from nexo.brokers.queue.cron import next_after
 from nexo.brokers.queue.ledger import Ledger
 from nexo.brokers.queue.places import Places
 from nexo.brokers.queue.records import Pushed, decode_record, encode_record
+from nexo.brokers.queue.schedules import next_after
 from nexo.brokers.queue.snapshot import restore as restore_queue
 from nexo.brokers.queue.snapshot import snapshot as snapshot_queue
 from nexo.brokers.store.engine import StoreEngine

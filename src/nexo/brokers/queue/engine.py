@@ -13,7 +13,6 @@ from contextlib import suppress
 from msgspec import to_builtins
 
 from nexo.brokers.queue.batches import DEAD, OPEN, Range
-from nexo.brokers.queue.cron import next_after
 from nexo.brokers.queue.dispatch import Dispatch
 from nexo.brokers.queue.jobs import NewJobs, resolve_dedup, with_free_key
 from nexo.brokers.queue.leases import Lease, check_runs
@@ -32,7 +31,7 @@ from nexo.brokers.queue.records import (
     Resulted,
     Revived,
 )  # fmt: skip
-from nexo.brokers.queue.schedules import following, job_of
+from nexo.brokers.queue.schedules import following, job_of, next_after
 from nexo.errors import Conflict, InvalidInput, LeaseLost, QueueFull
 from nexo.model.queue import PushReply
 from nexo.options.described import check_range

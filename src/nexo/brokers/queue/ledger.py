@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from nexo.brokers.queue.batches import DEAD, DONE, OPEN, Batches, JobBatchRange, Range
+from nexo.brokers.queue.lifetimes import Results
 from nexo.brokers.queue.records import (
     Changed,
     CronMoved,
@@ -30,7 +31,6 @@ from nexo.brokers.queue.records import (
     Resulted,
     Revived,
 )  # fmt: skip
-from nexo.brokers.queue.results import Results
 from nexo.brokers.queue.schedules import Schedules
 from nexo.options.queue import MAX_HISTORY, QueueOptions, read_options
 
@@ -74,22 +74,8 @@ class Ledger:
     """One queue's durable state."""
 
     __slots__ = (
-        "batches",
-        "created_ms",
-        "dead",
-        "dedup",
-        "dedup_keys",
-        "failures",
-        "incarnation",
-        "keys",
-        "next_job",
-        "open_jobs",
-        "options",
-        "paused",
-        "replaced",
-        "results",
-        "schedules",
-        "totals",
+        "batches", "created_ms", "dead", "dedup", "dedup_keys", "failures", "incarnation", "keys",
+        "next_job", "open_jobs", "options", "paused", "replaced", "results", "schedules", "totals",
     )  # fmt: skip
 
     def __init__(self) -> None:

@@ -9,8 +9,8 @@ import msgspec
 from nexo.brokers.queue import places
 from nexo.brokers.queue.batches import DONE, OPEN, JobBatchRange
 from nexo.brokers.queue.ledger import Failures, JobDeath, Ledger
+from nexo.brokers.queue.lifetimes import Results
 from nexo.brokers.queue.records import CronSet, Resulted
-from nexo.brokers.queue.results import Results
 from nexo.brokers.queue.schedules import Schedules
 from nexo.errors import Corrupt
 from nexo.options.queue import read_options

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from nexo.brokers.queue.cron import next_after
+from nexo.brokers.queue.schedules import next_after
 from nexo.errors import InvalidInput
 
 
