@@ -42,6 +42,7 @@ class Compression(enum.IntEnum):
             ) from None
 
 
+_LIBRARIES = {"lz4": "lz4.frame", "snappy": "cramjam", "zstd": "zstandard"}
 _KAFKA_KINDS = {1: Compression.GZIP, 3: Compression.LZ4, 4: Compression.ZSTD}
 
 
@@ -72,9 +73,9 @@ def _pack(kind: Compression, body: bytes) -> bytes:
             packer = zlib.compressobj(6, zlib.DEFLATED, _GZIP_WINDOW)
             return packer.compress(body) + packer.flush()
         case Compression.LZ4:
-            return bytes(_library("lz4.frame", kind).compress(body))
+            return bytes(_library("lz4").compress(body))
         case Compression.ZSTD:
-            return bytes(_library("zstandard", kind).ZstdCompressor().compress(body))
+            return bytes(_library("zstd").ZstdCompressor().compress(body))
     raise InvalidOption("'none' compresses nothing")
 
 
@@ -87,9 +88,9 @@ def _unpack(kind: Compression, packed: bytes, size: int) -> bytes:
             except zlib.error as error:
                 raise Corrupt(f"body is not gzip: {error}") from None
         case Compression.LZ4:
-            return _unpack_lz4(_library("lz4.frame", kind), packed, size)
+            return _unpack_lz4(_library("lz4"), packed, size)
         case Compression.ZSTD:
-            return _unpack_zstd(_library("zstandard", kind), packed, size)
+            return _unpack_zstd(_library("zstd"), packed, size)
     raise Corrupt("body is not compressed")
 
 
@@ -108,12 +109,11 @@ def unpack_kafka(kind: int, packed: bytes, max_bytes: int) -> bytes:
 def check_kafka_kind(kind: int) -> None:
     """Raise `InvalidOption` if this installation cannot unpack it, `Corrupt` if it is unknown."""
     if kind == _KAFKA_SNAPPY:
-        _library("cramjam", "snappy")
+        _library("snappy")
     elif kind and kind not in _KAFKA_KINDS:
         raise Corrupt(f"Kafka's compression {kind} is not known here")
     elif kind > _KAFKA_SNAPPY:
-        found = _KAFKA_KINDS[kind]
-        _library("lz4.frame" if found is Compression.LZ4 else "zstandard", found)
+        _library(_KAFKA_KINDS[kind].name.lower())
 
 
 def _unpack_snappy(packed: bytes, max_bytes: int) -> bytes:
@@ -130,7 +130,7 @@ def _unpack_snappy(packed: bytes, max_bytes: int) -> bytes:
 
 
 def _unpack_block(packed: bytes, max_bytes: int) -> bytes:
-    cramjam = _library("cramjam", "snappy")
+    cramjam = _library("snappy")
     try:
         if cramjam.snappy.decompress_raw_len(packed) > max_bytes:
             raise PayloadTooLarge(f"a batch unpacks to more than {max_bytes} bytes")
@@ -155,11 +155,10 @@ def _unpack_zstd(zstandard: Any, packed: bytes, size: int) -> bytes:
         raise Corrupt(f"body is not zstd: {error}") from None
 
 
-def _library(module: str, kind: Compression | str) -> Any:
+def _library(name: str) -> Any:
     try:
-        return import_module(module)
+        return import_module(_LIBRARIES[name])
     except ImportError:
-        name = kind if isinstance(kind, str) else kind.name.lower()
         raise InvalidOption(
             f"{name} compression needs the extra: pip install 'nexo-broker[compress]'"
         ) from None

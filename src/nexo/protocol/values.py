@@ -110,13 +110,9 @@ def json_bytes(value: object) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"the value cannot be written as JSON: {error}") from None
     # msgspec writes NaN as null, so only JSON with a null in it needs the second check.
-    if b"null" in raw and _has_nan(msgspec.to_builtins(value, enc_hook=_attributes)):
+    if b"null" in raw and _has_nan(msgspec.to_builtins(value, enc_hook=vars)):
         raise InvalidInput("NaN and infinity cannot be written as JSON")
     return raw
-
-
-def _attributes(obj: Any) -> Any:
-    return vars(obj)
 
 
 def _has_nan(value: object) -> bool:

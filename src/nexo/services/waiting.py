@@ -234,17 +234,13 @@ class WaitingRoom:
 
     def _leave_channels(self, wait: Wait) -> None:
         for channel in wait.channels:
-            if _take_out(self._channels, channel, wait.key):
-                self._shut(channel)
+            if _take_out(self._channels, channel, wait.key) and isinstance(channel, tuple):
+                _take_out(self._under, channel[0], channel)
 
     def _open(self, channel: Hashable) -> None:
         self._channels[channel] = {}
         if isinstance(channel, tuple):
             self._under.setdefault(channel[0], {})[channel] = None
-
-    def _shut(self, channel: Hashable) -> None:
-        if isinstance(channel, tuple):
-            _take_out(self._under, channel[0], channel)
 
     def _rebuild_deadlines(self) -> None:
         self._deadlines = [

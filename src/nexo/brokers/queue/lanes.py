@@ -137,9 +137,9 @@ class Lanes:
         for lane in self._by_priority.values():
             yield from lane
 
-    def in_order(self) -> Iterator[tuple[int, list[Range]]]:
-        """Each priority with its runs by age, highest first."""
-        return ((-negated, sorted(self._by_priority[-negated])) for negated in self._order)
+    def in_order(self) -> Iterator[Range]:
+        """Every run, by priority and then by age."""
+        return (run for negated in self._order for run in sorted(self._by_priority[-negated]))
 
     @property
     def ready(self) -> bool:

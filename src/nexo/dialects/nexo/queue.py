@@ -8,40 +8,12 @@ from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.ledger import pairs
 from nexo.dialects.nexo.classic_queue import ClassicQueueRequests
 from nexo.dialects.nexo.handlers import Handler, Peer
-from nexo.dialects.nexo.replies import (
-    calling,
-    reply_data,
-    reply_ok,
-    returning,
-)
+from nexo.dialects.nexo.replies import calling, reply_data, reply_ok, reply_packed, returning
 from nexo.errors import InvalidInput, NexoError
 from nexo.model import Buffer
 from nexo.model.queue import Schedule
+from nexo.protocol import queue as wire
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import (
-    Begin,
-    CronRequest,
-    Declare,
-    JobRequest,
-    Jobs,
-    Look,
-    Named,
-    Pause,
-    PeekJobs,
-    Piece,
-    PopJobs,
-    PopReply,
-    PushHead,
-    RenewLeases,
-    ReportProgress,
-    Settled,
-    SettleJobs,
-    Update,
-    decode,
-    encode,
-    encode_head,
-    split_head,
-)
 from nexo.protocol.survey import SurveyAsk
 from nexo.services.queue.service import QueueService
 from nexo.services.queue.views import LeasedJobs
@@ -57,41 +29,41 @@ class QueueRequests:
             Op.Q_PUSH_MANY: self._push,
             Op.Q_POP: self._pop,
             Op.Q_SETTLE: self._settle,
-            Op.Q_RENEW: returning(RenewLeases, service.renew, refusal=InvalidInput),
+            Op.Q_RENEW: returning(wire.RenewLeases, service.renew, refusal=InvalidInput),
             Op.Q_BEGIN: self._begin,
-            Op.Q_PROGRESS: returning(ReportProgress, service.progress, reply_ok, InvalidInput),
+            Op.Q_PROGRESS: returning(wire.ReportProgress, service.progress, reply_ok, InvalidInput),
             Op.Q_JOB: self._job,
             Op.Q_DECLARE: self._declare,
             Op.Q_UPDATE: self._update,
-            Op.Q_INFO: returning(Look, service.info, refusal=InvalidInput),
+            Op.Q_INFO: returning(wire.Look, service.info, refusal=InvalidInput),
             Op.Q_LIST: self._list,
             Op.Q_SURVEY: returning(SurveyAsk, service.survey, refusal=InvalidInput),
-            Op.Q_PURGE: calling(Named, service.purge, refusal=InvalidInput),
-            Op.Q_PAUSE: calling(Pause, service.pause, reply_ok, InvalidInput),
-            Op.Q_PEEK: returning(PeekJobs, service.peek, refusal=InvalidInput),
+            Op.Q_PURGE: calling(wire.Named, service.purge, refusal=InvalidInput),
+            Op.Q_PAUSE: calling(wire.Pause, service.pause, reply_ok, InvalidInput),
+            Op.Q_PEEK: returning(wire.PeekJobs, service.peek, refusal=InvalidInput),
             Op.Q_CANCEL_JOB: self._cancel_jobs,
             Op.Q_DLQ_LIST: self._dead,
-            Op.Q_DLQ_REPLAY: calling(Jobs, service.replay, refusal=InvalidInput),
-            Op.Q_DLQ_DELETE: calling(Jobs, service.delete_dead, refusal=InvalidInput),
+            Op.Q_DLQ_REPLAY: calling(wire.Jobs, service.replay, refusal=InvalidInput),
+            Op.Q_DLQ_DELETE: calling(wire.Jobs, service.delete_dead, refusal=InvalidInput),
             Op.Q_CRON_SET: self._set_cron,
             Op.Q_CRON_DELETE: self._drop_cron,
-            Op.Q_CRON_LIST: returning(Named, service.crons, refusal=InvalidInput),
+            Op.Q_CRON_LIST: returning(wire.Named, service.crons, refusal=InvalidInput),
             **ClassicQueueRequests(service).handlers,
         }
 
     # -- producers and workers ----------------------------------------------------
 
     def _push(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        head, rest = split_head(payload)
-        asked, block = decode(head, PushHead), bytes(rest)
+        head, rest = wire.split_head(payload)
+        asked, block = wire.decode(head, wire.PushHead), bytes(rest)
         jobs = NewJobs(
             check_block(block), block, asked.priority, asked.delay_ms, asked.ttl_ms, asked.keys,
             asked.dedup_keys, asked.replace, headers=asked.headers,
         )  # fmt: skip
-        self._queues.push(peer, asked.queue, jobs, reply_data(peer, request_id, encode))
+        self._queues.push(peer, asked.queue, jobs, reply_data(peer, request_id, wire.encode))
 
     def _pop(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, PopJobs)
+        asked = wire.decode(payload, wire.PopJobs)
 
         def done(found: LeasedJobs | NexoError | None) -> None:
             if found is None:
@@ -113,7 +85,7 @@ class QueueRequests:
         )
 
     def _settle(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, SettleJobs)
+        asked = wire.decode(payload, wire.SettleJobs)
         try:
             outcome = Outcome(asked.how)
         except ValueError:
@@ -123,7 +95,7 @@ class QueueRequests:
             if isinstance(refused, NexoError):
                 peer.fail(request_id, refused)
             elif refused:
-                peer.data(request_id, encode(refused))
+                peer.data(request_id, wire.encode(refused))
             else:
                 peer.ok(request_id)
 
@@ -133,58 +105,58 @@ class QueueRequests:
         )  # fmt: skip
 
     def _begin(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, Begin)
+        asked = wire.decode(payload, wire.Begin)
         begun = [(token, _runs(flat)) for token, flat in asked.begun]
         self._queues.begin(peer, asked.queue, begun)
         peer.ok(request_id)
 
     def _job(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, JobRequest)
-        done = reply_data(peer, request_id, encode)
+        asked = wire.decode(payload, wire.JobRequest)
+        done = reply_data(peer, request_id, wire.encode)
         self._queues.job(peer, request_id, asked.queue, asked.id, asked.wait_ms, done)
 
     # -- queues -------------------------------------------------------------------
 
     def _declare(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, Declare)
+        asked = wire.decode(payload, wire.Declare)
         self._queues.create(
-            peer, asked.queue, asked.options, reply_data(peer, request_id, encode),
+            peer, asked.queue, asked.options, reply_packed(peer, request_id),
             "update" if asked.update else "agree",
         )  # fmt: skip
 
     def _update(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, Update)
-        self._queues.update(peer, asked.queue, asked.options, reply_data(peer, request_id, encode))
+        asked = wire.decode(payload, wire.Update)
+        self._queues.update(peer, asked.queue, asked.options, reply_packed(peer, request_id))
 
     def _list(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        peer.data(request_id, encode(self._queues.queues(peer)))
+        peer.data(request_id, wire.encode(self._queues.queues(peer)))
 
     # -- jobs and dead letters ----------------------------------------------------
 
     def _cancel_jobs(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, Jobs)
-        done = reply_data(peer, request_id, encode)
+        asked = wire.decode(payload, wire.Jobs)
+        done = reply_data(peer, request_id, wire.encode)
         self._queues.cancel_jobs(peer, asked.queue, asked.ids or (), done)
 
     def _dead(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, PeekJobs)
+        asked = wire.decode(payload, wire.PeekJobs)
         found = self._queues.dead(peer, asked.queue, asked.limit, asked.offset)
-        peer.data(request_id, encode(found._asdict()))
+        peer.data(request_id, wire.encode(found._asdict()))
 
     # -- schedules ----------------------------------------------------------------
 
     def _set_cron(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, CronRequest)
+        asked = wire.decode(payload, wire.CronRequest)
         schedule = Schedule(asked.name, asked.cron, 0, asked.priority, asked.key, asked.zone)
-        done = reply_data(peer, request_id, encode)
+        done = reply_data(peer, request_id, wire.encode)
         self._queues.set_cron(peer, asked.queue, schedule, asked.value, done)
 
     def _drop_cron(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, CronRequest)
+        asked = wire.decode(payload, wire.CronRequest)
         self._queues.drop_cron(peer, asked.queue, asked.name, reply_ok(peer, request_id))
 
 
-def _settlement(settled: Settled) -> JobSettlement:
+def _settlement(settled: wire.Settled) -> JobSettlement:
     runs = None if settled.runs is None else _runs(settled.runs)
     return JobSettlement(settled.token, runs, settled.results)
 
@@ -196,13 +168,13 @@ def _runs(flat: list[int]) -> list[Range]:
 
 
 def _delivery(found: LeasedJobs) -> list[Buffer]:
-    pieces: list[Piece] = []
+    pieces: list[wire.Piece] = []
     parts: list[Buffer] = []
     for some, priority in zip(found.slices, found.priorities, strict=True):
-        pieces.append(Piece(some.first, some.jobs, priority, some.pushed_ms))
+        pieces.append(wire.Piece(some.first, some.jobs, priority, some.pushed_ms))
         parts += (some.ends, some.content)
-    head = PopReply(
+    head = wire.PopReply(
         found.incarnation, found.lease.token, found.lease.lease_ms, pieces, found.attempts,
         found.keys, found.keeps_results, found.max_retries, found.headers,
     )  # fmt: skip
-    return [encode_head(head), *parts]
+    return [wire.encode_head(head), *parts]

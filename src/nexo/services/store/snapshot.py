@@ -10,6 +10,7 @@ million keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -99,10 +100,8 @@ def load(files: Files, folder: Path, store: StoreEngine, now_ms: int) -> int:
         file = files.open(folder / NAME)
     except FileNotFoundError:
         return 0
-    try:
+    with closing(file):
         return _load(file, store, now_ms)
-    finally:
-        file.close()
 
 
 def _load(file: File, store: StoreEngine, now_ms: int) -> int:
@@ -160,16 +159,15 @@ def copy_damaged(files: Files, folder: Path) -> Path:
     """
     aside, crc, at = folder / f"{NAME}.damaged.new", 0, 0
     files.remove(aside)
-    source, copy = files.open(folder / NAME), files.open(aside, create=True)
-    try:
+    with (
+        closing(files.open(folder / NAME)) as source,
+        closing(files.open(aside, create=True)) as copy,
+    ):
         while at < source.size():
             data = source.read_at(at, SYNC_BYTES)
             crc = extend(crc, data)
             at += copy.write_at(at, [data])
         copy.sync()
-    finally:
-        source.close()
-        copy.close()
     kept = folder / f"{NAME}.{crc:08x}.damaged"
     files.rename(aside, kept)
     return kept

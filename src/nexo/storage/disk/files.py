@@ -128,8 +128,8 @@ class OsFile:
         reached = self.claim()
         if fd >= 0:
             os.fdatasync(fd)
-        else:
-            _sync_closed(self.path)
+        else:  # the writes were made before the descriptor was closed
+            _sync_path(self.path, os.O_RDWR | os.O_CLOEXEC, os.fdatasync)
         self.reached(*reached)
 
     def claim(self) -> tuple[int, int]:
@@ -317,11 +317,6 @@ def _existing(folder: Path) -> Path:
 
 def _mount_of(folder: Path) -> Path:
     return next(path for path in (folder, *folder.parents) if path.is_mount())
-
-
-def _sync_closed(path: Path) -> None:
-    """Sync writes made before the descriptor was closed; a removed file needs none."""
-    _sync_path(path, os.O_RDWR | os.O_CLOEXEC, os.fdatasync)
 
 
 def sync_folder(folder: Path) -> None:
