@@ -47,7 +47,6 @@ class BusyPoll:
             self._prompt -= 1
 
     def sent(self, now_ns: int) -> None:
-        """A reply was written."""
         self._sent_ns = now_ns
         if self._prompt >= ENOUGH:
             self._until_ns = now_ns + self._span_ns

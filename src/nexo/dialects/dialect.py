@@ -128,14 +128,14 @@ class Dialect(Protocol):
     """Where connections go that do not say which broker they are for."""
 
     def claim(self, first: bytes) -> Broker | Claim:
-        """Whose connection begins like this."""
+        """The broker of a connection that begins like this, if it is ours."""
 
     def claim_alpn(self, names: Sequence[str]) -> Broker | None:
-        """Whose TLS connection offers these protocol names; None if they are not ours."""
+        """The broker for a TLS connection that offers these protocol names; None if none is ours."""
         return None
 
     def refusal(self, first: bytes, error: NexoError) -> bytes:
-        """What a client reads that is refused; ``first`` is how its request begins.
+        """What a rejected client reads; ``first`` is the beginning of its request.
 
         Empty if the protocol has no words for it: then the connection is closed.
         """

@@ -142,7 +142,6 @@ class BaseSession(ABC):
     # -- asyncio's side ---------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take over an accepted socket."""
         transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self._transport = transport
         transport.set_write_buffer_limits(high=self._host.settings.write_buffer_bytes)

@@ -120,6 +120,5 @@ class FieldReader:
         return self.take(self._end - self._at)
 
     def end(self) -> None:
-        """Fail if anything is left."""
         if self._at != self._end:
             raise ProtocolError(f"{self._end - self._at} extra bytes at the end of the payload")

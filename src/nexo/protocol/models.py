@@ -43,7 +43,6 @@ def from_builtins(type_: type[Any], value: Any) -> Any:
 
 
 def is_model(type_: Any) -> bool:
-    """Whether it is a pydantic class."""
     return isinstance(type_, type) and hasattr(type_, "model_validate_json")
 
 

@@ -212,7 +212,6 @@ NO_JOBS = encode_head(PopReply(0, 0, 0, []))
 
 
 def pieces_of(delivery: PopReply, raw: memoryview) -> Iterator[tuple[Piece, list[bytes]]]:
-    """Each piece of a delivery with its values."""
     at = 0
     for piece in delivery.pieces:
         middle = at + WORD * (piece.count + 1)

@@ -30,7 +30,6 @@ _decode_options = msgspec.json.Decoder(MapSetOptions).decode
 
 
 def encode_map_set(key: str, value: bytes) -> bytes:
-    """A MAP_SET without options."""
     return encode_map_key(key) + _NO_OPTIONS + value
 
 
@@ -63,7 +62,6 @@ def decode_map_set(payload: memoryview) -> tuple[str, memoryview, bytes]:
 
 
 def decode_map_key(payload: memoryview) -> str:
-    """The key of a MAP_GET or MAP_DEL."""
     size = len(payload) - 4
     if size < 0 or unpack_u32(payload)[0] != size:
         raise ProtocolError("the request holds more or less than one key")

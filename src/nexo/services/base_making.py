@@ -78,7 +78,6 @@ class BaseMaker:
             self._making = asyncio.get_running_loop().create_task(self._make())
 
     def is_due(self) -> bool:
-        """Whether the log has grown enough."""
         return (
             self.log_bytes >= limits.LOG_BYTES_PER_BASE
             or self.log_objects >= limits.LOG_OBJECTS_PER_BASE

@@ -65,7 +65,6 @@ class Committer:
         self._quiet: asyncio.TimerHandle | None = None
 
     def committed(self, mode: Persistence, callback: Callback) -> None:
-        """See `nexo.services.service.Runtime.committed`."""
         if self._flusher.failed is not None:
             callback(self._flusher.failed)
         elif mode is Persistence.FILE_ASYNC:

@@ -33,7 +33,7 @@ class Runtime(Protocol):
     epoch: int
     """How many times another process has begun to lead before this one; 0 without replication."""
     numbers_after_ms: int
-    """Until when on its own clock another leader may have given out numbers made of the time."""
+    """Until when, on its own clock, another leader may have issued numbers made from the time."""
 
     def soon(self, callback: Callable[[], None]) -> None:
         """Call back once at the end of this turn of the loop, after all its requests."""

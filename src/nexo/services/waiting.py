@@ -100,7 +100,6 @@ class WaitingRoom:
             self._rebuild_deadlines()
 
     def waiting_on(self, channel: Hashable) -> bool:
-        """Whether any request waits on the channel."""
         return channel in self._channels
 
     def waiting_under(self, subject: Hashable) -> bool:

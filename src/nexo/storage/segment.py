@@ -58,7 +58,6 @@ class Damage:
     next_position: int
 
     def error(self, path: Path) -> Corrupt:
-        """The error to raise to a reader."""
         return Corrupt(
             f"{path.name} is damaged at byte {self.position}: offsets {self.offset} to "
             f"{self.next_offset - 1} are lost; read on from {self.next_offset}",
@@ -69,7 +68,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """What is known of one segment; times are None if it is empty."""
+    """One segment as others see it; times are None if it is empty."""
 
     path: Path
     base_offset: int

@@ -53,7 +53,6 @@ class SegmentFolder:
         return bisect_right(self.segments, offset, key=attrgetter("base")) - 1
 
     def after(self, segment: Segment) -> Segment:
-        """The segment after this one."""
         return self.segments[self.segments.index(segment) + 1]
 
     def add(self, base: int) -> Segment:
@@ -96,7 +95,6 @@ class SegmentFolder:
         return old
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
-        """Put a new segment in the place of old ones."""
         at = self.segments.index(old[0])
         self.segments[at : at + len(old)] = [new]
 

@@ -90,7 +90,7 @@ class Publication:
 
     @classmethod
     def of(cls, messages: Sequence[PubSubMessage]) -> Publication:
-        """Messages that come in no encoding yet."""
+        """Messages that are not encoded yet."""
         return Publication([message.topic.encode() for message in messages], messages)
 
     @property

@@ -23,7 +23,6 @@ class Retained:
         return self.message.topic
 
     def alive(self, now_ms: int) -> bool:
-        """Whether it has not expired."""
         return not self.expires_ms or now_ms < self.expires_ms
 
 

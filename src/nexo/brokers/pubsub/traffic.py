@@ -26,7 +26,6 @@ class Traffic:
         self._kept: dict[bytes, int] = {}
 
     def count(self, topics: list[bytes]) -> None:
-        """Count one message for each of these topics."""
         new, first, size = self._new, topics[0], len(topics)
         if size == 1 or topics.count(first) == size:
             if len(first) <= LONGEST:

@@ -178,7 +178,6 @@ class Dispatch:
         return lease
 
     def begin(self, lease: Lease, runs: Iterable[Range], now_ms: int) -> None:
-        """Record that the handlers of some jobs have begun."""
         limit_ms = self._ledger.options.time_limit_ms
         for job in (job for span in runs for job in range(*span)):
             if job in lease.begun or not lease.holds(job):
@@ -251,7 +250,6 @@ class Dispatch:
                 del self._key_buckets[key]
 
     def next_ms(self) -> int | None:
-        """When something here is due next."""
         times = [self.delays.next_ms(), self._next_expiry()]
         times += [self._unblocks[0][0]] if self._unblocks else []
         times += [self._limits[0][0]] if self._limits else []

@@ -281,7 +281,6 @@ class QueueEngine:
         return held, refused
 
     def _ended(self, held: list[Range]) -> None:
-        """These jobs are no longer leased."""
         self.dispatch.ended(held)
         for lo, hi in held if self.progress else ():
             forget(self.progress, lo, hi)

@@ -95,7 +95,6 @@ class Lane:
         line.add(lo, hi)
 
     def unblock(self, key: str | None) -> None:
-        """Serve a key again."""
         if key in self._blocked:
             self._blocked.discard(key)
             self._turns.append(key)

@@ -66,7 +66,6 @@ def following(cron: CronSet, now_ms: int) -> CronMoved:
 
 
 def job_of(cron: CronSet) -> NewJobs:
-    """The job that a schedule pushes."""
     keys: list[str | None] | None = None if cron.key is None else [cron.key]
     return NewJobs(1, cron.value, cron.priority, keys=keys)
 

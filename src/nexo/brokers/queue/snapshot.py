@@ -52,7 +52,6 @@ _decoder = msgspec.msgpack.Decoder(_Image)
 
 
 def snapshot(ledger: Ledger, where: places.Places) -> bytes:
-    """Encode the ledger and the places of its values."""
     batches = [
         _Batch(
             batch.base,

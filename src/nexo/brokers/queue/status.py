@@ -18,7 +18,6 @@ MAX_LOSSES = 10
 
 
 def info(name: str, queue: QueueEngine, losses: Iterable[object] = ()) -> QueueInfo:
-    """Options and counts of one queue."""
     ledger, dispatch, totals = queue.ledger, queue.dispatch, queue.ledger.totals
     return QueueInfo(
         name=name,

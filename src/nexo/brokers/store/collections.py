@@ -44,7 +44,7 @@ class Collections(Generic[C]):
         return found
 
     def _change(self, key: str, held: C, act: Callable[[C], R]) -> R:
-        """Let ``act`` change a collection; returns what it returns."""
+        """Change a collection with ``act`` and return its result."""
         before = held.size_bytes
         result = act(held)
         self._keyspace.grown(key, held.size_bytes - before)
@@ -130,12 +130,10 @@ class ListCommands(Collections[ListValue]):
         )
 
     def range(self, key: str, start: int, stop: int | None, now_ms: int) -> list[bytes]:
-        """The values of a slice."""
         held = self._find(key, now_ms)
         return self._keyspace.bounded(held.slice(start, stop)) if held else []
 
     def replace(self, key: str, index: int, value: bytes, now_ms: int) -> None:
-        """Replace an existing value."""
         held = self._find(key, now_ms)
         if held is None:
             raise InvalidInput(f"index {index} is outside the list {key[:64]!r}, which is empty")

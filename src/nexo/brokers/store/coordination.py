@@ -38,11 +38,11 @@ class FencingNumbers:
     __slots__ = ("_last",)
 
     def __init__(self, after_ms: int = 0) -> None:
-        """``after_ms``: a server whose clock was ahead may have given out numbers until then."""
+        """``after_ms``: a server whose clock was ahead may have issued numbers until then."""
         self._last = after_ms * 1_000
 
     def next(self, now_ms: int) -> int:
-        """A number above all before it."""
+        """A number greater than all before it."""
         self._last = max(self._last + 1, now_ms * 1_000)
         return self._last
 

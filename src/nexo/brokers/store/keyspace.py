@@ -126,7 +126,7 @@ class Keyspace:
             )
 
     def bounded(self, values: Iterable[B]) -> list[B]:
-        """Yield the values; `PayloadTooLarge` once they exceed what a reply may hold."""
+        """Collect the values; `PayloadTooLarge` once they exceed what a reply may hold."""
         found: list[B] = []
         size, most = 0, self.max_reply_bytes
         for value in values:

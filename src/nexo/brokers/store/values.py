@@ -86,7 +86,6 @@ class ListValue:
         return taken
 
     def slice(self, start: int, stop: int | None) -> list[bytes]:
-        """The values of a Python slice."""
         first, last, _ = slice(start, stop).indices(len(self.items))
         if first > len(self.items) // 2:  # reach the far half from the far end
             tail = list(islice(reversed(self.items), len(self.items) - first))

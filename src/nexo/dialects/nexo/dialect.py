@@ -22,7 +22,7 @@ class NexoDialect(Dialect):
     home = Broker.STORE
 
     def claim(self, first: bytes) -> Broker | Claim:
-        """The broker that HELLO names, or that of the first request's opcode."""
+        """The broker that HELLO names, or the one that the first request's opcode belongs to."""
         if first[0] != FrameKind.REQUEST:
             return Claim.NO
         if len(first) < 2:
@@ -35,7 +35,7 @@ class NexoDialect(Dialect):
         return Broker(number) if number in set(Broker) else self.home
 
     def claim_alpn(self, names: Sequence[str]) -> Broker | None:
-        """``nexo-store`` and its like."""
+        """The broker that ``nexo-store`` or another of our names stands for."""
         return next((_BY_ALPN[name] for name in names if name in _BY_ALPN), None)
 
     def refusal(self, first: bytes, error: NexoError) -> bytes:

@@ -55,7 +55,6 @@ def json_options(text: str, kind: type[T], refusal: type[InvalidInput] = Invalid
 
 
 def handler_of(answer: Answer) -> Handler:
-    """Wrap an answer as a handler."""
 
     def handle(peer: Peer, request_id: int, payload: memoryview) -> None:
         reply = answer(peer, payload)

@@ -63,11 +63,9 @@ class Inbox:
         self.halted, self._until = True, 0
 
     def go_on(self) -> None:
-        """Deliver frames again."""
         self.halted = False
 
     def buffer(self) -> memoryview:
-        """The buffer for the next bytes."""
         if self._large is not None:
             return self._large[self._large_end :]
         if not self._kept:

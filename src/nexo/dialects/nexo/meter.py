@@ -58,7 +58,7 @@ class Meter:
         self._left.append(op)
 
     def answered(self, request_id: int) -> None:
-        """A reply was given that may be to a request that waited."""
+        """A reply was sent, perhaps to a request that waited."""
         request = self.waiting.pop(request_id, None)
         if request is not None:
             self._timings.answered(request)

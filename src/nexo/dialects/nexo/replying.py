@@ -85,7 +85,6 @@ class ReplyingSession(BaseSession):
         self._send(frame(FrameKind.RESPONSE, status, request_id, payload), request_id)
 
     def push(self, frames: Buffer) -> None:
-        """Send whole frames that answer no request."""
         if self._replying or self.closed:
             self._send(frames)
             return
@@ -100,7 +99,6 @@ class ReplyingSession(BaseSession):
         self._send(reply)
 
     def unanswered(self) -> None:
-        """The request gets no reply."""
         self._in_flight -= 1
 
     def _send(self, data: Buffer, request_id: int = -1) -> None:
@@ -120,7 +118,6 @@ class ReplyingSession(BaseSession):
             self._shared.touched(self)
 
     def flush(self) -> None:
-        """Write everything gathered so far."""
         self._touched = False
         out = self._out
         if not out or self.closed:

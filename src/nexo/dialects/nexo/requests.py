@@ -20,7 +20,6 @@ class Requests(Protocol):
 
 
 def requests_of(service: Service) -> Requests:
-    """The requests of one broker, bound to its service."""
     # ruff: noqa: PLC0415 - a broker's process imports only its own broker
     known: Any = service
     match service.broker:
@@ -43,7 +42,6 @@ def requests_of(service: Service) -> Requests:
 
 
 def build_table(services: Mapping[Broker, Service]) -> Table:
-    """Every request that this host serves."""
     handlers: list[Handler | None] = [None] * 256
     answers: list[Answer | None] = [None] * 256
     for service in services.values():

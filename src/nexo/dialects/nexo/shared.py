@@ -26,7 +26,6 @@ class Table:
         """Tried before the handler of the same opcode."""
 
     def refuse_all(self) -> None:
-        """Reject every request from now on."""
         self.handlers[:] = [_stopping] * 256
         self.handlers[Op.HELLO] = _stopping_at_hello
         self.answers[:] = [None] * 256

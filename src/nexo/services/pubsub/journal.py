@@ -79,7 +79,7 @@ class RetainedJournal:
         self._turn.when_safe_or_undone(self, self._mode, safe)
 
     def close(self) -> None:
-        """Write what this turn gathered and give the files back."""
+        """Write what this turn gathered, and close the files."""
         self._turn.end()
         if self._journal is not None:
             self._journal.finish()

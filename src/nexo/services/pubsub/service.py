@@ -243,7 +243,6 @@ class PubSubService:
             self._engine.congest(client)
 
     def peer_drained(self, peer: Connection) -> None:
-        """Send waiting messages."""
         if client := self._clients.get(peer.id):
             client.drain()
             self._catch_up(client)

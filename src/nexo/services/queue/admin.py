@@ -214,7 +214,6 @@ class QueueAdmin(QueueCore):
         self.confirm(queue, done, next_ms)
 
     def drop_cron(self, connection: Connection, name: str, schedule: str, done: Done[None]) -> None:
-        """Remove a schedule; `NotFound` if there is none of that name."""
         queue = self._find(connection, ADMIN, name)
         queue.engine.drop_cron(schedule)
         self.confirm(queue, done, None)
@@ -229,5 +228,4 @@ def _check_page(limit: int, offset: int) -> None:
 
 
 def shown(queue: OpenQueue) -> QueueInfo:
-    """A queue's options, counts and losses."""
     return info(queue.name, queue.engine, queue.losses)

@@ -72,7 +72,6 @@ class OpenQueue:
     # -- opening --------------------------------------------------------------
 
     def create(self, rules: QueueOptions, incarnation: int, now_ms: int) -> None:
-        """Start a new queue."""
         self.engine = QueueEngine.create(rules, incarnation, now_ms)
         self.values = Values(self._journal, Places(), self._budget)
         self.write(now_ms)

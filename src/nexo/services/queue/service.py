@@ -30,7 +30,6 @@ class QueueService(QueueWork, QueueAdmin):
         self.room.pause(peer)
 
     def peer_drained(self, peer: Connection) -> None:
-        """Deliver jobs to it again."""
         self.room.resume(peer)
 
     def peer_closed(self, connection: Connection) -> None:

@@ -154,6 +154,6 @@ class Values:
 
 
 def _cost(block: bytes, headers: Headers) -> int:
-    """What a cached block takes of the budget."""
+    """How much of the budget a cached block takes."""
     size = len(block) + _OVERHEAD_BYTES
     return size + sum(len(each or b"") for each in headers) if headers else size

@@ -288,7 +288,6 @@ class StoreService:
         self._room.drop(peer)
 
     def status(self) -> dict[str, Any]:
-        """Counters, sizes and the state of saving."""
         commands = self._commands + self._hits + self._misses
         counted = {"commands": commands, "hits": self._hits, "misses": self._misses}
         return status(self._store) | counted | {"snapshot": self._saving.status()}

@@ -178,7 +178,6 @@ class RecordingFiles:
 
     @property
     def recorded(self) -> bool:
-        """Whether there are operations to take."""
         return bool(self._operations)
 
     def _record(self, operation: Operation) -> None:
