@@ -131,7 +131,7 @@ class Dialect(Protocol):
         """The broker of a connection that begins like this, if it is ours."""
 
     def claim_alpn(self, names: Sequence[str]) -> Broker | None:
-        """The broker for a TLS connection that offers these protocol names; None if none is ours."""
+        """The broker of a TLS connection that offers these protocol names; None if none is ours."""
         return None
 
     def refusal(self, first: bytes, error: NexoError) -> bytes:

@@ -134,7 +134,7 @@ class SegmentedLog:
             return segment.file.write_at(segment.size, parts)
 
     def _undo(self, segment: Segment) -> None:
-        """Cut off a failed write, which might look whole; if that fails, reject all further ones."""
+        """Cut off a failed write, which might look whole; if that fails, reject further writes."""
         try:
             segment.file.truncate(segment.size)
             segment.room_end = 0
