@@ -76,7 +76,6 @@ class SegmentInfo:
     size_bytes: int
     first_ms: int | None
     last_ms: int | None
-    compacted: bool
 
 
 def file_header(base: int, end: int = -1) -> bytes:
@@ -162,7 +161,6 @@ class Segment:
             self.size,
             None if empty else first,
             None if empty else last,
-            self.compacted,
         )
 
     def create(self) -> None:

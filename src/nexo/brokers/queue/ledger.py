@@ -60,14 +60,13 @@ class JobDeath(msgspec.Struct, array_like=True, frozen=True):
 
 
 class JobRun(NamedTuple):
-    """Open jobs that wait alike: neighbours of one priority, key and lifetime."""
+    """Open jobs that wait alike: neighbours of one priority, key and due time."""
 
     lo: int
     hi: int
     priority: int
     key: str | None
     due_ms: int
-    expires_ms: int
 
 
 class Ledger:
@@ -107,7 +106,7 @@ class Ledger:
         """The open jobs within lo..hi, as runs that wait alike."""
         for batch, run in self.batches.runs(lo, hi):
             if not (self.failures or self.keys):
-                yield JobRun(*run, batch.priority, None, batch.due_ms, batch.expires_ms)
+                yield JobRun(*run, batch.priority, None, batch.due_ms)
                 continue
             yield from self._special_runs(batch, run)
 
@@ -121,7 +120,7 @@ class Ledger:
         for (key, due_ms), jobs in groupby(range(*run), traits):
             lo, *rest = jobs
             hi = rest[-1] + 1 if rest else lo + 1
-            yield JobRun(lo, hi, batch.priority, key, due_ms, batch.expires_ms)
+            yield JobRun(lo, hi, batch.priority, key, due_ms)
 
     def attempt(self, job: int) -> int:
         """The number of the next delivery, from 1."""

@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 
 from nexo.brokers.store import numbers
 from nexo.brokers.store.keyspace import Keyspace
-from nexo.brokers.store.values import ListValue, MapValue, SetValue, items_bytes, kind_of
-from nexo.errors import InvalidInput, WrongType
+from nexo.brokers.store.values import ListValue, MapValue, SetValue, items_bytes, wrong_type
+from nexo.errors import InvalidInput
 
 C = TypeVar("C", MapValue, ListValue, SetValue)
 R = TypeVar("R")
@@ -33,7 +33,7 @@ class Collections(Generic[C]):
         value = self._keyspace.find(key, now_ms)
         if value is None or isinstance(value, self._make):
             return value
-        raise WrongType(f"key {key[:64]!r} holds a {kind_of(value)}, not {self._called}")
+        raise wrong_type(key, value, self._called)
 
     def _ready(self, key: str, found: C | None, adding_bytes: int) -> C:
         """The collection found under ``key`` or a new one, with room for ``adding_bytes`` more."""

@@ -14,7 +14,7 @@ import msgspec
 
 from nexo.brokers.store.collections import Collections
 from nexo.brokers.store.keyspace import Keyspace
-from nexo.brokers.store.values import MapValue, kind_of
+from nexo.brokers.store.values import MapValue, wrong_type
 from nexo.errors import InvalidInput, WrongType
 from nexo.model.store import LeaseAnswer, RateAnswer
 from nexo.values import JSON_PREFIX, MAX_TTL_S
@@ -161,7 +161,7 @@ class RateLimits:
             return None
         if isinstance(value, bytes):
             return _decoded(decoder, value, key, "the state of this rate limit")
-        raise WrongType(f"key {key[:64]!r} holds a {kind_of(value)}, not a rate limit")
+        raise wrong_type(key, value, "a rate limit")
 
     def _put(self, key: str, state: object, due_ms: float) -> None:
         self._keyspace.put(key, JSON_PREFIX + _encode(state))

@@ -17,8 +17,8 @@ from nexo.brokers.store import numbers
 from nexo.brokers.store.collections import ListCommands, MapCommands, SetCommands
 from nexo.brokers.store.coordination import FencingNumbers, KeyLeases, RateLimits
 from nexo.brokers.store.keyspace import ENTRY_BYTES, Keyspace, check_key
-from nexo.brokers.store.values import Value, kind_of, value_bytes
-from nexo.errors import InvalidInput, WrongType
+from nexo.brokers.store.values import Value, kind_of, value_bytes, wrong_type
+from nexo.errors import InvalidInput
 from nexo.limits import PAGE_BYTES
 from nexo.model.store import KeyInfo, KeysPage, SetResult
 from nexo.values import JSON_PREFIX, MAX_TTL_S
@@ -69,7 +69,7 @@ class StoreEngine:
         value = self.keyspace.find(key, now_ms)
         if value is None or value.__class__ is bytes:
             return value
-        raise _wrong_type(key, value)
+        raise wrong_type(key, value, "a plain value")
 
     def put(self, key: str, value: bytes) -> None:
         """Set ``key`` without condition or TTL, whatever it held."""
@@ -94,7 +94,7 @@ class StoreEngine:
         held = self.keyspace.peek(key, now_ms)
         needs_plain = get_previous or if_equal is not None
         if needs_plain and held is not None and not isinstance(held, bytes):
-            raise _wrong_type(key, held)
+            raise wrong_type(key, held, "a plain value")
         previous = held if get_previous and isinstance(held, bytes) else None
         if (if_absent and held is not None) or (if_equal is not None and not _is(held, if_equal)):
             return SetResult(False, previous)
@@ -155,7 +155,7 @@ class StoreEngine:
         """Delete ``key`` if its value equals ``if_equal``; see `same_value`."""
         held = self.keyspace.peek(key, now_ms)
         if held is not None and not isinstance(held, bytes):
-            raise _wrong_type(key, held)
+            raise wrong_type(key, held, "a plain value")
         return _is(held, if_equal) and self.keyspace.drop(key) is not None
 
     def exists(self, keys: Sequence[str], now_ms: int) -> int:
@@ -262,7 +262,3 @@ def _check_set(ttl_ms: int | None, keep_ttl: bool, if_absent: bool, if_equal: by
 
 def _literal_prefix(glob: str) -> str:
     return re.split(r"[*?\[]", glob, maxsplit=1)[0]
-
-
-def _wrong_type(key: str, value: Value) -> WrongType:
-    return WrongType(f"key {key[:64]!r} holds a {kind_of(value)}, not a plain value")

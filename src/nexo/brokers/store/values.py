@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import TypeAlias
 
-from nexo.errors import InvalidInput
+from nexo.errors import InvalidInput, WrongType
 
 ITEM_BYTES = 80
 """What an item of a collection is assumed to cost besides its own bytes."""
@@ -185,3 +185,7 @@ def value_bytes(value: Value) -> int:
 def kind_of(value: Value) -> str:
     """``value``, ``map``, ``list`` or ``set``."""
     return "value" if isinstance(value, bytes) else value.kind
+
+
+def wrong_type(key: str, value: Value, wanted: str) -> WrongType:
+    return WrongType(f"key {key[:64]!r} holds a {kind_of(value)}, not {wanted}")
