@@ -106,7 +106,7 @@ def read_records(data: bytes, count: int, first_ms: int) -> Rows:  # noqa: PLR09
 def _spread(
     headed: list[tuple[int, Headers]], count: int
 ) -> tuple[int | list[int], list[bytes] | None]:
-    """Types and headers of all records, given those of the records that have headers."""
+    """Types and headers of all records; those without headers have the defaults."""
     if not headed:
         return 0, None
     types, headers = [0] * count, [b""] * count

@@ -26,7 +26,7 @@ class Claim(enum.Enum):
     """What a dialect answers to first bytes that name no broker."""
 
     MORE = enum.auto()
-    """Too few to tell."""
+    """Too few to decide."""
     NO = enum.auto()
     """Not this protocol."""
 
@@ -79,7 +79,7 @@ class HostPort(Protocol):
 
     @property
     def services(self) -> Mapping[Broker, Service]:
-        """Those of this process."""
+        """The services of this process."""
 
     @property
     def sessions(self) -> Collection[Session]:

@@ -74,7 +74,7 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
 
     @abstractmethod
     def request_size(self, arrived: bytearray, at: int) -> int | None:
-        """The size of the request that begins at ``at``; None while its bytes do not tell.
+        """The size of the request that begins at ``at``; None while too few bytes are here.
 
         `ProtocolError` if no request begins like this.
         """

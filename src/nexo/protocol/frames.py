@@ -49,7 +49,7 @@ class Status(enum.IntEnum):
     """``str`` code, ``str`` message: for clients that sent HELLO.
 
     For CORRUPT, ``u64, u64`` follow where they are known: the first damaged offset, and where
-    reading goes on.
+    reading can continue.
     """
 
 

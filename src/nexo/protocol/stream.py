@@ -106,7 +106,7 @@ class GroupJoin(AsMap, frozen=True):
     start_ms: int | None = None
     """Start at this time instead."""
     reports_starts: bool = False
-    """The consumer says when a handler begins, so that only those count as delivered."""
+    """The consumer reports when a handler begins: only then does a delivery count."""
 
 
 class GroupJoined(AsMap, frozen=True):

@@ -13,7 +13,7 @@ S_ORDERED_GROUPS   `OrderedAsk`        list of `OrderedInfo`
 S_ORDERED_DELETE   `OrderedName`       OK
 =================  ==================  ======================
 
-Records are read with S_READ and S_READ_MANY. Codecs are those of `nexo.protocol.messages`.
+Records are read with S_READ and S_READ_MANY. All are packed as `nexo.protocol.messages` says.
 """
 
 from __future__ import annotations

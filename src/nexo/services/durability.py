@@ -179,7 +179,7 @@ class Committer:
         for callback in waiting:
             try:
                 callback(error)
-            except Exception:  # the others of the group are answered all the same
+            except Exception:  # the others of the group are still answered
                 log.exception("a reply failed after its commit")
         if self._quiet is None and self._flusher.unsettled:
             self._quiet = self._loop.call_later(QUIET_S, self._settle)

@@ -34,7 +34,7 @@ class Journalled(Protocol):
         """Append this turn's records in one entry; raises and keeps them if it cannot."""
 
     def undo(self, error: NexoError) -> None:
-        """The disk rejected the records: drop those of changes that can be undone."""
+        """The disk rejected the records: drop the records of changes that can be undone."""
 
 
 J = TypeVar("J", bound=Journalled)
@@ -83,7 +83,7 @@ class Turn(Generic[J]):
         waiting = self._unwritten.pop(journal, [])
         if (touched := self._touched.pop(journal, None)) is not None:
             waiting = waiting + touched.standing + touched.undoable
-        _tell([safe for _, safe in waiting])(error)
+        _for_all([safe for _, safe in waiting])(error)
 
     def tick(self, now_ms: int) -> None:
         """Retry, when it is time, to write what the disk rejected."""
@@ -142,10 +142,10 @@ class Turn(Generic[J]):
         return failure
 
     def _refused(self, journal: J, waiting: _Waiting, error: NexoError, now_ms: int) -> None:
-        _tell([safe for _, safe in waiting.undoable])(error)
+        _for_all([safe for _, safe in waiting.undoable])(error)
         standing = self._unwritten.pop(journal, []) + waiting.standing
         if not isinstance(error, DiskFull):  # final: retrying will not help
-            _tell([safe for _, safe in standing])(error)
+            _for_all([safe for _, safe in standing])(error)
             return
         self._unwritten[journal] = standing
         self._retry_ms = now_ms + RETRY_MS
@@ -158,25 +158,25 @@ class Turn(Generic[J]):
             return
         if len(waiting) == 1:
             [(mode, safe)] = waiting
-            self._runtime.committed(mode, _tell([safe]))
+            self._runtime.committed(mode, _for_all([safe]))
             return
         by_mode: dict[Persistence, list[Safe]] = {}
         for mode, safe in waiting:
             by_mode.setdefault(mode, []).append(safe)
         for mode, group in by_mode.items():
-            self._runtime.committed(mode, _tell(group))
+            self._runtime.committed(mode, _for_all(group))
 
 
 def _nobody(_error: NexoError | None) -> None:
     """Nobody waits."""
 
 
-def _tell(group: list[Safe]) -> Safe:
-    def tell(error: NexoError | None) -> None:
+def _for_all(group: list[Safe]) -> Safe:
+    def answer(error: NexoError | None) -> None:
         for safe in group:
             try:
                 safe(error)
             except Exception:  # the others of the group are still answered
                 log.exception("a caller could not be answered")
 
-    return tell
+    return answer

@@ -169,7 +169,7 @@ class WaitingRoom:
             self._leave_channels(wait)
 
     def resume(self, connection: Connection) -> None:
-        """The client reads again: answer those of its waits that find something now."""
+        """The client reads again: answer its waits that find something now."""
         for wait in list(self._by_connection.get(connection.id, {}).values()):
             if connection.congested:
                 return

@@ -113,7 +113,7 @@ class SegmentedLog:
             else:
                 written = segment.file.write_at(segment.size, parts)
             if written != position - segment.size + length:
-                raise InvalidInput(f"entry of {written} bytes says it has {length}")
+                raise InvalidInput(f"entry of {written} bytes has {length} in its header")
         except (OSError, NexoError):
             self._undo(segment)
             raise

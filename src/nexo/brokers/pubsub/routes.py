@@ -21,7 +21,7 @@ _MAX_CACHED_TOPIC = 512
 
 
 class ShareGroup:
-    """The members of one ``$share/group/pattern``; each message goes to one of them (SPEC C5)."""
+    """The members of one ``$share/group/pattern``; one of them gets each message (SPEC C5)."""
 
     __slots__ = ("_members", "_turn", "pattern")
 

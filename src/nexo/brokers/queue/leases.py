@@ -53,7 +53,7 @@ class Lease:
         """The jobs whose delivery counts although their worker is gone (SPEC D5).
 
         For a worker that does not report, the first one not settled: if any had begun, it had. A
-        job that kills its workers thus becomes the first, and dies.
+        job that kills its workers becomes the first, and dies.
         """
         if self.reports:
             return [(job, job + 1) for job in sorted(self.begun) if self.holds(job)]

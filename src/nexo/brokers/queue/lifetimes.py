@@ -20,7 +20,7 @@ class Lifetimes:
     def __init__(self, batches: Batches, now_ms: int) -> None:
         self._batches = batches
         self.any = False
-        """Whether a job of the queue has a lifetime; whoever adds one sets it."""
+        """Whether a job of the queue has a lifetime; set when one is added."""
         self.swept(now_ms)
 
     def next_ms(self, now_ms: int) -> int:

@@ -1,6 +1,6 @@
 """What a queue writes to its log: every change that must survive a crash.
 
-Each is a msgpack array led by its number; an entry of the log holds those of one turn.
+Each is a msgpack array led by its number; an entry of the log holds the records of one turn.
 Deliveries are not logged: a crash ends every connection, and with it every lease (SPEC D8).
 Jobs are named by their number in the queue; runs of them as flat ``[lo, hi, lo, hi, …]`` lists.
 """

@@ -15,15 +15,14 @@ _PENDING = 4_096
 
 
 class OrderedKeys:
-    """An ordered set of keys; order is that of Unicode code points."""
+    """A set of keys, ordered by Unicode code points."""
 
     __slots__ = ("_added", "_blocks", "_gone", "_lows")
 
     def __init__(self) -> None:
         self._blocks: list[list[str]] = []
-        # Lower bound of each block: all its keys are at or above it, those of the block before
-        # below.
         self._lows: list[str] = []
+        """Lower bound of each block: its keys are at or above it, all earlier keys below."""
         self._added: set[str] = set()
         self._gone: set[str] = set()
 

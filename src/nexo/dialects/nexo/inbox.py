@@ -23,7 +23,7 @@ FrameSink: TypeAlias = Callable[[int, int, int, memoryview], None]
 
 _KINDS = frozenset(map(int, FrameKind))
 _unpack = Struct(">HII").unpack_from
-"""A header with its type and meta byte in one number: most frames repeat those of the last."""
+"""A header with its type and meta byte in one number: most frames repeat the last one's."""
 
 
 class Inbox:

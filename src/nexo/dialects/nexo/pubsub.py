@@ -66,7 +66,7 @@ class ReceivedPart(Part):
 
     @property
     def messages(self) -> Sequence[PubSubMessage]:
-        """Decoded when somebody needs them."""
+        """Decoded on first use."""
         if self._messages is None:
             self._messages = [_message(frame) for frame in self.alone(OURS)]
         return self._messages

@@ -27,7 +27,7 @@ _pack = HEADER.pack
 
 
 class ReplyingSession(BaseSession):
-    """Implements what `nexo.dialects.nexo.handlers.Peer` says of replies.
+    """Implements the replies of `nexo.dialects.nexo.handlers.Peer`.
 
     Everything sent in one turn of the loop leaves in one write.
     """

@@ -52,7 +52,7 @@ class PubSubService:
         self._runtime = runtime
         self.now_ms = runtime.clock.now_ms
         self.default_ttl_ms = runtime.settings.retained_ttl_ms
-        """The lifetime of retained messages whose clients cannot set one; 0 for ever."""
+        """The lifetime of retained messages whose clients cannot set one; 0 for no limit."""
         self._check_leads = runtime.check_leads if runtime.settings.replicate else None
         """Called before every message that is not retained: it needs no disk."""
         self._engine = PubSubEngine()

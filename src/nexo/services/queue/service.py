@@ -37,7 +37,7 @@ class QueueService(QueueWork, QueueAdmin):
         self.release(connection.id)
 
     def status(self) -> dict[str, Any]:
-        """Counts of the whole broker; `survey` has those of each queue."""
+        """Counts of the whole broker; `survey` has the counts of each queue."""
         lost = shown(self.registry.losses())
         return {"queues": len(self.registry), "lost": lost, **self.totals.read()}
 

@@ -1,7 +1,7 @@
 """The values of jobs: the next ones in memory, all of them in the log.
 
 Pushed values stay in memory, within the broker's budget, until they are delivered; the rest
-is read from the log when needed, some entries ahead. A million waiting jobs thus cost their
+is read from the log when needed, some entries ahead. A million waiting jobs cost their
 bookkeeping, not their bytes.
 """
 
@@ -61,7 +61,7 @@ class Values:
         self._unwritten: dict[int, Pushed] = {}
         """Pushes that the disk has refused so far: their values are nowhere else."""
         self._read: dict[int, Pushed | Moved] = {}
-        """Records read from the log of late, by offset."""
+        """Records that were read from the log recently, by offset."""
         self._read_bytes = 0
 
     def add(self, pushed: Pushed, offset: int) -> None:

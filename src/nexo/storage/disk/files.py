@@ -270,7 +270,7 @@ class OsFiles:
         return stat.f_bavail * stat.f_frsize
 
     def sync_names(self, folder: Path) -> None:
-        """Make the names in ``folder`` and those of its new parents durable."""
+        """Make the names in ``folder``, and in its new parents, durable."""
         with self._names_lock:
             while folder in self._changed_folders:
                 self._changed_folders.discard(folder)
