@@ -105,21 +105,21 @@ class Op(enum.IntEnum):
     Q_PUSH_MANY = 0x66
     """`queue.PushHead`, then a block of values. Reply: `queue.PushReply`."""
     Q_POP = 0x67
-    """msgpack `queue.Pop`, a long poll. Reply: `queue.Delivery`, then pieces of blocks; or NULL."""
+    """msgpack `queue.PopJobs`, a long poll. Reply: `queue.PopReply`, pieces of blocks; or NULL."""
     Q_SETTLE = 0x68
-    """msgpack `queue.Settle`: ack, nack, reject or release. Reply: OK, or what was rejected."""
+    """msgpack `queue.SettleJobs`: ack, nack, reject or release. Reply: OK, or what was rejected."""
     Q_RENEW = 0x69
-    """msgpack `queue.Renew`. Reply: the tokens of lost leases."""
+    """msgpack `queue.RenewLeases`. Reply: the tokens of lost leases."""
     Q_PROGRESS = 0x6A
-    """msgpack `queue.Progress`. Reply: OK."""
+    """msgpack `queue.ReportProgress`. Reply: OK."""
     Q_JOB = 0x6B
     """msgpack `queue.JobRequest`, a long poll. Reply: the job's state, progress and result."""
     Q_PEEK = 0x6C
-    """msgpack `queue.Page`. Reply: waiting, scheduled or leased jobs with their values."""
+    """msgpack `queue.PeekJobs`. Reply: waiting, scheduled or leased jobs with their values."""
     Q_CANCEL_JOB = 0x6D
     """msgpack `queue.Jobs`: remove jobs that have not started. Reply: how many."""
     Q_DLQ_LIST = 0x6E
-    """msgpack `queue.Page`. Reply: dead letters with values and history, newest first."""
+    """msgpack `queue.PeekJobs`. Reply: dead letters with values and history, newest first."""
     Q_DLQ_REPLAY = 0x6F
     """msgpack `queue.Jobs`. Reply: how many wait again."""
     Q_DLQ_DELETE = 0x70
@@ -184,7 +184,7 @@ class Op(enum.IntEnum):
     """``name str, group str, consumer str, generation u64``. Reply: OK or ERR."""
 
     S_SURVEY = 0x3A
-    """msgpack `survey.SurveyAsk`. Reply: `survey.StreamSurvey`."""
+    """msgpack `survey.SurveyAsk`. Reply: `nexo.model.stream.StreamSurvey`."""
 
     # ours: payloads and replies are in `nexo.protocol.stream` and the modules it names
     S_PUBLISH = 0x90

@@ -1,8 +1,13 @@
 """The opcode table."""
 
+import re
+from importlib import import_module
+from pathlib import Path
+
 import pytest
 
 from nexo.model import Broker
+from nexo.protocol import ops
 from nexo.protocol.ops import BROKER_OF, Op
 
 EXISTING_CLIENT = {
@@ -37,3 +42,11 @@ def test_an_opcode_tells_its_broker(op: Op, broker: Broker | None) -> None:
 
 def test_every_possible_byte_has_an_answer() -> None:
     assert len(BROKER_OF) == 256
+
+
+def test_the_table_names_only_messages_that_exist() -> None:
+    text = Path(ops.__file__).read_text(encoding="utf-8")
+    named = re.findall(r"`(queue|survey)\.(\w+)`", text)
+    assert len(named) > 20
+    known = {module: vars(import_module(f"nexo.protocol.{module}")) for module, _ in named}
+    assert [name for module, name in named if name not in known[module]] == []
