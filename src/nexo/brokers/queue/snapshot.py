@@ -53,15 +53,8 @@ _decoder = msgspec.msgpack.Decoder(_Image)
 
 def snapshot(ledger: Ledger, where: places.Places) -> bytes:
     batches = [
-        _Batch(
-            batch.base,
-            batch.priority,
-            batch.due_ms,
-            batch.expires_ms,
-            bytes(batch.marks),
-            batch.owner,
-        )
-        for batch in ledger.batches
+        _Batch(b.base, b.priority, b.due_ms, b.expires_ms, bytes(b.marks), b.owner)
+        for b in ledger.batches
     ]
     image = _Image(
         options=msgspec.to_builtins(ledger.options), batches=batches,

@@ -8,7 +8,7 @@ from itertools import islice
 import msgspec
 
 from nexo.blocks import id_text
-from nexo.brokers.queue.batches import DEAD, OPEN
+from nexo.brokers.queue.batches import DEAD, DONE
 from nexo.brokers.queue.engine import QueueEngine
 from nexo.brokers.queue.leases import Lease
 from nexo.model.queue import JobState, QueueInfo, Schedule
@@ -53,11 +53,11 @@ def job_state(queue: QueueEngine, job: int, now_ms: int) -> JobState:
 
 def state_of(queue: QueueEngine, job: int) -> str:
     """Where a job is: waiting, scheduled, working, dead, replaced or done."""
-    match queue.ledger.batches.mark_of(job):
-        case mark if mark == DEAD:
-            return "dead"
-        case mark if mark != OPEN:
-            return "replaced" if job in queue.ledger.replaced else "done"
+    mark = queue.ledger.batches.mark_of(job)
+    if mark == DEAD:
+        return "dead"
+    if mark == DONE:
+        return "replaced" if job in queue.ledger.replaced else "done"
     if queue.dispatch.leases.hold(job):
         return "working"
     return "scheduled" if queue.dispatch.delays.holds(job) else "waiting"

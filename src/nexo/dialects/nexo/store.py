@@ -21,10 +21,7 @@ UseCase: TypeAlias = Callable[..., object]
 
 
 def _use_cases(store: StoreService) -> dict[Op, UseCase]:
-    """What each of our requests that are answered at once calls, with its fields by name.
-
-    Results of several fields are tuples, in the order of the structs that clients read.
-    """
+    """The use case of each request that is answered at once; it gets the fields by name."""
     return {
         Op.KEY_SET: store.set,
         Op.KEY_DELETE: store.delete,
