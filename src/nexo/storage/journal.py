@@ -93,10 +93,6 @@ class Journal:
         self._seen_bytes = 0
 
     @property
-    def next_offset(self) -> int:
-        return self.log.next_offset
-
-    @property
     def size_bytes(self) -> int:
         """Bytes on disk, without snapshots."""
         return self.log.size_bytes
@@ -217,7 +213,7 @@ class Journal:
             settled = not head.count
             if head.flags & Flags.CONTROL and head.base_offset != damaged_until:
                 continue
-            for offset, record in enumerate(decode(found)[1], head.base_offset):
+            for offset, record in enumerate(decode(found, head.count)[1], head.base_offset):
                 if offset >= at:
                     yield offset, record
         if not settled:
@@ -234,7 +230,8 @@ class Journal:
 
     def _vouches(self, entry: bytes, damage: Damage) -> bool:
         """Whether a later entry proves that the damaged entry was durable."""
-        return parse(entry).producer_id == self._boot_id or decode(entry)[0] > damage.position
+        head = parse(entry)
+        return head.producer_id == self._boot_id or decode(entry, head.count)[0] > damage.position
 
 
 def shown(losses: Sequence[Loss | str]) -> dict[str, Any]:
@@ -249,10 +246,10 @@ def encode(records: Sequence[bytes], synced: int = 0) -> list[bytes]:
     return [_SYNCED.pack(synced), index, *records, padding]
 
 
-def decode(entry: bytes) -> tuple[int, list[bytes]]:
-    """The durable length and the records of a verified entry."""
+def decode(entry: bytes, count: int) -> tuple[int, list[bytes]]:
+    """The durable length and the ``count`` records of a verified entry."""
     (synced,) = _SYNCED.unpack_from(entry, SIZE)
-    first, count = SIZE + _SYNCED.size, parse(entry).count + 1
-    start = first + 4 * count
-    ends = unpack_from(f"<{count}i", entry, first)
+    first = SIZE + _SYNCED.size
+    start = first + 4 * (count + 1)
+    ends = unpack_from(f"<{count + 1}i", entry, first)
     return synced, [entry[start + a : start + b] for a, b in pairwise(ends)]

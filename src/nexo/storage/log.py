@@ -191,8 +191,7 @@ class SegmentedLog:
         while run := self.read(at, _READ):
             position = 0
             while position < len(run):
-                head = head_at(run, position)
-                assert head is not None, "read returned an unverified entry"
+                head = parse(run, position)
                 yield run[position : position + head.length]
                 position, at = position + head.length, head.next_offset
 
@@ -206,9 +205,7 @@ class SegmentedLog:
         at = offset
         while at < self.next_offset:
             try:
-                for entry in self.entries(at):
-                    yield entry
-                    at = parse(entry).next_offset
+                yield from self.entries(at)
                 return
             except Corrupt as error:
                 lost = (error.offset, error.next_offset)

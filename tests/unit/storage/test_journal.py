@@ -116,7 +116,7 @@ def test_a_damaged_snapshot_does_not_count_as_a_fallback() -> None:
     assert again.recover().snapshot == b"state 0"
     again.append([b"2"], 0)
     again.checkpoint(b"state 2")
-    overwrite(files, FOLDER / f"{again.next_offset:020}.snap", b"?")
+    overwrite(files, FOLDER / f"{again.log.next_offset:020}.snap", b"?")
     assert recovered(files) == (b"state 0", [b"1", b"2"])
 
 

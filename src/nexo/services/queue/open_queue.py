@@ -226,7 +226,7 @@ class OpenQueue:
 
     def _needed_from(self, oldest: int) -> int:
         """The lowest offset that a job needs."""
-        needed, places = self._journal.next_offset, self.values.places
+        needed, places = self._journal.log.next_offset, self.values.places
         if oldest < self.engine.ledger.next_job:
             needed = min(needed, places.find(oldest).offset)
         return min(needed, places.lowest_moved(needed))

@@ -132,7 +132,7 @@ class Values:
         while at < len(data):
             head = parse(data, at)
             entry = data[at : at + head.length]
-            for number, raw in enumerate(decode(entry)[1], head.base_offset):
+            for number, raw in enumerate(decode(entry, head.count)[1], head.base_offset):
                 record = decode_record(raw)
                 if isinstance(record, Pushed | Moved):
                     self._read[number] = record
