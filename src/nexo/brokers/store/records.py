@@ -14,7 +14,7 @@ import msgspec
 
 from nexo.brokers.store.engine import StoreEngine
 from nexo.brokers.store.values import ListValue, MapValue, SetValue, Value, value_bytes
-from nexo.storage.header import ALIGN, SIZE, Flags, Header, seal, verify
+from nexo.storage.header import ALIGN, SIZE, Flags, seal
 
 CHUNK_KEYS = 1_000
 CHUNK_BYTES = 1 << 20
@@ -106,11 +106,8 @@ def encode_end(total: int, now_ms: int) -> bytes:
     )
 
 
-def decode_chunk(entry: bytes) -> tuple[Header, list[Row]]:
-    """An entry's header and rows; raises `Corrupt` if it is damaged."""
-    header = verify(entry)
-    if header.flags & Flags.CONTROL:
-        return header, []
-    length = int.from_bytes(entry[SIZE : SIZE + _LENGTH_BYTES], "little")
+def decode_chunk(entry: bytes) -> list[Row]:
+    """The rows of a verified entry that is not the last."""
     start = SIZE + _LENGTH_BYTES
-    return header, _decode(entry[start : start + length])
+    length = int.from_bytes(entry[SIZE:start], "little")
+    return _decode(entry[start : start + length])

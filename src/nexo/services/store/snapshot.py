@@ -114,9 +114,9 @@ def _load(file: File, store: StoreEngine, now_ms: int) -> int:
             if damage:
                 raise Corrupt("; ".join(damage))
             return loaded
-        expected = header.base_offset + header.count
+        expected = header.next_offset
         try:
-            rows = records.decode_chunk(entry)[1]
+            rows = records.decode_chunk(entry)
             for row in rows:
                 records.put_row(store, row, now_ms)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
