@@ -154,7 +154,7 @@ class Turn(Generic[J]):
     def _confirm(self, waiting: list[tuple[Persistence, Safe]]) -> None:
         """Request one sync per mode; what no caller waits for is synced with the next window."""
         if not waiting:
-            self._runtime.committed(Persistence.FILE_ASYNC, _nobody)
+            self._runtime.committed(Persistence.FILE_ASYNC, _NOBODY)
             return
         if len(waiting) == 1:
             [(mode, safe)] = waiting
@@ -167,10 +167,6 @@ class Turn(Generic[J]):
             self._runtime.committed(mode, _for_all(group))
 
 
-def _nobody(_error: NexoError | None) -> None:
-    """Nobody waits."""
-
-
 def _for_all(group: list[Safe]) -> Safe:
     def answer(error: NexoError | None) -> None:
         for safe in group:
@@ -180,3 +176,6 @@ def _for_all(group: list[Safe]) -> Safe:
                 log.exception("a caller could not be answered")
 
     return answer
+
+
+_NOBODY = _for_all([])

@@ -279,8 +279,6 @@ def flatten(runs: Iterable[Range]) -> list[int]:
 
 def forget(mapping: dict[int, Any], lo: int, hi: int) -> list[tuple[int, Any]]:
     """Remove the keys within lo..hi, at the cost of the smaller side."""
-    if not mapping:
-        return []
     return [(job, mapping.pop(job)) for job in within(mapping, lo, hi)]
 
 

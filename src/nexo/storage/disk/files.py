@@ -193,12 +193,11 @@ class OsFiles:
 
     def open(self, path: Path, *, create: bool = False) -> OsFile:
         file = OsFile(self, path)
-        if not create:
-            file.open()
-            return file
         try:
             file.open()
         except FileNotFoundError:
+            if not create:
+                raise
             file.open(os.O_CREAT)
             self._changed_folders.add(path.parent)
         return file
