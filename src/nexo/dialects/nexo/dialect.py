@@ -47,9 +47,8 @@ class NexoDialect(Dialect):
 
     def start(self, host: HostPort) -> Speaker:
         # ruff: noqa: PLC0415 - the gate only needs `claim`
-        from nexo.dialects.nexo.requests import build_table
         from nexo.dialects.nexo.session import NexoSession
         from nexo.dialects.nexo.shared import Shared
         from nexo.dialects.session import SessionSpeaker
 
-        return SessionSpeaker(Shared(self, host, build_table(host.services)), NexoSession)
+        return SessionSpeaker(Shared(self, host), NexoSession)

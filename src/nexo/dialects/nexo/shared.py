@@ -2,60 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from nexo.dialects.dialect import Dialect, HostPort
 from nexo.dialects.nexo.backup import Backups
-from nexo.dialects.nexo.handlers import Answer, Handler, Peer
+from nexo.dialects.nexo.requests import build_table, login_table
 from nexo.dialects.nexo.timings import Timings
 from nexo.dialects.session import BaseSession, DialectState
-from nexo.errors import ShuttingDown, Unauthenticated
-from nexo.protocol.ops import Op
-
-
-class Table:
-    """The handler of each opcode; without one, the session looks elsewhere."""
-
-    __slots__ = ("answers", "handlers")
-
-    def __init__(
-        self, handlers: Iterable[Handler | None], answers: Iterable[Answer | None]
-    ) -> None:
-        self.handlers = list(handlers)
-        self.answers = list(answers)
-        """Tried before the handler of the same opcode."""
-
-    def refuse_all(self) -> None:
-        self.handlers[:] = [_stopping] * 256
-        self.handlers[Op.HELLO] = _stopping_at_hello
-        self.answers[:] = [None] * 256
-
-
-def login_table() -> Table:
-    """For connections that must log in: accepts only HELLO."""
-    return Table((None if op == Op.HELLO else _login_first for op in range(256)), [None] * 256)
-
-
-def _login_first(peer: Peer, request_id: int, payload: memoryview) -> None:
-    raise Unauthenticated("log in with HELLO first, and wait for its reply")
-
-
-def _stopping(peer: Peer, request_id: int, payload: memoryview) -> None:
-    raise ShuttingDown("the server is stopping; reconnect in a moment")
-
-
-def _stopping_at_hello(peer: Peer, request_id: int, payload: memoryview) -> None:
-    peer.said_hello = True  # it reads coded errors: this one is not final
-    _stopping(peer, request_id, payload)
 
 
 class Shared(DialectState):
     """One per host: the tables of requests, the read buffer, and one flush for all sessions."""
 
-    def __init__(self, dialect: Dialect, host: HostPort, table: Table) -> None:
+    def __init__(self, dialect: Dialect, host: HostPort) -> None:
         super().__init__(dialect, host)
-        self.table = table
-        self.before_login = login_table() if host.guard is not None else table
+        self.table = build_table(host.services)
+        self.before_login = login_table() if host.guard is not None else self.table
         self.timings = Timings(host.services)
         self.backups = Backups(host.loop)
         self._touched: list[BaseSession] = []

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from nexo.dialects.nexo.handlers import Handler
-from nexo.dialects.nexo.shared import Table
+from nexo.dialects.nexo.requests import Table
 from nexo.errors import ShuttingDown
 from nexo.protocol.ops import Op
 
