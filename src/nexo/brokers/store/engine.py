@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from fnmatch import translate
 from itertools import takewhile
+from typing import TypedDict
 
 import msgspec
 
@@ -35,6 +36,16 @@ def check_ttl(ttl_ms: int) -> int:
             f"a TTL of {ttl_ms} ms is not allowed: use 1 ms to 100 years, or none for no expiry"
         )
     return ttl_ms
+
+
+class SetConditions(TypedDict, total=False):
+    """When `StoreEngine.set` takes effect, what becomes of the TTL, and what it returns."""
+
+    ttl_ms: int | None
+    keep_ttl: bool
+    if_absent: bool
+    if_equal: bytes | None
+    get_previous: bool
 
 
 class StoreEngine:

@@ -6,11 +6,11 @@ All answer at once except `take_lease`, which may wait for a free lease.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from nexo.access.grants import Action, Extent
 from nexo.access.permit import ADMIN, READ, WRITE, permit
-from nexo.brokers.store.engine import StoreEngine
+from nexo.brokers.store.engine import SetConditions, StoreEngine
 from nexo.brokers.store.status import status
 from nexo.limits import LEASE_WAIT_MS, REPLY_PAYLOADS
 from nexo.model import Broker
@@ -89,28 +89,9 @@ class StoreService:
             self._room.wake(key)
 
     def set(
-        self,
-        connection: Connection,
-        key: str,
-        value: bytes,
-        *,
-        ttl_ms: int | None = None,
-        keep_ttl: bool = False,
-        if_absent: bool = False,
-        if_equal: bytes | None = None,
-        get_previous: bool = False,
+        self, connection: Connection, key: str, value: bytes, **given: Unpack[SetConditions]
     ) -> SetResult:
-        now_ms = self._may(connection, WRITE, (key,))
-        result = self._store.set(
-            key,
-            value,
-            now_ms,
-            ttl_ms=ttl_ms,
-            keep_ttl=keep_ttl,
-            if_absent=if_absent,
-            if_equal=if_equal,
-            get_previous=get_previous,
-        )
+        result = self._store.set(key, value, self._may(connection, WRITE, (key,)), **given)
         self._wake_for_expiry()
         return result
 
