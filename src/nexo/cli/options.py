@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _KEY = "nexo.terms"
+_NEGATIVE = re.compile(r"-\.?\d")
 
 
 @dataclass
@@ -133,6 +136,37 @@ def add_shared(command: click.Command, *, local: bool = False) -> click.Command:
     offered = [param for param in shared_params() if not local or param.name == "as_json"]
     command.params += [param for param in offered if not taken & set(param.opts)]
     return command
+
+
+class SignedCommand(click.Command):
+    """Takes a word that begins like a negative number as a value, such as ``-5``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Click's own, with options first: after ``--`` it takes every word as a value."""
+        with_value = {
+            flag
+            for param in self.params
+            if isinstance(param, click.Option) and not param.is_flag
+            for flag in param.opts
+        }
+        flags, values, words = list[str](), list[str](), iter(args)
+        for word in words:
+            if word == "--":
+                values += words
+            elif not word.startswith("-") or word == "-" or _NEGATIVE.match(word):
+                values.append(word)
+            else:
+                flags += [word, *islice(words, word in with_value)]
+        if any(map(_NEGATIVE.match, values)):
+            args = [*flags, "--", *values]
+        return super().parse_args(ctx, args)
+
+
+class SignedGroup(click.Group):
+    """A group of such commands."""
+
+    command_class = SignedCommand
+    group_class = type
 
 
 @contextlib.contextmanager

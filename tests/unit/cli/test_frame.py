@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nexo import cli
-from nexo.cli import completion, negative, options, output
+from nexo.cli import completion, options, output
 from nexo.cli.operate import serve
 from nexo.config import Settings, load
 from nexo.errors import ConfigError, NotFound
@@ -69,7 +69,7 @@ def number(number: int) -> None:
     msgspec.msgpack.encode(number)
 
 
-@fake.command(cls=negative.SignedCommand)
+@fake.command(cls=options.SignedCommand)
 @click.argument("values", nargs=-1)
 @click.option("--by", type=float, default=0.0)
 def add(values: tuple[str, ...], by: float) -> None:

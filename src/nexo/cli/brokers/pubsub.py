@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nexo.cli import output
-from nexo.cli.negative import SignedGroup
-from nexo.cli.options import as_option, client, read_value, terms
+from nexo.cli.options import SignedGroup, as_option, client, read_value, terms
 from nexo.cli.sizes import seconds
 from nexo.client._sync.requests import request
 from nexo.model import Broker

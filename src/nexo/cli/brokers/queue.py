@@ -11,8 +11,7 @@ import click
 from nexo.cli import output
 from nexo.cli.cells import time_text
 from nexo.cli.described_options import given, option_flags
-from nexo.cli.negative import SignedGroup
-from nexo.cli.options import as_option, client, nothing_there, read_value, terms
+from nexo.cli.options import SignedGroup, as_option, client, nothing_there, read_value, terms
 from nexo.cli.sizes import seconds
 from nexo.client._sync.requests import request
 from nexo.errors import Forbidden, NexoError, NotFound

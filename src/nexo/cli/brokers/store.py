@@ -10,8 +10,7 @@ import click
 
 from nexo.cli import output
 from nexo.cli.brokers.store_collections import list_commands, map_commands, set_commands
-from nexo.cli.negative import SignedGroup
-from nexo.cli.options import as_option, client, fail_unless, read_value
+from nexo.cli.options import SignedGroup, as_option, client, fail_unless, read_value
 from nexo.cli.sizes import seconds, span_text
 from nexo.errors import NotFound
 

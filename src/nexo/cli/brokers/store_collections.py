@@ -8,8 +8,7 @@ from __future__ import annotations
 import click
 
 from nexo.cli import output
-from nexo.cli.negative import SignedGroup
-from nexo.cli.options import as_option, client, fail_unless, read_value
+from nexo.cli.options import SignedGroup, as_option, client, fail_unless, read_value
 from nexo.errors import NotFound
 
 

@@ -14,8 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from nexo.cli import output
-from nexo.cli.negative import SignedCommand
-from nexo.cli.options import Failure, as_option, client, read_value
+from nexo.cli.options import Failure, SignedCommand, as_option, client, read_value
 from nexo.errors import NexoError
 
 if TYPE_CHECKING:
