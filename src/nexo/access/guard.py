@@ -19,8 +19,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from nexo import limits
 from nexo.access import secrets
 from nexo.access.attempts import Attempts
-from nexo.access.internal import read_token
-from nexo.access.login import Identity, Logins, wrong
+from nexo.access.login import Identity, Logins, read_internal_token, wrong
 from nexo.access.login_reports import LoginReports
 from nexo.access.scram import Exchange
 from nexo.errors import LockedOut, NexoError, Overloaded, Unauthenticated
@@ -78,7 +77,7 @@ class Guard:
         self, users: Path, clock: Clock, callers: Iterable[AccessCaller], run_folder: Path | None
     ) -> None:
         """``callers`` is the live set of connections."""
-        self._logins = Logins(users, read_token(run_folder))
+        self._logins = Logins(users, read_internal_token(run_folder))
         self._clock = clock
         self._callers = callers
         self._timer: asyncio.TimerHandle | None = None

@@ -22,6 +22,23 @@ INTERNAL = User("(nexo)", grants=(Grant(action=Action.READ),))
 """The identity of the server's own processes, such as the dashboard's: they read and change
 nothing. No user can have this name, which `check_name` rejects.
 """
+_TOKEN_FILE = "internal.token"
+"""In the run folder, which only this server's user may enter: how its processes log in to each
+other. It is new in every run.
+"""
+
+
+def write_internal_token(run_folder: Path) -> None:
+    path = run_folder / _TOKEN_FILE
+    path.touch(mode=0o600)
+    path.write_text(secrets.new_token(), encoding="ascii")
+
+
+def read_internal_token(run_folder: Path | None) -> str | None:
+    try:
+        return (run_folder / _TOKEN_FILE).read_text("ascii") if run_folder else None
+    except FileNotFoundError:
+        return None
 
 
 class Identity:

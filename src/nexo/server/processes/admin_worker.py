@@ -19,7 +19,7 @@ import msgspec
 import uvicorn
 
 from nexo import limits
-from nexo.access.internal import read_token
+from nexo.access.login import read_internal_token
 from nexo.admin.app import AdminApp
 from nexo.admin.context import ServerAccess
 from nexo.admin.http.accounts import Credentials
@@ -38,7 +38,7 @@ GRACE_S = 1
 
 async def serve(settings: Settings, start: Start) -> None:
     """Serve until told to stop or until the supervisor is gone."""
-    credentials = Credentials(token=read_token(Path(start.run_folder)))
+    credentials = Credentials(token=read_internal_token(Path(start.run_folder)))
     accounts = FileAccounts(settings.users_path) if settings.auth else None
     reach = {"door_folder": start.run_folder}
     place = ServerAccess(settings, reach, credentials, accounts, start.url)

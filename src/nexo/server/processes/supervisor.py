@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 import msgspec
 
-from nexo.access import internal
+from nexo.access.login import write_internal_token
 from nexo.access.users import UsersFile
 from nexo.config import Settings
 from nexo.errors import ConfigError, NotLeader, Unavailable
@@ -53,7 +53,7 @@ class Supervisor:
         self._run_folder = RunFolder()
         run = self._run_folder.path
         if settings.auth:
-            internal.write_token(run)
+            write_internal_token(run)
         self._brokers: dict[Broker, BrokerProcess] = {}
         self._leads = False
         tls = settings.tls_cert is not None

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nexo.access.forbidden import forbidden
 from nexo.access.grants import Action, Extent
 from nexo.access.login import Identity
-from nexo.access.permit import READ, WRITE, may, permit, visible
+from nexo.access.permit import READ, WRITE, forbidden, may, permit, visible
 from nexo.brokers.pubsub import status
 from nexo.brokers.pubsub.engine import PubSubEngine
 from nexo.brokers.pubsub.message import Encoding, Publication, PubSubMessage
