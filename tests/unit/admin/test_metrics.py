@@ -8,7 +8,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from nexo.admin.metrics.named import SHOWN, NamedReadings
-from nexo.admin.metrics.pipelines import PipelineReadings
 from nexo.admin.metrics.prometheus import Metrics, Readings
 from nexo.admin.watching.sampler import Sampler
 from nexo.admin.watching.watch import StreamWatch
@@ -77,7 +76,7 @@ async def test_a_pipelines_progress_is_shown() -> None:
     row.fresh_ms, row.error = now_ms() - 60_000, "no space"
     sampler = make_sampler()
     sampler.pipelines = [tracker.pipeline]
-    found = samples(PipelineReadings(sampler))
+    found = samples(NamedReadings(sampler))
     assert found["nexo_pipelines_running"] == found["nexo_pipeline_streams"] == 1
     assert found["nexo_pipeline_records orders"] == 500
     assert found["nexo_pipeline_behind_records orders"] == 7

@@ -1,20 +1,31 @@
-"""Metrics of single queues, streams and groups: of the busiest, as each costs the reader."""
+"""Metrics from tables, and those of everything that has a name: queues, streams, groups, lake
+tables. Of each kind only the busiest have metrics, as each costs the reader.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterator
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from nexo.admin.metrics.families import Counter, Gauge, Row, families
 from nexo.admin.watching.sampler import Sampler
 from nexo.admin.watching.survey import queue_rank
 from nexo.admin.watching.watch import GroupWatch, StreamWatch
+from nexo.lake.progress import StreamProgress, by_stream
 from nexo.model import Broker
+
+Counter: TypeAlias = CounterMetricFamily
+Gauge: TypeAlias = GaugeMetricFamily
+Read: TypeAlias = Callable[[Any], float | None]
+"""The value of a thing; None if it is not known."""
+Row: TypeAlias = tuple[type[Counter] | type[Gauge], str, str, Read]
+"""A metric's type, name and text, and where its values are."""
 
 SHOWN = 1_000
 """Of each kind; the sums in `nexo.admin.metrics.prometheus` are over all."""
@@ -49,6 +60,52 @@ _GROUP = {"stream": attrgetter("info.stream"), "group": _NAME, "kind": attrgette
 W = TypeVar("W")
 
 
+def _late_s(row: StreamProgress) -> float | None:
+    return None if row.fresh_ms is None else max(0.0, time.time() - row.fresh_ms / 1000)
+
+
+def _committed_s(row: StreamProgress) -> float | None:
+    return None if row.committed_ms is None else row.committed_ms / 1000
+
+
+_PIPELINED: tuple[Row, ...] = (
+    (Gauge, "nexo_pipeline_records", "Records in the table.", attrgetter("records")),
+    (Gauge, "nexo_pipeline_files", "Data files of the table.", attrgetter("files")),
+    (Gauge, "nexo_pipeline_bytes", "Size of the table.", attrgetter("bytes")),
+    (Gauge, "nexo_pipeline_behind_records", "Records that readers may see and the table lacks.",
+     attrgetter("behind")),
+    (Gauge, "nexo_pipeline_late_seconds",
+     "Age of the oldest moment whose records may be missing in the table.", _late_s),
+    (Gauge, "nexo_pipeline_commit_timestamp_seconds", "When the newest snapshot was committed.",
+     _committed_s),
+    (Gauge, "nexo_pipeline_last_batch_seconds", "How long the last micro-batch took.",
+     lambda row: row.last_ms / 1000),
+    (Gauge, "nexo_pipeline_dead_letters", "Records whose value did not fit the typed columns.",
+     attrgetter("dead_letters")),
+    (Gauge, "nexo_pipeline_failing", "Whether the last micro-batch failed.",
+     lambda row: float(bool(row.error))),
+    (Counter, "nexo_pipeline_taken_records", "Records that the pipeline committed.",
+     attrgetter("taken")),
+    (Counter, "nexo_pipeline_batches", "Micro-batches that it committed.", attrgetter("batches")),
+    (Counter, "nexo_pipeline_lost_races", "Micro-batches that another pipeline committed first.",
+     attrgetter("lost_races")),
+)  # fmt: skip
+
+
+def families(
+    table: Iterable[Row], labels: Mapping[str, Callable[[Any], str]], things: Iterable[Any]
+) -> Iterator[Metric]:
+    """Each metric of the table, of all things; ``labels`` says how these are called."""
+    named = [([read(thing) for read in labels.values()], thing) for thing in things]
+    for kind, name, text, read in table:
+        family = kind(name, text, labels=[*labels])
+        for names, thing in named:
+            value = read(thing)
+            if value is not None:
+                family.add_metric(names, value)
+        yield family
+
+
 class NamedReadings(Collector):
     """Makes metrics of what the sampler has seen of each thing that has a name."""
 
@@ -65,6 +122,17 @@ class NamedReadings(Collector):
         yield from families(_STREAMS, {"stream": _NAME}, streams)
         yield from families(_GROUPS, _GROUP, groups)
         yield self._left_out(queues=len(queues), streams=len(streams), groups=len(groups))
+        yield from self._pipelines()
+
+    def _pipelines(self) -> Iterator[Metric]:
+        """What pipelines have written down, of the streams with the most records."""
+        pipelines = self._sampler.pipelines
+        running = sum(each.alive(int(time.time() * 1000)) for each in pipelines)
+        yield Gauge("nexo_pipelines_running", "Pipelines at work.", running)
+        every = by_stream(pipelines).values()
+        yield Gauge("nexo_pipeline_streams", "Streams that pipelines take to the lake.", len(every))
+        rows = heapq.nlargest(SHOWN, every, attrgetter("records"))
+        yield from families(_PIPELINED, {"stream": attrgetter("stream")}, rows)
 
     def _left_out(self, **shown: int) -> Metric:
         family = Gauge(

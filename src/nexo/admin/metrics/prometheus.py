@@ -12,9 +12,7 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from nexo.admin.metrics.families import Counter, Gauge, Read, Row, families
-from nexo.admin.metrics.named import NamedReadings
-from nexo.admin.metrics.pipelines import PipelineReadings
+from nexo.admin.metrics.named import Counter, Gauge, NamedReadings, Read, Row, families
 from nexo.admin.watching.sampler import Sampler
 from nexo.admin.watching.watch import BrokerWatch
 from nexo.histogram import BOUNDS_S
@@ -216,7 +214,6 @@ class Metrics:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(Readings(sampler))
         self._registry.register(NamedReadings(sampler))
-        self._registry.register(PipelineReadings(sampler))
         self.requests = Histogram(
             "nexo_http_request_duration_seconds",
             "HTTP requests to the dashboard and its API.",
