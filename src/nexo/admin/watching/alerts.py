@@ -1,15 +1,18 @@
-"""What needs somebody's attention, told from what is watched; pure rules."""
+"""Rules that decide what needs attention, from what is watched; no I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from nexo.admin.watching.watch import MINUTE_S, BrokerWatch, GroupWatch, QueueWatch
 from nexo.lake.progress import PipelineProgress
 from nexo.model import Broker
+from nexo.replication.state import ReplicaState
+
+Level: TypeAlias = Literal["critical", "warning"]
 
 GROWTH = 1_000
 """A lag that grew by this much in a minute, and by a tenth, is worth a warning."""
@@ -23,7 +26,7 @@ RESTARTED_MS = 3_600_000
 class Alert(msgspec.Struct, frozen=True):
     """Something that needs attention."""
 
-    level: Literal["critical", "warning"]
+    level: Level
     kind: str
     """Stable name of the rule."""
     broker: str
@@ -121,6 +124,16 @@ def of_pipeline(pipeline: PipelineProgress, now_ms: int) -> Iterator[Alert]:
             if one.error:
                 message = f"the pipeline cannot take it: {one.error}"
                 yield Alert("warning", "pipeline-stream", "stream", one.stream, message)
+
+
+def of_replica(state: ReplicaState) -> Iterator[Alert]:
+    """What is wrong with replication as a whole."""
+    if state.problem:
+        level: Level = "critical" if state.role == "leader" else "warning"
+        yield Alert(level, "replica", "stream", "", f"replication: {state.problem}")
+    elif state.role == "standby" and state.lag_ms > LATE_REPLICA_MS:
+        message = f"this standby is {state.lag_ms // 1000} s behind {state.leader}"
+        yield Alert("warning", "standby-behind", "stream", "", message)
 
 
 APART = 5

@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from nexo.admin.watching import replicas
-from nexo.admin.watching.alerts import Alert, gathered, of_broker, of_pipeline
+import msgspec
+
+from nexo.admin.watching.alerts import Alert, gathered, of_broker, of_pipeline, of_replica
 from nexo.admin.watching.history import TopicRates
 from nexo.admin.watching.survey import BrokerSurvey
 from nexo.admin.watching.watch import BrokerWatch
@@ -22,7 +23,7 @@ from nexo.config import Settings
 from nexo.errors import NexoError
 from nexo.lake.progress import PipelineProgress, read_progress
 from nexo.model import Broker
-from nexo.replication.state import ReplicaState
+from nexo.replication.state import FILE, ReplicaState
 
 log = logging.getLogger("nexo.admin")
 
@@ -93,7 +94,7 @@ class Sampler:
             self.pipelines = await asyncio.to_thread(read_progress, self._lake_folder)
         self._turn += 1
         if self._run_folder is not None:
-            self.replica = replicas.read(self._run_folder)
+            self.replica = _read_replica(self._run_folder)
         self._judge()
         self.sampled_ms = int(time.time() * 1000)
         fresh, self._next = self._next, asyncio.Event()
@@ -139,10 +140,18 @@ class Sampler:
         brokers = self.brokers.values() if serves else ()
         now_ms = int(time.time() * 1000)
         found = [alert for watch in brokers for alert in of_broker(watch, self._reserve, now_ms)]
-        found += replicas.of_replica(replica) if replica is not None else ()
+        found += of_replica(replica) if replica is not None else ()
         found += [alert for one in self.pipelines for alert in of_pipeline(one, now_ms)]
         self.alerts = gathered([*found, *self.survey.alerts()])
         self.alert_counts = {
             level: sum(alert.count for alert in self.alerts if alert.level == level)
             for level in ("critical", "warning")
         }
+
+
+def _read_replica(folder: Path) -> ReplicaState | None:
+    """What the supervisor says of this server's part; None if it does not replicate."""
+    try:
+        return msgspec.json.decode((folder / FILE).read_bytes(), type=ReplicaState)
+    except (OSError, msgspec.MsgspecError):
+        return None
