@@ -48,14 +48,15 @@ class AdminApp:
             place, client, self._sampler, asyncio.Event(), set(), who=place.credentials
         )
         self._sessions = Sessions(self.context)
+        routes = self._routes()
         self.app = Starlette(
-            routes=self._routes(),
+            routes=routes,
             middleware=[
                 Middleware(
                     HttpGuard,
                     metrics=self._metrics,
                     host=place.settings.host,
-                    methods=_methods(self._routes()),
+                    methods=_methods(routes),
                     origins=place.settings.origins,
                 )
             ],

@@ -20,9 +20,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from nexo.admin.context import ApiContext
-from nexo.admin.http.replies import as_json
+from nexo.admin.http.replies import as_json, status_of
 from nexo.config import Settings
-from nexo.errors import Forbidden, NexoError, NotFound, Unauthenticated, Unavailable
+from nexo.errors import Forbidden, NexoError, NotFound, Unavailable
 from nexo.lake.catalog import STREAM, Lake
 from nexo.lake.settings import NAMESPACE, LakeSettings
 from nexo.model import Broker
@@ -34,22 +34,22 @@ _ENDPOINTS = [
     "GET /v1/{prefix}/namespaces/{namespace}/tables",
     "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
 ]
-_STATUS = ((Unauthenticated, 401), (Forbidden, 403), (NotFound, 404), (Unavailable, 503))
 _TYPES = {
+    400: "BadRequestException",
     401: "NotAuthorizedException", 403: "ForbiddenException", 404: "NoSuchTableException",
     406: "UnsupportedOperationException", 503: "ServiceUnavailableException",
 }  # fmt: skip
 
-FindDesk: TypeAlias = Callable[[Request], Awaitable[ApiContext]]
+FindContext: TypeAlias = Callable[[Request], Awaitable[ApiContext]]
 View: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class IcebergCatalog:
-    """The catalog's routes; ``find_desk`` says who asks."""
+    """The catalog's routes; ``find_context`` says who asks."""
 
-    def __init__(self, settings: Settings, find_desk: FindDesk) -> None:
+    def __init__(self, settings: Settings, find_context: FindContext) -> None:
         self._where = LakeSettings(settings.lake_folder, settings.lake_catalog)
-        self._find_desk = find_desk
+        self._find_context = find_context
         self._opened: Lake | None = None
 
     def routes(self) -> list[BaseRoute]:
@@ -68,10 +68,9 @@ class IcebergCatalog:
         @wraps(look)
         async def answer(request: Request) -> Response:
             try:
-                return as_json(await look(request, await self._find_desk(request)))
+                return as_json(await look(request, await self._find_context(request)))
             except NexoError as error:
-                status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
-                return _refusal(status, error.message)
+                return _refusal(status_of(error), error.message)
 
         return answer
 

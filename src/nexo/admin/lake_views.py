@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from nexo.client.contract_views import ContractColumn
 from nexo.config import Settings
 from nexo.lake.catalog import DEAD_LETTERS, KIND, RECORDS, STREAM, Lake, as_ours
 from nexo.lake.progress import StreamProgress, describe
@@ -48,15 +49,6 @@ class SnapshotRow(msgspec.Struct):
     total_records: int
 
 
-class ColumnRow(msgspec.Struct):
-    """A typed column."""
-
-    column: str
-    type: str
-    field: str
-    """The field of the values that it holds."""
-
-
 class ContractView(msgspec.Struct):
     """How a stream's values are taken apart into columns."""
 
@@ -69,7 +61,7 @@ class ContractView(msgspec.Struct):
     """Whether a field that does not fit is null alone; else its record is a dead letter."""
     additions: bool
     """Whether new fields become columns."""
-    columns: list[ColumnRow]
+    columns: list[ContractColumn]
 
 
 class TableHistory(msgspec.Struct):
@@ -126,7 +118,7 @@ def _contract(table: Table) -> ContractView | None:
         sorted(ids),
         terms.permissive,
         terms.additions,
-        [ColumnRow(terms.names[one.field_id], one.kind, one.source) for one in terms.columns],
+        [ContractColumn(terms.names[one.field_id], one.kind, one.source) for one in terms.columns],
     )
 
 

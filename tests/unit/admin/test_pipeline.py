@@ -13,7 +13,8 @@ import pytest
 pytest.importorskip("pyiceberg")
 
 from nexo.admin.api import pipeline
-from nexo.admin.api.pipeline import TableAsk, missing
+from nexo.admin.api.pipeline import missing
+from nexo.admin.api.stream import OneStream
 from nexo.admin.context import ApiContext, ServerAccess
 from nexo.admin.http.routes import Nothing
 from nexo.admin.lake_views import TableHistory, read_tables
@@ -69,11 +70,11 @@ def test_pipelines_tell_how_far_they_are_and_what_failed(tmp_path: Path) -> None
     assert (stream.stream, stream.records, stream.last_taken) == ("orders", 5, 5)
     found = asyncio.run(pipeline.tables(context(settings), Nothing()))
     assert [row.state for row in found.pipelines] == ["ended"]
-    view = asyncio.run(pipeline.table(context(settings), TableAsk("orders")))
+    view = asyncio.run(pipeline.table(context(settings), OneStream("orders")))
     assert view.progress is not None
     assert (view.table.records, view.progress.error) == (5, "disk gone")
     with pytest.raises(NotFound, match="clicks"):
-        asyncio.run(pipeline.table(context(settings), TableAsk("clicks")))
+        asyncio.run(pipeline.table(context(settings), OneStream("clicks")))
 
 
 def test_a_pipeline_that_was_killed_is_silent(tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ def test_a_slow_catalog_holds_no_page_up(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(pipeline, "PATIENCE_S", 0.01)
         first = await pipeline.tables(context(settings), Nothing())
         assert (first.loading, first.tables, len(first.streams)) == (True, [], 1)
-        view = await pipeline.table(context(settings), TableAsk("orders"))
+        view = await pipeline.table(context(settings), OneStream("orders"))
         assert (view.loading, view.table.records) == (True, 5)
         opened.set()
         monkeypatch.setattr(pipeline, "PATIENCE_S", 60.0)

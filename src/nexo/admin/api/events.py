@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from nexo.admin.api.paging import Offsets, Skip
+from nexo.admin.api.paging import Offsets, Skip, Wait
 from nexo.admin.api.pubsub import Topic
 from nexo.admin.api.records import Partition, headers_of, read_partition
 from nexo.admin.api.stream import OneStream
@@ -75,7 +75,7 @@ class ReadAsk(OneStream):
     partition: Partition = 0
     offset: Skip = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
-    wait_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0
+    wait_s: Wait = 0
     """How long to wait for the first."""
 
 

@@ -14,6 +14,7 @@ from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, Done
 from nexo.errors import InvalidInput, NotFound, OffsetOutOfRange
 from nexo.model import Broker
+from nexo.model.stream import KafkaMember
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.ops import Op
@@ -39,14 +40,9 @@ class GroupPartition(msgspec.Struct):
     """Of ordered groups: the member that reads the partition."""
 
 
-class KafkaMemberView(msgspec.Struct):
+class KafkaMemberView(KafkaMember, frozen=True, kw_only=True, omit_defaults=False):
     """A Kafka client in a group."""
 
-    id: str
-    client_id: str
-    host: str
-    instance: str | None
-    """Of a static member."""
     partitions: list[int]
     """Of this stream."""
 
@@ -79,17 +75,21 @@ class GroupView(msgspec.Struct):
     """Of ordered groups whose members are Kafka clients."""
 
 
-class GroupAsk(OneStream):
-    """A group."""
+class OneGroup(OneStream):
+    """A group of a stream."""
 
     group: Name
+
+
+class GroupAsk(OneGroup):
+    """A group of either mode."""
+
     mode: Mode = "shared"
 
 
-class ParkedAsk(OneStream):
+class ParkedAsk(OneGroup):
     """Parked records of a group."""
 
-    group: Name
     limit: Limit = 50
     offset: Skip = 0
 
@@ -117,10 +117,9 @@ class At(msgspec.Struct, forbid_unknown_fields=True):
     offset: Skip
 
 
-class ParkedChoice(OneStream):
+class ParkedChoice(OneGroup):
     """Some parked records, or all for null."""
 
-    group: Name
     records: Annotated[list[At], msgspec.Meta(max_length=10_000)] | None
 
 
@@ -193,11 +192,11 @@ def _kafka(info: ordered.OrderedInfo, stream: str) -> KafkaGroupView | None:
         return None
     members = [
         KafkaMemberView(
-            each.id, each.client_id, each.host, each.instance,
-            [index for topic, index, who in info.owners if topic == stream and who == each.id],
+            **msgspec.structs.asdict(each),
+            partitions=[at for topic, at, who in info.owners if (topic, who) == (stream, each.id)],
         )
         for each in info.kafka.members
-    ]  # fmt: skip
+    ]
     return KafkaGroupView(info.kafka.state, info.kafka.assignor, members)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
 from nexo.admin.api.connections import ConnectionRow, peers
-from nexo.admin.api.paging import Limit, Seconds, Skip
+from nexo.admin.api.paging import JobKey, Limit, Priority, Seconds, Skip
 from nexo.admin.api.queue import OneQueue
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, Done
@@ -15,12 +16,14 @@ from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
 from nexo.client.queue_views import read_headers
 from nexo.errors import Forbidden
 from nexo.model import Broker
+from nexo.model.queue import JobState
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import Jobs, PeekJobs
 
 routes = ApiRoutes("Queue", "/queue")
 
 Id: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+Ids: TypeAlias = Annotated[list[Id], msgspec.Meta(max_length=10_000)]
 State: TypeAlias = Literal["waiting", "working", "scheduled", "dead"]
 
 
@@ -73,27 +76,15 @@ class JobAsk(OneQueue):
     id: Id
 
 
-class JobStateView(msgspec.Struct):
-    """Where a job is."""
-
-    state: str
-    failures: int
-    error: str | None
-    progress: Any
-    result: Any
-    replaced_by: str | None = None
-    """The job that a push of the same ``dedup_key`` put in its place."""
-
-
 class PushAsk(OneQueue):
     """A job to push."""
 
     value: NewValue
-    priority: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
+    priority: Priority = 0
     delay_s: Seconds = 0
     ttl_s: Seconds = 0
-    key: Annotated[str, msgspec.Meta(max_length=1_024)] | None = None
-    dedup_key: Annotated[str, msgspec.Meta(max_length=1_024)] | None = None
+    key: JobKey | None = None
+    dedup_key: JobKey | None = None
     headers: dict[str, Any] | None = None
 
 
@@ -106,13 +97,13 @@ class PushedJob(msgspec.Struct):
 class IdsAsk(OneQueue):
     """Some jobs, or all for null."""
 
-    ids: Annotated[list[Id], msgspec.Meta(max_length=10_000)] | None
+    ids: Ids | None
 
 
 class SomeIds(OneQueue):
     """Some jobs."""
 
-    ids: Annotated[list[Id], msgspec.Meta(max_length=10_000)]
+    ids: Ids
 
 
 @routes.get("/jobs")
@@ -155,13 +146,10 @@ def _holder(peer: ConnectionRow) -> str:
 
 
 @routes.get("/job")
-async def job(context: ApiContext, ask: JobAsk) -> JobStateView:
+async def job(context: ApiContext, ask: JobAsk) -> JobState:
     """Where a job is, what it said of itself and what it returned."""
     state = await context.client.queue(ask.queue).job(ask.id)
-    return JobStateView(
-        state.state, state.failures, state.error, _plain(state.progress), _plain(state.result),
-        state.replaced_by,
-    )  # fmt: skip
+    return replace(state, progress=_plain(state.progress), result=_plain(state.result))
 
 
 def _plain(value: Any) -> Any:

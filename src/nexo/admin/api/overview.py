@@ -14,7 +14,7 @@ from nexo.admin.watching.alerts import Alert
 from nexo.admin.watching.history import step
 from nexo.admin.watching.request_times import RequestView
 from nexo.admin.watching.survey import BrokerSurvey
-from nexo.admin.watching.watch import EVERY_BROKER, LEVELS, RATES, BrokerWatch
+from nexo.admin.watching.watch import BrokerWatch
 from nexo.model import Broker
 
 routes = ApiRoutes("Overview")
@@ -138,9 +138,9 @@ async def history(context: ApiContext, ask: HistoryAsk) -> History:
     broker = Broker[ask.broker.upper()]
     await context.check_watchable(broker)
     watch = context.sampler.brokers[broker]
-    every = (*RATES[broker], *LEVELS[broker], *EVERY_BROKER)
-    names = [name for name in ask.names.split(",") if name in every] if ask.names else every
-    series = {name: watch.series[name].means(ask.seconds, ask.points) for name in names}
+    names = [name for name in ask.names.split(",") if name in watch.series]
+    chosen = names if ask.names else watch.series
+    series = {name: watch.series[name].means(ask.seconds, ask.points) for name in chosen}
     step_s = step(len(watch.series["connections"].tail(ask.seconds)), ask.points)
     return History(context.sampler.sampled_ms, step_s, series)
 

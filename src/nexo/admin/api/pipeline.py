@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from nexo.admin.api.paging import Name
+from nexo.admin.api.stream import OneStream
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, Nothing
 from nexo.admin.lake_views import (
@@ -73,12 +73,6 @@ class LakeView(msgspec.Struct):
     tables: list[TableRow]
 
 
-class TableAsk(msgspec.Struct, forbid_unknown_fields=True):
-    """A stream."""
-
-    stream: Name
-
-
 class TableView(msgspec.Struct):
     """What the lake has of a stream."""
 
@@ -126,7 +120,7 @@ async def tables(context: ApiContext, ask: Nothing) -> LakeView:
 
 
 @routes.get("/table")
-async def table(context: ApiContext, ask: TableAsk) -> TableView:
+async def table(context: ApiContext, ask: OneStream) -> TableView:
     """The tables of one stream, with the newest snapshots."""
     await context.check_watchable(Broker.STREAM)
     settings = context.place.settings
@@ -145,7 +139,7 @@ async def table(context: ApiContext, ask: TableAsk) -> TableView:
 
 
 @routes.get("/dead-letters")
-async def dead_letters(context: ApiContext, ask: TableAsk) -> LettersView:
+async def dead_letters(context: ApiContext, ask: OneStream) -> LettersView:
     """Records of a stream that its contract refused, and why."""
     await context.check_watchable(Broker.STREAM)
     settings = context.place.settings

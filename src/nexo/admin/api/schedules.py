@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from nexo.admin.api.paging import Name
+from nexo.admin.api.paging import JobKey, Name, Priority
 from nexo.admin.api.queue import OneQueue
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, Done
@@ -28,8 +28,8 @@ class ScheduleAsk(ScheduleName):
     cron: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
     """Five fields."""
     value: NewValue
-    priority: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
-    key: Annotated[str, msgspec.Meta(max_length=1_024)] | None = None
+    priority: Priority = 0
+    key: JobKey | None = None
     timezone: Annotated[str, msgspec.Meta(max_length=64)] = ""
     """Whose local time it is in, such as ``Europe/Rome``; empty for UTC."""
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from nexo.admin.api.jobs import JobAsk
-from nexo.admin.api.paging import Seconds
+from nexo.admin.api.paging import Seconds, Wait
 from nexo.admin.api.queue import OneQueue
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, Done
@@ -32,7 +32,6 @@ from nexo.protocol.values import encode_value
 routes = ApiRoutes("Queue", "/queue")
 
 Lease: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,20}$")]
-Wait: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=60)]
 
 
 class FetchAsk(OneQueue):

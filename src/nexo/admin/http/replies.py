@@ -81,11 +81,15 @@ def problem(status: int, code: str, message: str, field: str | None = None) -> R
 
 def failure(error: NexoError) -> Response:
     """The reply to a request that raised ``error``."""
-    status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
-    reply = problem(status, error.code, error.message, error.field)
+    reply = problem(status_of(error), error.code, error.message, error.field)
     if isinstance(error, LockedOut):
         reply.headers["retry-after"] = str(LOCKED_OUT_MS // 1_000)
     return reply
+
+
+def status_of(error: NexoError) -> int:
+    """HTTP's status for ``error``."""
+    return next((status for kind, status in STATUS if isinstance(error, kind)), 500)
 
 
 def as_json(value: object, status: int = 200) -> Response:
@@ -181,7 +185,7 @@ class _Events(StreamingResponse):
     def __init__(self, context: ApiContext, rows: AsyncGenerator[Any]) -> None:
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         super().__init__(self._events(), 200, headers, "text/event-stream")
-        self._desk = context
+        self._context = context
         self._rows = rows
         self._coming: asyncio.Future[Any] | None = None
 
@@ -191,11 +195,11 @@ class _Events(StreamingResponse):
             await super().stream_response(send)
         finally:
             # A viewer who leaves cancels this and all it would await, time and again.
-            self._desk.finish(self._end())
+            self._context.finish(self._end())
 
     async def _events(self) -> AsyncIterator[bytes]:
         yield b": hello\n\n"
-        stopping = asyncio.ensure_future(self._desk.stopping.wait())
+        stopping = asyncio.ensure_future(self._context.stopping.wait())
         try:
             while True:
                 self._coming = asyncio.ensure_future(anext(self._rows))

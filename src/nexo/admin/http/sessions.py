@@ -115,13 +115,13 @@ class Sessions:
     """Everyone who is logged in, by the hash of their secret."""
 
     def __init__(self, context: ApiContext) -> None:
-        self._desk = context
+        self._context = context
         self._open: dict[str, _Session] = {}
 
     @property
     def required(self) -> bool:
         """Whether callers must log in."""
-        return self._desk.place.settings.auth
+        return self._context.place.settings.auth
 
     async def context(self, request: HTTPConnection, *, live: bool = False) -> ApiContext:
         """What the caller may use; `Unauthenticated` if they must log in first.
@@ -129,14 +129,14 @@ class Sessions:
         ``live``: the browser can send no header, so a token may be a parameter.
         """
         if not self.required:
-            return self._desk
+            return self._context
         given = request.query_params.get(TOKEN) if live else None
         session = await self._by_token(request, given) or self._found(request)
         if session is None:
             raise Unauthenticated("log in first")
         session.used_s = time.monotonic()
         return replace(
-            self._desk,
+            self._context,
             client=session.client,
             who=session.who,
             user=session.user,
@@ -187,13 +187,13 @@ class Sessions:
     async def _enter(self, request: HTTPConnection, who: Credentials, secret: str) -> _Session:
         who = replace(who, caller=request.client.host if request.client else None)
         await self._forget_idle(who)
-        client = self._desk.place.client(who)
+        client = self._context.place.client(who)
         try:
             await client.link(Broker.STORE).call(Op.ECHO, b"")
         except BaseException:
             await client.close()
             raise
-        accounts, now_ms = self._desk.place.accounts, int(time.time() * 1_000)
+        accounts, now_ms = self._context.place.accounts, int(time.time() * 1_000)
         user = accounts.who(who) if accounts else None
         session = _Session(who, client, user, time.monotonic(), now_ms)
         self._open[_hash(secret)] = session

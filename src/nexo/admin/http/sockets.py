@@ -98,13 +98,13 @@ class Conversation:
 
     def __init__(self, socket: WebSocket, context: ApiContext, client: AsyncClient) -> None:
         self._socket = socket
-        self._desk = context
+        self._context = context
         self._client = client
         self._followed: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Answer requests until the caller leaves or the server stops."""
-        stopping = asyncio.ensure_future(self._desk.stopping.wait())
+        stopping = asyncio.ensure_future(self._context.stopping.wait())
         try:
             while True:
                 coming = asyncio.ensure_future(self._socket.receive_text())
