@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import re
 import socket
@@ -231,6 +232,23 @@ def _json(raw: bytes) -> object:
     except ValueError as error:
         shown = textwrap.shorten(raw.decode(errors="replace"), 60)
         raise click.BadParameter(f"{shown!r} is not JSON: {error}") from None
+
+
+def load_name(text: str) -> object:
+    """What ``module:name`` refers to; the working folder is searched first, as with python -m."""
+    module, _, path = text.partition(":")
+    if not (module and path):
+        raise click.BadParameter(f"{text!r} is not module:name")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: object = importlib.import_module(module)
+    except ImportError as error:
+        raise click.BadParameter(f"cannot import {module}: {error}") from None
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    if found is None:
+        raise click.BadParameter(f"{module} has no function or class {path}")
+    return found
 
 
 def config_option(meaning: str, name: str = "file") -> Callable[[F], F]:

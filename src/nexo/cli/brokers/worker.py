@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 import logging
 import sys
@@ -16,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 import nexo
-from nexo.cli.options import terms
+from nexo.cli.options import load_name, terms
 from nexo.cli.sizes import seconds
 from nexo.client._async.queue.worker import Worker as AsyncWorker
 from nexo.client._sync.queue.worker import Worker
@@ -58,7 +57,9 @@ class Work:
 
     def run(self) -> None:
         """Work until SIGTERM or Ctrl-C."""
-        handler = load(self.target)
+        handler = load_name(self.target)
+        if not callable(handler):
+            raise click.BadParameter(f"{self.target} is not a function")
         if isinstance(handler, AsyncWorker | Worker) and self.given:
             options = ", ".join(f"{name}=" for name in sorted(self.given))
             raise click.UsageError(f"{self.target} is a worker: say {options} where it is made")
@@ -120,20 +121,3 @@ def command(
 def _start_log() -> None:
     form = "%(asctime)s %(levelname)s %(process)d %(message)s"
     logging.basicConfig(level=logging.INFO, format=form)
-
-
-def load(target: str) -> Callable[..., Any]:
-    """What ``module:function`` names; the working folder is searched first, as with python -m."""
-    module_name, colon, path = target.partition(":")
-    if not (colon and module_name and path):
-        raise click.BadParameter(f"{target!r} is not module:function")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise click.BadParameter(f"cannot import {module_name}: {error}") from None
-    for name in path.split("."):
-        found = getattr(found, name, None)
-    if not callable(found):
-        raise click.BadParameter(f"{module_name} has no function {path}")
-    return found  # type: ignore[no-any-return]

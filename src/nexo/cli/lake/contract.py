@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +11,7 @@ import click
 
 from nexo.cli import output
 from nexo.cli.lake.lakes import lake_options, open_lake, server_address
-from nexo.cli.options import read_value
+from nexo.cli.options import load_name, read_value
 from nexo.client.contract_views import ContractInfo
 
 if TYPE_CHECKING:
@@ -110,7 +108,7 @@ def _wanted(
     if schema_file:
         wanted |= columns_from(_object(schema_file))
     if model:
-        wanted |= columns_from(_imported(model))
+        wanted |= columns_from(load_name(model))
     return wanted | (_object(given) if given else {})
 
 
@@ -137,18 +135,6 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise click.BadParameter("columns and schemas are a JSON object")
     return found
-
-
-def _imported(name: str) -> object:
-    """What ``module:name`` means, looked for in the working folder too."""
-    module, colon, attribute = name.partition(":")
-    if not colon:
-        raise click.BadParameter("a model is named as package.module:Name")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise click.BadParameter(f"cannot import {name}: {error}") from None
 
 
 def _looked(contract: StreamContract) -> ContractInfo:
