@@ -15,7 +15,7 @@ import click
 
 from nexo.cli import output
 from nexo.cli.options import Failure, SignedCommand, as_option, client, read_value
-from nexo.errors import NexoError
+from nexo.errors import InvalidInput, NexoError
 
 if TYPE_CHECKING:
     from nexo.client._sync.stream.stream import Stream
@@ -32,10 +32,6 @@ class InputRecord:
     key: str | None
     headers: dict[str, Any] | None
     size_bytes: int
-
-
-class BadLine(Exception):
-    """A line that is not what the format says."""
 
 
 @click.command("publish", cls=SignedCommand)
@@ -100,17 +96,17 @@ class Lines:
     headers: dict[str, Any] | None = None
 
     def draft(self, raw: bytes) -> InputRecord:
-        """The record of one line; `BadLine` says what is wrong with it."""
+        """The record of one line; `InvalidInput` says what is wrong with it."""
         try:
             text = raw.decode().rstrip("\r\n")
         except UnicodeDecodeError:
-            raise BadLine("not UTF-8 text") from None
+            raise InvalidInput("not UTF-8 text") from None
         if self.form == "lines":
             return InputRecord(text, self.key, self.headers, len(raw))
         try:
             found = json.loads(text)
         except ValueError as error:
-            raise BadLine(f"not JSON: {error}") from None
+            raise InvalidInput(f"not JSON: {error}") from None
         if self.form == "records":
             return self._record(found, len(raw))
         return InputRecord(found, self._key_of(found), self.headers, len(raw))
@@ -119,13 +115,13 @@ class Lines:
         if self.key_field is None:
             return self.key
         if not isinstance(found, dict) or self.key_field not in found:
-            raise BadLine(f"no field {self.key_field!r} for the key")
+            raise InvalidInput(f"no field {self.key_field!r} for the key")
         key = found[self.key_field]
         return key if isinstance(key, str) else json.dumps(key)
 
     def _record(self, found: Any, size: int) -> InputRecord:
         if not isinstance(found, dict) or "value" not in found:
-            raise BadLine("a record is an object with value, and perhaps key and headers")
+            raise InvalidInput("a record is an object with value, and perhaps key and headers")
         value = found["value"]
         if isinstance(value, dict) and value.keys() == {"base64"}:
             value = base64.b64decode(value["base64"])
@@ -142,9 +138,9 @@ def _publish_file(stream: Stream[Any], name: str, lines: Lines) -> int:
                 _publish_batch(stream, batch)
                 done += len(batch)
                 bar.advance(sum(draft.size_bytes for draft in batch))
-        except (BadLine, NexoError) as error:
-            code = error.code if isinstance(error, NexoError) else "INVALID"
-            raise Failure(code, f"{name}: {error}; {done:,} records were published") from None
+        except NexoError as error:
+            said = f"{name}: {error.message}; {done:,} records were published"
+            raise Failure(error.code, said) from None
     return done
 
 
@@ -154,8 +150,8 @@ def _drafts(file: IO[bytes], lines: Lines) -> Iterator[InputRecord]:
             continue
         try:
             yield lines.draft(raw)
-        except BadLine as error:
-            raise BadLine(f"line {number}: {error}") from None
+        except InvalidInput as error:
+            raise InvalidInput(f"line {number}: {error.message}") from None
 
 
 def batches(drafts: Iterable[InputRecord]) -> Iterator[list[InputRecord]]:
@@ -172,7 +168,7 @@ def batches(drafts: Iterable[InputRecord]) -> Iterator[list[InputRecord]]:
             if len(batch) >= _BATCH or size >= _BATCH_BYTES:
                 yield batch
                 batch, size = [], 0
-    except BadLine:
+    except InvalidInput:
         if batch:
             yield batch
         raise
