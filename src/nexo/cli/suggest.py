@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from itertools import islice
@@ -23,7 +23,7 @@ from nexo.protocol.survey import MAX_LIMIT, SurveyAsk
 if TYPE_CHECKING:
     from nexo import Client
 
-Lister: TypeAlias = Callable[["Client", click.Context, str], Iterable[str]]
+Lister: TypeAlias = Callable[["Client", click.Context, str], list[str]]
 
 _MOST = 10_000
 _COMPLETED = 200
@@ -40,8 +40,8 @@ def names_like(message: str, command: str) -> str:
         return ""
     try:
         with client() as nexo:
-            known = _queues(nexo) if command in _OF_QUEUES else list(islice(nexo.streams(), _MOST))
-    except NexoError:  # the first error is the one to be told
+            known = _queues(nexo) if command in _OF_QUEUES else _streams(nexo)
+    except NexoError:  # the first error is the one to report
         return ""
     if quoted[1] in known:
         return ""
@@ -72,37 +72,33 @@ def _complete(lister: Lister, ctx: click.Context, incomplete: str) -> list[Compl
     return [CompletionItem(one) for one in found[:_COMPLETED]]
 
 
-def _list_queues(nexo: Client, ctx: click.Context, incomplete: str) -> Iterable[str]:
-    return _queues(nexo)
+def _queues(nexo: Client, *_: object) -> list[str]:
+    ask = SurveyAsk(limit=MAX_LIMIT, by_name=True)
+    page = request(nexo.link(Broker.QUEUE).call, Op.Q_SURVEY, ask, QueueSurvey)
+    return [info.name for info in page.queues]
 
 
-def _list_streams(nexo: Client, ctx: click.Context, incomplete: str) -> Iterable[str]:
-    return islice(nexo.streams(incomplete), _MOST)
+def _streams(nexo: Client, ctx: click.Context | None = None, prefix: str = "") -> list[str]:
+    return list(islice(nexo.streams(prefix), _MOST))
 
 
-def _list_groups(nexo: Client, ctx: click.Context, incomplete: str) -> Iterable[str]:
+def _groups(nexo: Client, ctx: click.Context, prefix: str) -> list[str]:
     stream = ctx.params.get("stream")
     return [group.name for group in nexo.stream(stream).groups()] if stream else []
 
 
-def _list_keys(nexo: Client, ctx: click.Context, incomplete: str) -> Iterable[str]:
-    return islice(nexo.store.keys(incomplete), _COMPLETED)
+def _keys(nexo: Client, ctx: click.Context, prefix: str) -> list[str]:
+    return list(islice(nexo.store.keys(prefix), _COMPLETED))
 
 
 _LISTERS: Mapping[tuple[str, str], Lister] = {
-    ("queue", "name"): _list_queues,
-    ("dlq", "name"): _list_queues,
-    ("", "queue"): _list_queues,
-    ("stream", "name"): _list_streams,
-    ("", "stream"): _list_streams,
-    ("", "group"): _list_groups,
-    ("store", "key"): _list_keys,
-    ("store", "name"): _list_keys,
+    ("queue", "name"): _queues,
+    ("dlq", "name"): _queues,
+    ("", "queue"): _queues,
+    ("stream", "name"): _streams,
+    ("", "stream"): _streams,
+    ("", "group"): _groups,
+    ("store", "key"): _keys,
+    ("store", "name"): _keys,
 }
 """By command and argument; of any command where the first is empty."""
-
-
-def _queues(nexo: Client) -> list[str]:
-    ask = SurveyAsk(limit=MAX_LIMIT, by_name=True)
-    page = request(nexo.link(Broker.QUEUE).call, Op.Q_SURVEY, ask, QueueSurvey)
-    return [info.name for info in page.queues]

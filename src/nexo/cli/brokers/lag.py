@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from nexo.cli import output
-from nexo.cli.brokers.surveys import group_rows
 from nexo.cli.options import client
 from nexo.client._sync.requests import request
 from nexo.errors import Forbidden, NotFound
 from nexo.model import Broker
+from nexo.model.stream import StreamSurvey
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_ordered import OrderedAsk, OrderedInfo
-from nexo.protocol.survey import shared_kind
+from nexo.protocol.survey import SurveyAsk, shared_kind
 
 if TYPE_CHECKING:
     from nexo import Client
@@ -50,7 +51,7 @@ def command(
 
 def _found(nexo: Client, stream: str | None, group: str | None) -> list[dict[str, Any]]:
     """The groups asked for, the furthest behind first."""
-    rows = [*group_rows(nexo)] if stream is None else _groups_of(nexo, stream, group)
+    rows = [*_all_groups(nexo)] if stream is None else _groups_of(nexo, stream, group)
     if stream is not None and not rows:
         nexo.stream(stream).info()  # says so if there is no such stream
         if group is not None:
@@ -58,8 +59,30 @@ def _found(nexo: Client, stream: str | None, group: str | None) -> list[dict[str
     return sorted(rows, key=lambda row: -row["lag"])
 
 
+def stream_page(nexo: Client, position: int) -> StreamSurvey:
+    """Streams and groups from ``position`` on."""
+    ask = SurveyAsk(position=position)
+    return request(nexo.link(Broker.STREAM).call, Op.S_SURVEY, ask, StreamSurvey)
+
+
+def _all_groups(nexo: Client) -> Iterator[dict[str, Any]]:
+    """Every group, shared and ordered, of every stream."""
+    position = 0
+    while True:
+        page = stream_page(nexo, position)
+        for group in page.groups:
+            yield {
+                "stream": group.stream, "group": group.name, "kind": group.kind,
+                "lag": group.lag, "in_flight": group.in_flight, "parked": group.parked,
+                "consumers": group.consumers,
+            }  # fmt: skip
+        position = page.next
+        if not position:
+            return
+
+
 def _groups_of(nexo: Client, stream: str, group: str | None) -> list[dict[str, Any]]:
-    """As `group_rows`, but who may read this stream may ask."""
+    """As `_all_groups`, but who may read this stream may ask."""
     rows: list[dict[str, Any]] = []
     with suppress(NotFound):
         target = nexo.stream(stream)

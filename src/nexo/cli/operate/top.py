@@ -12,14 +12,17 @@ import click
 from msgspec import structs
 
 from nexo.cli import output
-from nexo.cli.brokers.surveys import queue_page, stream_page
+from nexo.cli.brokers.lag import stream_page
 from nexo.cli.operate import figures
 from nexo.cli.operate.figures import Board, Sample
 from nexo.cli.options import client, terms
 from nexo.cli.sizes import seconds, size_text
-from nexo.client._sync.requests import status
+from nexo.client._sync.requests import request, status
 from nexo.errors import Forbidden, NexoError
 from nexo.model import Broker
+from nexo.model.queue import QueueSurvey
+from nexo.protocol.ops import Op
+from nexo.protocol.survey import SurveyAsk
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -93,8 +96,10 @@ class Looks:
         )
 
     def _see_queues(self) -> None:
+        call = self._nexo.link(Broker.QUEUE).call
         for _ in range(_PAGES):
-            page, now_s = queue_page(self._nexo, self._queue_position), time.monotonic()
+            ask = SurveyAsk(position=self._queue_position)
+            page, now_s = request(call, Op.Q_SURVEY, ask, QueueSurvey), time.monotonic()
             for info in page.queues:
                 counts = {name: getattr(info, name) for name in _QUEUE_COUNTS}
                 self._queues.see((info.name,), {"queue": info.name, **counts}, now_s)
