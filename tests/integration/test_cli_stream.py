@@ -141,7 +141,7 @@ def test_lag_and_seek(nexo_url: str, client: package.Client) -> None:
     with stream.consume("g") as consumer:
         consumer.fetch().ack()
     assert parsed(nexo(nexo_url, "lag", "s", "g", "--json"))[0]["lag"] == 0
-    assert "4 records before it" in nexo(nexo_url, "seek", "s", "g", "6").output
+    assert "is 4 records behind" in nexo(nexo_url, "seek", "s", "g", "6").output
     (row,) = parsed(nexo(nexo_url, "lag", "--json"))
     assert (row["stream"], row["group"], row["kind"], row["lag"]) == ("s", "g", "shared", 4)
     assert nexo(nexo_url, "lag", "--over", "3").exit_code == 3

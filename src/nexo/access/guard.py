@@ -29,7 +29,7 @@ from nexo.protocol.hello import Hello
 log = logging.getLogger("nexo.access")
 
 CHECK_S = 1.0
-"""How often the users file is looked at."""
+"""How often the users file is checked for changes."""
 MOST_CHECKS = 64
 """Password checks waiting at once; beyond that, logins are rejected rather than queued."""
 
@@ -54,7 +54,7 @@ class _Check(NamedTuple):
 
 
 _HOW_TO_LOG_IN = (
-    "this server wants a login: set NEXO_TOKEN, or NEXO_USER and NEXO_PASSWORD, "
+    "this server requires a login: set NEXO_TOKEN, or NEXO_USER and NEXO_PASSWORD, "
     "or connect to nexo://user:password@host or nexo://host?token=..."
 )
 
@@ -86,7 +86,7 @@ class Guard:
         self._loop = asyncio.get_running_loop()
         self._hashing = ThreadPoolExecutor(1, "nexo-login")
         self._checks: deque[_Check] = deque()
-        """Those that wait; the first one runs."""
+        """The first one runs, the others wait."""
 
     def _heard(self, report: bytes) -> None:
         self._attempts.heard(report, self._clock.now_ms())
@@ -120,7 +120,7 @@ class Guard:
             self._refuse(locked, done)
             return
         try:
-            caller.identity = self._identify(caller, asked)
+            caller.identity = self._identify(asked)
         except Unauthenticated as error:
             self._failed(caller, asked, error, done)
             return
@@ -130,9 +130,7 @@ class Guard:
             done(None)
 
     def login_linked(self, caller: AccessCaller, asked: Hello, done: Done) -> None:
-        """Accept a client that another process of ours has logged
-        in; without a user, that process itself.
-        """
+        """Accept a client that another of our processes logged in; without a user, that process."""
         try:
             caller.identity = self._logins.linked(asked.user)
         except Unauthenticated as error:
@@ -161,7 +159,7 @@ class Guard:
             raise self._count(caller, asked) or error from None
         return answer
 
-    def _identify(self, caller: AccessCaller, asked: Hello) -> Identity | None:
+    def _identify(self, asked: Hello) -> Identity | None:
         """The identity, or None if a password must be checked first."""
         if asked.token is not None:
             return self._logins.by_token(asked.token)
@@ -178,7 +176,7 @@ class Guard:
             self._check_next()
 
     def _check_next(self) -> None:
-        """Run the first check that waits; guesses of who is locked out by now are not worth it."""
+        """Run the next check; reject the guesses of clients that are locked out by now."""
         while self._checks:
             caller, asked, done = self._checks[0]
             name, password = asked.user or "", asked.password or ""
@@ -215,7 +213,7 @@ class Guard:
         self._refuse(error, done)
 
     def _refuse(self, error: NexoError, done: Done) -> None:
-        """Answer who guesses after a pause, which differs, so that many do not return together."""
+        """Answer clients that guess after a random pause, so that many do not retry at once."""
         if isinstance(error, LockedOut | Overloaded):
             pause_s = limits.LOCKED_OUT_PAUSE_S * _jitter.uniform(0.5, 1.5)
             self._loop.call_later(pause_s, done, error)
@@ -229,7 +227,7 @@ class Guard:
         locked = self._attempts.locked(caller.address, user, now_ms)
         report = self._attempts.failed(caller.address, user, now_ms)
         if report and self._reports is not None:
-            self._reports.tell(report)
+            self._reports.send(report)
         who = "with a token" if asked.token is not None else f"of user {user[:_SHOWN_CHARS]!r}"
         log.warning("failed login %s from %s", who, caller.address)
         return locked

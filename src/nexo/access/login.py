@@ -49,7 +49,7 @@ class Identity:
     def __init__(self, user: User, credential: str | None) -> None:
         self.user = user
         self.credential = credential
-        """The stored hash; None for peers that another process of ours speaks for."""
+        """The stored hash; None for clients that another of our processes logged in."""
         self.valid = True
         self._decisions: dict[tuple[Broker, Action, Extent, str], bool] = {}
 
@@ -119,7 +119,7 @@ class Logins:
         return (user.password if user else None) or secrets.NOBODYS
 
     def verified(self, name: str, password: str, stored: str) -> Identity:
-        """The user, after the password matched ``stored``; None if the file changed meanwhile."""
+        """The user whose password matched ``stored``; `Unauthenticated` if the file has changed."""
         user = self.users.get(name)
         if user is None or user.password != stored:
             raise wrong()
@@ -127,7 +127,7 @@ class Logins:
         return self._identity(user, stored)
 
     def scram_challenge(self, exchange: Exchange, mechanism: str) -> bytes:
-        """The answer to a client's first SCRAM message, whether there is such a user or not."""
+        """The answer to a client's first SCRAM message, for unknown users too."""
         user = self.users.get(exchange.user)
         return exchange.challenge(user.scram.get(mechanism) if user else None, self._key)
 
@@ -140,7 +140,7 @@ class Logins:
         return self._identity(user, user.password), answer
 
     def linked(self, name: str | None) -> Identity:
-        """A user that another process of ours has verified; None is that process itself."""
+        """A user that another of our processes has verified; None is that process itself."""
         if name is None:
             return self._identity(INTERNAL, None)
         user = self.users.get(name)

@@ -32,9 +32,9 @@ class LoginReports:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._socket.bind(str(self._path))
-        self._loop.add_reader(self._socket.fileno(), self._hear)
+        self._loop.add_reader(self._socket.fileno(), self._receive)
 
-    def tell(self, report: bytes) -> None:
+    def send(self, report: bytes) -> None:
         """Send a report to the other processes; one whose buffer is full has received enough."""
         for path in self._folder.glob("*.logins"):
             if path == self._path:
@@ -46,7 +46,7 @@ class LoginReports:
             except OSError:
                 log.debug("%s did not receive the report of a failed login", path.stem)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         for _ in range(_MANY):
             try:
                 report = self._socket.recv(REPORT_BYTES + 1)

@@ -84,7 +84,7 @@ def forbidden(
         return Forbidden(f"user {user!r} may not do this: no permission allows it")
     verbs = " or ".join(_VERBS[action] for action in actions)
     extent = extent if name else Extent.PREFIX
-    wanted = Grant(broker.label, actions[0], _pattern(broker, extent, name))
+    wanted = Grant(broker.label, actions[0], _pattern(extent, name))
     return Forbidden(
         f"user {user!r} may not {verbs} {_subject(broker, extent, name[:_SHOWN])}: "
         f"it needs a permission such as {wanted}"
@@ -101,7 +101,7 @@ def _subject(broker: Broker, extent: Extent, name: str) -> str:
     return f"{_THINGS[broker]} {thing!r}" + (f" as group {group!r}" if at else "")
 
 
-def _pattern(broker: Broker, extent: Extent, name: str) -> str:
+def _pattern(extent: Extent, name: str) -> str:
     """The pattern that a grant would need."""
     match extent:
         case Extent.PREFIX:

@@ -40,7 +40,7 @@ def password_matches(password: str, stored: str) -> bool:
 
 
 NOBODYS = f"scrypt${'0' * 2 * _SALT_BYTES}${'0' * 2 * _HASH_BYTES}"
-"""Compared when there is no such user, so that timing reveals nothing."""
+"""Compared when the user is unknown, so that timing reveals nothing."""
 
 
 def _scrypt(password: str, salt: bytes) -> bytes:
@@ -49,7 +49,7 @@ def _scrypt(password: str, salt: bytes) -> bytes:
 
 
 def new_token() -> str:
-    """A token with so much entropy that a plain hash of it is safe."""
+    """A token with enough entropy that a plain hash of it is safe."""
     return TOKEN_PREFIX + secrets.token_urlsafe(32)
 
 

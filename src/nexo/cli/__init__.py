@@ -1,7 +1,7 @@
 """The ``nexo`` command: one module per subcommand, imported when it is called.
 
-A module offers a click command or group named ``command``. It asks for nothing it
-shares with the others: ``--url``, ``--timeout`` and ``--json`` are added here to
+A module offers a click command or group named ``command``. What all commands share is not
+declared there: ``--url``, ``--timeout`` and ``--json`` are added here to
 every command that talks to a server, and errors of the package are printed here.
 """
 
@@ -96,7 +96,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand; for one that does not exist, tell those like it."""
+        """Find the subcommand; for an unknown one, suggest names like it."""
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
@@ -132,7 +132,7 @@ class Commands(click.Group):
 
 
 def _leave_closed_pipe() -> None:
-    """Whoever read our output, such as ``head``, has enough; nothing more can be written."""
+    """The reader of our output, such as ``head``, has left; drop the rest."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -145,7 +145,7 @@ def _refuse_address(ctx: click.Context, name: str) -> None:
 
 @contextlib.contextmanager
 def _usage_errors(given: Sequence[str]) -> Iterator[None]:
-    """Wrong usage as JSON for who asked for JSON, even if that was not read yet."""
+    """Report wrong usage as JSON if JSON was asked for, even if --json was not parsed yet."""
     try:
         yield
     except (click.UsageError, OverflowError) as error:
@@ -167,7 +167,7 @@ def main() -> None:
     """Store, Pub/Sub, Queue and Stream in one service.
 
     Commands reach the server at --url, or NEXO_URL, or nexo://127.0.0.1:7654. --url, --timeout
-    and --json may stand here or behind the command.
+    and --json may stand here or after the command.
 
     \b
     Exit codes: 0 done, 1 refused or not there, 2 wrong usage.

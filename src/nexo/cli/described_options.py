@@ -1,4 +1,4 @@
-"""The options of queues and streams as flags, made from what is said of them where they are."""
+"""The options of queues and streams as flags, made from their descriptions."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class CommonOptions:
     as_json: bool = False
 
     def client_options(self) -> ConnectOptions:
-        """What a client is to be told besides the address."""
+        """What a client gets besides the address."""
         return {} if self.timeout_s is None else {"timeout": self.timeout_s}
 
 
@@ -67,7 +67,7 @@ class Failure(click.ClickException):
 
 
 class UsageFailure(Failure):
-    """Wrong usage, told as JSON."""
+    """Wrong usage, reported as JSON."""
 
     exit_code = click.UsageError.exit_code
 
@@ -76,12 +76,12 @@ class UsageFailure(Failure):
 
 
 def nothing_there(message: str) -> Failure:
-    """What was asked for is not there, though where it would be is."""
+    """The queue or stream exists, but not what was asked for in it."""
     return Failure(NotFound.code, message)
 
 
 def fail_unless(done: bool) -> None:
-    """End with exit code 1, after what is to be said, if there was nothing to be done."""
+    """End with exit code 1 if nothing was done; for the end of a command."""
     if not done:
         click.get_current_context().exit(1)
 
@@ -171,14 +171,10 @@ class SignedGroup(click.Group):
 
 
 @contextlib.contextmanager
-def client(*, patient: bool = False) -> Iterator[Client]:
-    """A sync client of the server the command was told to use.
-
-    Unless it is ``patient``, a server that is not there is told at once.
-    """
+def client() -> Iterator[Client]:
+    """A sync client of the server that the command uses; fails at once if none is there."""
     given = terms()
-    if not patient:
-        check_reachable(given.url)
+    check_reachable(given.url)
     with nexo.connect(given.url, **given.client_options()) as connection:
         yield connection
 
@@ -249,6 +245,18 @@ def load_name(text: str) -> object:
     if found is None:
         raise click.BadParameter(f"{module} has no function or class {path}")
     return found
+
+
+def limit_option(default: int, most: int | None = None) -> Callable[[F], F]:
+    """``--limit``: how many rows to show."""
+    kind = click.IntRange(1, most)
+    text = "Show at most this many."
+    return click.option("--limit", type=kind, default=default, show_default=True, help=text)
+
+
+def offset_option(name: str = "--offset") -> Callable[[F], F]:
+    """``--offset``: how many rows to skip."""
+    return click.option(name, type=click.IntRange(min=0), default=0, help="Skip this many.")
 
 
 def config_option(meaning: str, name: str = "file") -> Callable[[F], F]:

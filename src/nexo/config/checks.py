@@ -37,7 +37,7 @@ def _check_ports(settings: Settings) -> None:
 
 
 def _check_replication(settings: Settings) -> None:
-    """Nobody is promised what cannot be kept."""
+    """Reject durability that needs an object store where there is none."""
     if settings.replicate:
         if "://" not in settings.replicate:
             raise ConfigError(f"replicate = {settings.replicate!r}: write s3://bucket/prefix")
@@ -48,7 +48,7 @@ def _check_replication(settings: Settings) -> None:
 
 
 def _check_tls(settings: Settings) -> None:
-    """Half of TLS would be none."""
+    """Reject TLS settings without a certificate: they would have no effect."""
     for name in ("tls_key", "tls_client_ca"):
         if getattr(settings, name) is not None and settings.tls_cert is None:
             raise ConfigError(f"{name} is set without tls_cert: name the certificate too")

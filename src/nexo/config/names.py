@@ -1,4 +1,4 @@
-"""Settings that were most likely meant by a name that none has."""
+"""Guesses which setting an unknown name stands for."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _MOST = 2
 def meant(given: str, known: Mapping[str, Iterable[str]]) -> list[str]:
     """Names of ``known`` that ``given`` may stand for, the likeliest first.
 
-    Each has with it what else it is called, and last a sentence on what it does. A name counts
-    by its letters, by the words that both have, by the last of them, and by that sentence.
+    Each comes with its other names and, last, a sentence on what it does. Names are compared by
+    letters, by the words that both have, by their last word, and by that sentence.
     """
     scores = {name: _score(given, name, *others) for name, others in known.items()}
     best = max(scores.values(), default=0.0)
@@ -44,7 +44,7 @@ def _score(given: str, *called: str) -> float:
 
 
 def _alike(given: str, name: str, does: str) -> float:
-    words, others = _telling(given), _telling(name)
+    words, others = _distinctive(given), _distinctive(name)
     letters = SequenceMatcher(None, "_".join(_words(given)), "_".join(_words(name))).ratio()
     shared = [_found(word, others) or _found(word, _words(does)) / 2 for word in words]
     return letters + sum(shared) / len(shared) + _found(words[-1], others[-1:]) / 4
@@ -63,8 +63,8 @@ def _like(one: str, other: str) -> float:
     return SequenceMatcher(None, one, other).ratio()
 
 
-def _telling(name: str) -> list[str]:
-    """The words that tell settings apart."""
+def _distinctive(name: str) -> list[str]:
+    """The words that distinguish settings."""
     words = _words(name)
     return [word for word in words if word not in _UNITS] or words
 

@@ -24,7 +24,7 @@ def _setting(
     *,
     choices: tuple[str, ...] = (),
 ) -> Any:
-    """One field; ``high`` is a bound that all of its kind have unless it is given."""
+    """One field; without ``high``, the bound of its kind applies (see `sources`)."""
     limits = {"low": low, "high": high, "choices": choices}
     return field(default=default, metadata={"env": env, "doc": doc} | limits)
 
@@ -52,23 +52,29 @@ class Settings:
     kafka_advertised: str = _setting(
         "",
         "KAFKA_ADVERTISED",
-        "`host:port` that Kafka clients are told to use; if empty, the one they connected to.",
+        "`host:port` given to Kafka clients to connect to; if empty, the one they connected to.",
     )
     kafka_auto_create: bool = _setting(
         True, "KAFKA_AUTO_CREATE_TOPICS", "Create a stream when a Kafka client asks for its topic."
     )
     kafka_partitions: int = _setting(
-        1, "KAFKA_NUM_PARTITIONS", "Partitions of streams that are created so.", 1, 1_024
+        1,
+        "KAFKA_NUM_PARTITIONS",
+        "Partitions of streams that Kafka clients create this way.",
+        1,
+        1_024,
     )
     dashboard: bool = _setting(True, "NEXO_DASHBOARD", "Serve the dashboard and the HTTP API.")
     http_origins: str = _setting(
         "",
         "NEXO_HTTP_ORIGINS",
-        "Web sites whose pages may use the HTTP API, such as `https://app.example.com`; several "
-        "with commas, or `*` for all where `auth` is on.",
+        "Web sites whose pages may use the HTTP API, such as `https://app.example.com`; separated "
+        "by commas, or `*` for all if `auth` is on.",
     )
     alert_webhook: str = _setting(
-        "", "NEXO_ALERT_WEBHOOK", "URL that alerts are posted to as JSON when they come and go."
+        "",
+        "NEXO_ALERT_WEBHOOK",
+        "URL that alerts are posted to as JSON when they are raised and resolved.",
     )
     env: str = _setting(
         "dev",
@@ -170,7 +176,7 @@ class Settings:
     hot_messages: int = _setting(
         10_000,
         "STREAM_HOT_MESSAGES",
-        "They keep so many messages per partition in the log too; 0 for none.",
+        "They also keep this many messages per partition in the log; 0 for none.",
         0,
     )
     stream_unsynced_bytes: int = _setting(
@@ -241,7 +247,7 @@ class Settings:
     replicate_ms: int = _setting(
         250,
         "NEXO_REPLICATE_MS",
-        "Longest time before a write leaves for the store that nobody waits for.",
+        "Longest time before a write that nobody waits for is sent to the store.",
         10,
         60_000,
     )
@@ -268,7 +274,7 @@ class Settings:
     replicate_address: str = _setting(
         "",
         "NEXO_REPLICATE_ADDRESS",
-        "Where clients reach this server, as a standby tells them: `host:port`.",
+        "`host:port` where clients reach this server, which standbys pass on to them.",
     )
 
     replicate_key_file: Path | None = _setting(

@@ -1,7 +1,7 @@
 """Where settings come from: defaults < TOML file < environment < flags (SPEC A8).
 
-Each value is checked against its setting's type and range; an unknown name is told what it was
-most likely meant to be.
+Each value is checked against its setting's type and range; an error about an unknown name
+suggests the one that was most likely meant.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def load(
 
 
 def doubtful_variables(environ: Mapping[str, str]) -> list[str]:
-    """A sentence for each variable that is none of ours, but nearly is (SPEC A8)."""
+    """A warning for each unknown variable whose name is close to one of ours (SPEC A8)."""
     known = [*_VARIABLES, *_SECONDS]
     named = ((key, _nearly(key, known)) for key in environ if key not in known)
     return [
@@ -63,7 +63,7 @@ def doubtful_variables(environ: Mapping[str, str]) -> list[str]:
 
 
 def _nearly(key: str, known: list[str]) -> str:
-    """The one of ``known`` that ``key`` nearly is, by letters or, if both begin alike, words."""
+    """The one of ``known`` closest to ``key``: by letters or, in the same family, by words."""
     close = get_close_matches(key, known, 1, 0.85)
     family = key.partition("_")[0] + "_"
     alike = {env: said for env, said in _VARIABLES.items() if env.startswith(family)}
@@ -152,7 +152,7 @@ def _check_range(value: int, label: str, spec: Field[Any]) -> None:
 
 
 def _highest(name: str) -> int:
-    """What still can be counted, sent and waited for."""
+    """The largest value that can be counted, sent and waited for."""
     if name.endswith("_ms"):
         return _LONGEST_MS
     return _MOST_BYTES if name.endswith("_bytes") else _MOST

@@ -27,7 +27,7 @@ Unit: TypeAlias = Literal["ms", "bytes", "per second"]
 def option(
     title: str, meaning: str, unit: Unit | None = None, *, usual: bool = False, fixed: bool = False
 ) -> msgspec.Meta:
-    """What is said of an option; ``fixed`` ones cannot be changed, ``usual`` ones often are."""
+    """Describes an option; ``fixed`` ones cannot be changed, ``usual`` ones often are."""
     extra = {"unit": unit, "usual": usual, "fixed": fixed}
     return msgspec.Meta(title=title, description=meaning, extra=extra)
 
@@ -46,7 +46,7 @@ class Described:
 
     @property
     def keyword(self) -> str:
-        """What people write: a duration's name goes without its unit."""
+        """What people write: the name of a duration without its unit."""
         return self.name.removesuffix("_ms") if self.unit == "ms" else self.name
 
     @property

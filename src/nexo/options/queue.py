@@ -38,7 +38,7 @@ class Backoff(enum.StrEnum):
 class QueueOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of one queue. All can be changed while it runs (SPEC D1).
 
-    Each says what it is, for whoever is asked for it (SPEC K3).
+    Each is described, for user interfaces that ask for it (SPEC K3).
     """
 
     visibility_timeout_ms: Annotated[

@@ -1,4 +1,4 @@
-"""Why a message was refused, in the words of whoever wrote it rather than of its encoding."""
+"""Says why a message was rejected, in the words of its sender rather than of its encoding."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class HttpGuard:
         if (stranger := self._stranger(headers)) is not None:
             return problem(403, "FORBIDDEN", stranger)
         if method == "OPTIONS" and foreign is not None:
-            return _preflight(foreign) if shared else problem(403, "FORBIDDEN", _denied(foreign))
+            return _preflight() if shared else problem(403, "FORBIDDEN", _denied(foreign))
         allowed = self._methods.get(path, (method,))
         if method not in allowed:
             reply = problem(405, "METHOD", f"{path} takes {' or '.join(allowed)}, not {method}")
@@ -155,7 +155,7 @@ def _shared(origin: str) -> dict[str, str]:
     }
 
 
-def _preflight(origin: str) -> Response:
+def _preflight() -> Response:
     return Response(
         status_code=204,
         headers={

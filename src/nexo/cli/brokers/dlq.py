@@ -6,7 +6,7 @@ import click
 
 from nexo.cli import output
 from nexo.cli.brokers.queue import show_jobs
-from nexo.cli.options import Failure, client, nothing_there
+from nexo.cli.options import Failure, client, limit_option, nothing_there, offset_option
 
 _DEAD = ("id", "value", "reason", "attempts", "error", "died_ms")
 
@@ -18,9 +18,8 @@ def command() -> None:
 
 @command.command("list")
 @click.argument("name")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True,
-              help="At most so many.")  # fmt: skip
-@click.option("--offset", type=click.IntRange(min=0), default=0, help="Leave out so many.")
+@limit_option(20, 10_000)
+@offset_option()
 def list_(name: str, limit: int, offset: int) -> None:
     """The dead letters of the queue NAME, newest first."""
     with client() as nexo:

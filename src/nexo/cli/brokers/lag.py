@@ -30,7 +30,9 @@ _COLUMNS = ("stream", "group", "kind", "lag", "in_flight", "parked", "consumers"
 @click.argument("group", required=False)
 @click.option("--over", type=click.IntRange(min=0), metavar="RECORDS",
               help="Only groups further behind; exit code 3 if there are any.")  # fmt: skip
-@click.option("--limit", type=click.IntRange(min=1), help="Only so many, the furthest behind.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), help="Show only this many, the furthest behind."
+)
 @click.pass_context
 def command(
     ctx: click.Context, stream: str | None, group: str | None, over: int | None, limit: int | None
@@ -82,7 +84,7 @@ def _all_groups(nexo: Client) -> Iterator[dict[str, Any]]:
 
 
 def _groups_of(nexo: Client, stream: str, group: str | None) -> list[dict[str, Any]]:
-    """As `_all_groups`, but who may read this stream may ask."""
+    """As `_all_groups`, but permission to read this one stream is enough."""
     rows: list[dict[str, Any]] = []
     with suppress(NotFound):
         target = nexo.stream(stream)
@@ -120,7 +122,7 @@ def ordered_groups(
 
 
 def shown_ordered_groups(nexo: Client) -> list[OrderedInfo]:
-    """As `ordered_groups`; who may not read all of them is told that none are shown."""
+    """As `ordered_groups`; without permission to read all of them, none and a note."""
     try:
         return ordered_groups(nexo)
     except Forbidden:

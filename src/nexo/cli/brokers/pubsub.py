@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nexo.cli import output
-from nexo.cli.options import SignedGroup, as_option, client, read_value, terms
+from nexo.cli.options import SignedGroup, as_option, client, limit_option, read_value, terms
 from nexo.cli.sizes import seconds
 from nexo.client._sync.requests import request
 from nexo.model import Broker
@@ -97,8 +97,7 @@ def _until_silence(arrived: Queue[Message[Any]], wait_s: float | None) -> Iterat
 
 @command.command()
 @click.argument("pattern", default="#")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True,
-              help="At most so many.")  # fmt: skip
+@limit_option(100)
 def topics(pattern: str, limit: int) -> None:
     """List topics that had messages, the last used first."""
     with client() as nexo:
@@ -109,8 +108,7 @@ def topics(pattern: str, limit: int) -> None:
 
 @command.command()
 @click.argument("pattern", default="#")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True,
-              help="At most so many.")  # fmt: skip
+@limit_option(100)
 def retained(pattern: str, limit: int) -> None:
     """List topics that retain a message."""
     with client() as nexo:
@@ -119,8 +117,7 @@ def retained(pattern: str, limit: int) -> None:
 
 
 @command.command()
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True,
-              help="At most so many.")  # fmt: skip
+@limit_option(100)
 def subscriptions(limit: int) -> None:
     """List subscriptions, with what waits for them and what they lost."""
     with client() as nexo:

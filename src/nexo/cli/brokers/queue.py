@@ -11,7 +11,16 @@ import click
 from nexo.cli import output
 from nexo.cli.cells import time_text
 from nexo.cli.described_options import given, option_flags
-from nexo.cli.options import SignedGroup, as_option, client, nothing_there, read_value, terms
+from nexo.cli.options import (
+    SignedGroup,
+    as_option,
+    client,
+    limit_option,
+    nothing_there,
+    offset_option,
+    read_value,
+    terms,
+)
 from nexo.cli.sizes import seconds
 from nexo.client._sync.requests import request
 from nexo.errors import Forbidden, NexoError, NotFound
@@ -29,6 +38,8 @@ if TYPE_CHECKING:
 _COUNTS = ("name", "waiting", "scheduled", "working", "dead", "paused")
 _IN_WORK = ("id", "value", "holder", "lease_left_ms", "attempt", "key")
 _JOB = ("id", "value", "priority", "key", "attempts", "due_ms")
+_priority = click.option("--priority", type=click.IntRange(0, 255), default=0, show_default=True,
+                         help="Jobs with the highest run first.")  # fmt: skip
 
 
 @click.group(cls=SignedGroup)
@@ -88,8 +99,7 @@ def _show(info: QueueInfo) -> None:
 @click.argument("name")
 @click.argument("values", nargs=-1, required=True)
 @as_option
-@click.option("--priority", type=click.IntRange(0, 255), default=0, show_default=True,
-              help="The highest goes first.")  # fmt: skip
+@_priority
 @click.option("--delay", type=seconds(), default="0s", help="Hold the jobs back: 10s, 2h.")
 @click.option(
     "--ttl", type=seconds(), default="0s", help="Drop jobs that have not started by then."
@@ -121,7 +131,7 @@ def push(
 @command.command()
 @click.argument("name")
 @click.option("--count", type=click.IntRange(1, 10_000), default=1, show_default=True,
-              help="At most so many.")  # fmt: skip
+              help="Take at most this many.")  # fmt: skip
 @click.option("--wait", type=seconds(), default="0s", help="How long to wait for the first job.")
 @click.option("--no-ack", is_flag=True, help="Give the jobs back instead of finishing them.")
 def pop(name: str, count: int, wait: float, no_ack: bool) -> None:
@@ -143,9 +153,8 @@ def pop(name: str, count: int, wait: float, no_ack: bool) -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True,
-              help="At most so many.")  # fmt: skip
-@click.option("--offset", type=click.IntRange(min=0), default=0, help="Leave out so many.")
+@limit_option(20, 10_000)
+@offset_option()
 @click.option("--scheduled", is_flag=True, help="Jobs that are not due yet.")
 @click.option("--working", is_flag=True, help="Jobs in work: who holds them, and until when.")
 def peek(name: str, limit: int, offset: int, scheduled: bool, working: bool) -> None:
@@ -270,8 +279,7 @@ def cron() -> None:
 @click.argument("expression")
 @click.argument("value")
 @as_option
-@click.option("--priority", type=click.IntRange(0, 255), default=0, show_default=True,
-              help="The highest goes first.")  # fmt: skip
+@_priority
 @click.option("--timezone", default="", help="Whose local time it is in: Europe/Rome. Else UTC.")
 def set_cron(
     name: str, schedule: str, expression: str, value: str, kind: str, priority: int, timezone: str

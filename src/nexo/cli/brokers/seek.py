@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 @click.argument("group")
 @click.argument("to", metavar="PLACE", type=place)
 def command(stream: str, group: str, to: wire.Position | datetime) -> None:
-    """Have GROUP of STREAM go on from PLACE; running consumers follow.
+    """Move GROUP of STREAM to PLACE; running consumers continue from there.
 
     PLACE is beginning, end, an offset, offsets by partition (0:10,1:20), a time
     (2026-01-31T12:00, in UTC unless it says otherwise), or an age (2h: two hours ago).
-    An ordered group that has this name is meant before a shared one; if there is neither,
-    a shared group is made.
+    If both an ordered and a shared group have this name, the ordered one is moved; if there
+    is neither, a shared group is created.
     """
     with client() as nexo:
         if _ordered_lag(nexo, stream, group) is None:
@@ -43,7 +43,7 @@ def command(stream: str, group: str, to: wire.Position | datetime) -> None:
         else:
             generation = _seek_ordered(nexo, stream, group, to)
             behind = _ordered_lag(nexo, stream, group) or 0
-    output.done(f"{group} has {behind:,} records before it", generation=generation, lag=behind)
+    output.done(f"{group} is {behind:,} records behind", generation=generation, lag=behind)
 
 
 def _ordered_lag(nexo: Client, stream: str, group: str) -> int | None:

@@ -11,7 +11,7 @@ import msgspec
 from nexo.cli import output
 from nexo.cli.brokers.lag import ordered_groups, shared_row
 from nexo.cli.brokers.tail import as_row
-from nexo.cli.options import client, terms
+from nexo.cli.options import client, limit_option, offset_option, terms
 from nexo.errors import NotFound
 from nexo.names import name_of, text_of
 from nexo.protocol.survey import shared_kind
@@ -128,9 +128,8 @@ def parked() -> None:
 @parked.command("list")
 @click.argument("stream")
 @click.argument("group")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True,
-              help="At most so many.")  # fmt: skip
-@click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave out so many.")
+@limit_option(20, 10_000)
+@offset_option("--skip")
 def list_parked(stream: str, group: str, limit: int, skip: int) -> None:
     """What GROUP of STREAM has set aside."""
     with client() as nexo:

@@ -34,7 +34,7 @@ _POLL_S = 20.0
 @click.option("--count", type=click.IntRange(min=1), help="Stop after this many records.")
 @click.option("--no-follow", is_flag=True, help="Stop at the end.")
 @click.option("--wait", "wait_s", type=seconds(),
-              help="Stop after so long without a record: 5 (seconds), 1m.")  # fmt: skip
+              help="Stop after this long without a record: 5 (seconds), 1m.")  # fmt: skip
 def command(
     stream: str,
     last: int,

@@ -100,7 +100,7 @@ def _wanted(
     schema_file: str | None,
     model: str | None,
 ) -> Mapping[str, str]:
-    """Columns from all that were named; what is said in so many words counts most."""
+    """Columns from all sources that were named; those of ``--set`` override the others."""
     from nexo.lake.typed.models import columns_from
 
     contract.table()  # or why it has none

@@ -1,4 +1,4 @@
-"""Where the lake is that a command works on: said, or asked of the server."""
+"""Where the lake is that a command works on: given by options, or asked of the server."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ def _servers() -> LakeSettings:
             return here
         if isinstance(error, ConfigError | ConnectionLost):
             raise
-        raise ConfigError(f"the server does not tell its lake: {error}; {SAY_IT}") from error
+        raise ConfigError(
+            f"the server does not say where its lake is: {error}; {SAY_IT}"
+        ) from error
 
 
 def _asked() -> LakeSettings:
@@ -83,6 +85,6 @@ def _asked() -> LakeSettings:
 
 
 def server_address() -> Address:
-    """The server that the command was told to use."""
+    """The address of the server that the command uses."""
     given = terms()
     return parse_url(given.url, **given.client_options())

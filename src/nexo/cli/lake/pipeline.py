@@ -196,7 +196,7 @@ def _line(pipeline: PipelineProgress) -> str:
     help="Keep unused files this long.",
 )
 @click.option("--snapshots", type=click.IntRange(min=1), default=100, show_default=True,
-              help="Keep so many of each table.")  # fmt: skip
+              help="Keep this many of each table.")  # fmt: skip
 @lake_options
 def maintain(grace_s: float, snapshots: int, **where: Any) -> None:
     """Merge small files, expire old snapshots, delete what nothing needs any more."""

@@ -46,7 +46,7 @@ def started(master: str | None, app: str, *, quiet: bool = False) -> Iterator[Sp
 def quiet_start(*, afterwards: bool) -> Iterator[None]:
     """Hold back what processes started in the block write to standard error, ``afterwards`` too.
 
-    If the block fails, the reason that they gave is told, or else all they said is shown.
+    If the block fails, the reason that they gave is raised; without one, all they wrote is shown.
     """
     sys.stderr.flush()
     kept = os.dup(_STDERR)

@@ -16,7 +16,7 @@ from nexo.cli import output
 from nexo.cli.lake import sql_cells as cells
 from nexo.cli.lake.lakes import lake_options, open_lake, server_address
 from nexo.cli.lake.sql_prompt import prompt
-from nexo.cli.options import terms
+from nexo.cli.options import limit_option, terms
 from nexo.cli.sizes import moment
 from nexo.errors import ConfigError, NexoError
 from nexo.extras import hint
@@ -37,8 +37,7 @@ Rows = tuple[list[str], list[tuple[Any, ...]]]
 @click.option("--csv", "as_csv", is_flag=True,
               help="Print comma-separated values with a header: nothing for null, "
               "\"\" for the empty string.")  # fmt: skip
-@click.option("--limit", type=click.IntRange(min=1), default=1_000, show_default=True,
-              help="At most so many rows.")  # fmt: skip
+@limit_option(1_000)
 @click.option("--streams", default="", metavar="A,B", help="Make views of these only.")
 @click.option("--as-of", metavar="TIME", type=moment,
               help="Leave out what was published later: a time (UTC unless it says otherwise) "

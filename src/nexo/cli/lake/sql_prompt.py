@@ -88,6 +88,6 @@ def _complete(names: Callable[[], list[str]]) -> None:
 
 
 def completion(known: Sequence[str], text: str, number: int) -> str | None:
-    """The ``number``-th word that goes on from ``text``, None after the last."""
+    """The ``number``-th word that begins with ``text``; None after the last."""
     found = [word for word in known if word.startswith(text.lower())]
     return found[number] if number < len(found) else None

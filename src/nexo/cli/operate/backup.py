@@ -65,7 +65,7 @@ def _kept(client: Client, broker: Broker) -> Iterator[KeptFiles]:
 def command(file: Path) -> None:
     """Copy everything that is on the server's disk to FILE, a tar archive.
 
-    The server goes on meanwhile. What it acknowledged before is in the backup. A FILE
+    The server keeps running. What it acknowledged before is in the backup. A FILE
     that ends in .gz is compressed. The lake and the users file are not part of it.
     """
     with client() as nexo, ExitStack() as stack:

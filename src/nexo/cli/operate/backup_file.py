@@ -173,12 +173,12 @@ class ArchiveReader:
         try:
             return msgspec.json.decode(self._content(info).read(), type=type_)
         except msgspec.MsgspecError as error:
-            raise Corrupt(f"{name} makes no sense: {error}") from None
+            raise Corrupt(f"{name} is malformed: {error}") from None
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[ArchiveReader]:
-    """An archive, whatever is wrong with it raised as an error of ours."""
+    """Open an archive; whatever is wrong with it is raised as a `NexoError`."""
     try:
         with tarfile.open(path, "r|*") as archive:
             yield ArchiveReader(archive)
@@ -189,7 +189,7 @@ def reading(path: Path) -> Iterator[ArchiveReader]:
 
 
 def _target(info: tarfile.TarInfo, folders: dict[Broker, Path]) -> Path:
-    """Where a file goes; nothing leaves its broker's folder, whatever the archive says."""
+    """Where to write a file: always in its broker's folder, whatever the archive says."""
     label, *parts = PurePosixPath(info.name).parts
     folder = next((path for broker, path in folders.items() if broker.label == label), None)
     if folder is None or not parts or ".." in parts or not info.isreg():

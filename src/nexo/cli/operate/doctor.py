@@ -1,4 +1,4 @@
-"""``nexo doctor``: check a data folder, and mend it."""
+"""``nexo doctor``: check a data folder, and repair it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def command(
     """Read every log, journal and snapshot in DATA_DIR and list what is damaged.
 
     Exit code 1 if acknowledged data is. Nothing is changed without --repair, and nothing
-    that is damaged is ever removed: readers are told of it and go on behind it.
+    that is damaged is ever removed: readers get an error for it and continue after it.
     """
     if repair and read_only:
         raise click.UsageError("--repair changes files, --read-only does not: choose one")

@@ -28,7 +28,7 @@ _CONFIG = config_option("Settings that name the store.")
 def command() -> None:
     """Servers that replicate to one object store.
 
-    URL is that of the store; it defaults to the setting `replicate`, or NEXO_REPLICATE.
+    URL is the address of the store; it defaults to the setting `replicate`, or NEXO_REPLICATE.
     """
 
 
@@ -42,7 +42,7 @@ def _open(url: str | None, file: Path | None) -> ObjectStore:
 
 @contextmanager
 def asking_store() -> Iterator[None]:
-    """A store that fails, as an error for people."""
+    """Report a store that fails as `Unavailable`."""
     try:
         yield
     except StoreFailed as error:

@@ -168,6 +168,6 @@ def _replace(folder: Path, by: Path) -> None:
 
 
 def _empty(folder: Path) -> None:
-    with suppress(OSError):  # the failure before is the one to be told
+    with suppress(OSError):  # the failure before is the one to report
         for path in folder.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -55,7 +55,7 @@ def _setting_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 class _Command(click.Command):
-    """Tells of an option that it has not which one was meant."""
+    """Suggests which option an unknown one stands for."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Click's own, which would compare letters only."""
@@ -76,7 +76,7 @@ class _Command(click.Command):
 
 
 @click.command(cls=_Command)
-@config_option("A TOML file with settings; the environment and flags go before it.")
+@config_option("A TOML file with settings; the environment and flags override it.")
 @click.option("--embedded", is_flag=True, help="All brokers in one process: small, not isolated.")
 @click.option("--pipeline", is_flag=True, help="Take streams with tiering on into the lake too.")
 @_setting_options
@@ -100,7 +100,7 @@ def command(file: Path | None, embedded: bool, pipeline: bool, **flags: object) 
 
 
 def exposure_warnings(settings: Settings) -> list[str]:
-    """What to say about an address that others can reach (SPEC A10)."""
+    """Warnings about an address that others can reach (SPEC A10)."""
     guards = {
         "encryption (tls_cert, tls_key)": settings.tls_cert is not None,
         "users (auth)": settings.auth,
@@ -147,7 +147,7 @@ class PipelineProcess:
             self._process.kill()
 
     def start(self, url: str) -> None:
-        """Run it for the server at ``url``; ``NEXO_URL`` goes before it, for credentials."""
+        """Run it for the server at ``url``; ``NEXO_URL`` overrides it, for credentials."""
         command = self._command(os.environ.get("NEXO_URL") or url)
         self._thread = threading.Thread(target=self._watch, args=(command,), daemon=True)
         self._thread.start()

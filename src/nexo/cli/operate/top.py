@@ -133,7 +133,7 @@ def _views(nexo: Client, interval_s: float, limit: int) -> Iterator[dict[str, An
 
 
 def check_readable(nexo: Client) -> None:
-    """Raise the first broker's error if not one of them tells how it is."""
+    """Raise the first broker's error if none of them reports its status."""
     errors = []
     for broker in Broker:
         try:
