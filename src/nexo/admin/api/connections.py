@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 from typing import Any, Literal
 
 import msgspec
 
-from nexo.admin.api.paging import Limit, Search, Skip, matching
+from nexo.admin.api.paging import SearchAsk, page
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes
 from nexo.errors import ConnectionLost, Unavailable
@@ -18,13 +19,10 @@ from nexo.protocol.values import decode_value
 routes = ApiRoutes("Connections")
 
 
-class ConnectionsAsk(msgspec.Struct, forbid_unknown_fields=True):
+class ConnectionsAsk(SearchAsk):
     """Which connections."""
 
     broker: Literal["store", "pubsub", "queue", "stream"] | None = None
-    search: Search = ""
-    limit: Limit = 100
-    offset: Skip = 0
 
 
 class ConnectionRow(msgspec.Struct):
@@ -66,10 +64,10 @@ async def connections(context: ApiContext, ask: ConnectionsAsk) -> ConnectionPag
     """The connections of every broker, or one."""
     chosen = [broker for broker in Broker if ask.broker in (None, broker.label)]
     lists = await asyncio.gather(*(peers(context, broker) for broker in chosen))
-    rows = [row for rows in lists for row in rows]
-    found = matching(rows, ask.search, lambda row: f"{row.name} {row.address} {row.user or ''}")
-    found.sort(key=lambda row: -row.opened_ms)
-    return ConnectionPage(found[ask.offset : ask.offset + ask.limit], len(found))
+    rows = sorted(chain(*lists), key=lambda row: -row.opened_ms)
+    return ConnectionPage(
+        *page(rows, ask, lambda row: f"{row.name} {row.address} {row.user or ''}")
+    )
 
 
 async def peers(context: ApiContext, broker: Broker) -> list[ConnectionRow]:

@@ -24,7 +24,21 @@ Offsets: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9]+(,[0-9]+)*$", 
 """One per partition."""
 
 
+class SearchAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """Which rows."""
+
+    search: Search = ""
+    limit: Limit = 100
+    offset: Skip = 0
+
+
 def matching(rows: Iterable[T], search: str, text: Callable[[T], str]) -> list[T]:
-    """The rows whose text holds ``search``, whatever the case."""
+    """The rows whose text contains ``search``, ignoring case."""
     wanted = search.casefold()
     return [row for row in rows if wanted in text(row).casefold()] if wanted else list(rows)
+
+
+def page(rows: Iterable[T], ask: SearchAsk, text: Callable[[T], str]) -> tuple[list[T], int]:
+    """The matching rows that are asked for, and how many match."""
+    found = matching(rows, ask.search, text)
+    return found[ask.offset : ask.offset + ask.limit], len(found)

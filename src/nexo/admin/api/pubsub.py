@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from nexo.admin.api.paging import Limit, Search, Seconds, Skip, matching
+from nexo.admin.api.paging import SearchAsk, Seconds, matching, page
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, Done
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
@@ -32,14 +32,6 @@ _PATIENCE_S = 15.0
 _PER_EVENT = 200
 
 Topic: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
-
-
-class TopicsAsk(msgspec.Struct, forbid_unknown_fields=True):
-    """Which topics."""
-
-    search: Search = ""
-    limit: Limit = 100
-    offset: Skip = 0
 
 
 class TopicRow(msgspec.Struct):
@@ -140,7 +132,7 @@ class Tail(msgspec.Struct):
 
 
 @routes.get("/topics")
-async def topics(context: ApiContext, ask: TopicsAsk) -> TopicPage:
+async def topics(context: ApiContext, ask: SearchAsk) -> TopicPage:
     """Topics in use, topics that retain a message, patterns that someone subscribes to."""
     rows: dict[str, TopicRow] = {}
     used = await context.ask(Op.PS_TOPICS, Listing(limit=_MOST_ACTIVE), list[dict[str, Any]])
@@ -159,9 +151,9 @@ async def topics(context: ApiContext, ask: TopicsAsk) -> TopicPage:
         row.waiting += one["waiting"]
         row.dropped += one["dropped"]
     found = matching(sorted(rows.values(), key=_topic), ask.search, _topic)
-    page = found[ask.offset : ask.offset + ask.limit]
+    shown = found[ask.offset : ask.offset + ask.limit]
     complete = len(counts) < _MOST_ACTIVE and len(rows) < MOST_ROWS
-    return TopicPage(page, len(found), _levels(found, page), complete)
+    return TopicPage(shown, len(found), _levels(found, shown), complete)
 
 
 def _levels(found: list[TopicRow], page: list[TopicRow]) -> list[LevelRow]:
@@ -196,14 +188,12 @@ def _topic(row: TopicRow) -> str:
 
 
 @routes.get("/subscriptions")
-async def subscriptions(context: ApiContext, ask: TopicsAsk) -> SubscriptionPage:
+async def subscriptions(context: ApiContext, ask: SearchAsk) -> SubscriptionPage:
     """Who subscribes to what, and who is too slow."""
-    rows = [
-        SubscriptionRow(**row) for row in await context.client.pubsub.subscriptions(limit=MOST_ROWS)
-    ]
-    found = matching(rows, ask.search, lambda row: f"{row.pattern} {row.client}")
-    found.sort(key=lambda row: (-row.dropped, -row.waiting, row.pattern))
-    return SubscriptionPage(found[ask.offset : ask.offset + ask.limit], len(found))
+    found = await context.client.pubsub.subscriptions(limit=MOST_ROWS)
+    rows = [SubscriptionRow(**row) for row in found]
+    rows.sort(key=lambda row: (-row.dropped, -row.waiting, row.pattern))
+    return SubscriptionPage(*page(rows, ask, lambda row: f"{row.pattern} {row.client}"))
 
 
 @routes.get("/retained")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from nexo.admin.api.paging import Limit, Name, Search, Skip, matching
+from nexo.admin.api.paging import Limit, Name, SearchAsk, page
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, Done, Nothing
 from nexo.admin.options import Known, Option
@@ -26,13 +26,11 @@ OPTIONS = Known(QueueOptions, "queue")
 Sort: TypeAlias = Literal["name", "waiting", "working", "scheduled", "dead", "pushed_total"]
 
 
-class QueuesAsk(msgspec.Struct, forbid_unknown_fields=True):
+class QueuesAsk(SearchAsk):
     """Which queues."""
 
-    search: Search = ""
     sort: Sort = "name"
     limit: Limit = 50
-    offset: Skip = 0
 
 
 class QueueRow(msgspec.Struct):
@@ -76,16 +74,15 @@ async def queues(context: ApiContext, ask: QueuesAsk) -> QueuePage:
 
 async def _by_name(context: ApiContext, ask: QueuesAsk) -> tuple[list[QueueInfo], int]:
     request = SurveyAsk(position=ask.offset, limit=ask.limit, by_name=True, search=ask.search)
-    page = await context.ask(Op.Q_SURVEY, request, QueueSurvey)
-    return page.queues, page.total
+    found = await context.ask(Op.Q_SURVEY, request, QueueSurvey)
+    return found.queues, found.total
 
 
 async def _by_count(context: ApiContext, ask: QueuesAsk) -> tuple[list[QueueInfo], int]:
     watches = context.sampler.survey.queues.of(await context.visible(Broker.QUEUE))
-    known = [watch.info for watch in watches]
-    found = matching(known, ask.search, lambda info: info.name)
-    found.sort(key=lambda info: (-getattr(info, ask.sort), info.name))
-    return found[ask.offset : ask.offset + ask.limit], len(found)
+    infos = [watch.info for watch in watches]
+    infos.sort(key=lambda info: (-getattr(info, ask.sort), info.name))
+    return page(infos, ask, lambda info: info.name)
 
 
 def _row(context: ApiContext, info: QueueInfo) -> QueueRow:

@@ -7,10 +7,12 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from nexo.admin.api.paging import Name, Search, Skip, matching
+from nexo.admin.api.paging import Name, SearchAsk, page
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, Done, Nothing
 from nexo.admin.options import Known, Option
+from nexo.admin.watching.history import Series
+from nexo.admin.watching.watch import MINUTE_S
 from nexo.errors import NotFound
 from nexo.model import Broker
 from nexo.options.stream import StreamOptions, defaults
@@ -23,13 +25,11 @@ OPTIONS = Known(StreamOptions, "stream")
 Sort: TypeAlias = Literal["name", "published", "offsets", "bytes", "lag"]
 
 
-class StreamsAsk(msgspec.Struct, forbid_unknown_fields=True):
+class StreamsAsk(SearchAsk):
     """Which streams."""
 
-    search: Search = ""
     sort: Sort = "name"
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
-    offset: Skip = 0
 
 
 class StreamRow(msgspec.Struct):
@@ -110,10 +110,9 @@ async def streams(context: ApiContext, ask: StreamsAsk) -> StreamPage:
     """A page of streams; sorted by a number, as of the last few seconds."""
     by_name = ask.sort == "name"
     names = await (context.client.streams() if by_name else _ranked(context, ask.sort))
-    found = matching(names, ask.search, str)  # any part of a name: the broker finds prefixes only
-    chosen = found[ask.offset : ask.offset + ask.limit]
+    chosen, total = page(names, ask, str)  # any part of a name: the broker finds prefixes only
     rows = await asyncio.gather(*(_row(context, name) for name in chosen))
-    return StreamPage([row for row in rows if row is not None], len(found))
+    return StreamPage([row for row in rows if row is not None], total)
 
 
 async def _ranked(context: ApiContext, sort: Sort) -> list[str]:
@@ -136,8 +135,7 @@ async def _row(context: ApiContext, name: str) -> StreamRow | None:
         info = await context.client.stream(name).info()
     except NotFound:
         return None  # deleted meanwhile
-    watch = context.sampler.survey.streams.watches.get(name)
-    series = watch.published.series if watch else None
+    published = _published(context, name)
     return StreamRow(
         name,
         len(info.partitions),
@@ -146,24 +144,29 @@ async def _row(context: ApiContext, name: str) -> StreamRow | None:
         info.groups,
         context.sampler.survey.lags.get(name, 0),
         max((part.last_ms for part in info.partitions), default=0),
-        series.last if series else None,
-        series.tail(60) if series else [],
+        published.last,
+        published.tail(MINUTE_S),
     )
+
+
+def _published(context: ApiContext, name: str) -> Series:
+    watch = context.sampler.survey.streams.watches.get(name)
+    return watch.published.series if watch else Series()
 
 
 @routes.get("/info")
 async def info(context: ApiContext, ask: OneStream) -> StreamView:
     """A stream's options and partitions, and where each range of offsets lies."""
     found = await context.client.stream(ask.stream).info()
-    watch = context.sampler.survey.streams.watches.get(ask.stream)
+    published = _published(context, ask.stream)
     return StreamView(
         found.name,
         found.created_ms,
         found.options,
         [_partition(index, part) for index, part in enumerate(found.partitions)],
         found.groups,
-        watch.published.series.last if watch else None,
-        watch.published.series.tail(60) if watch else [],
+        published.last,
+        published.tail(MINUTE_S),
         context.sampler.survey.lags.get(ask.stream, 0),
     )
 
