@@ -86,7 +86,7 @@ class AdminApp:
         await self.context.client.close()
 
     def stop(self) -> None:
-        """End replies that would go on for ever."""
+        """End replies that would never end by themselves."""
         self.context.stopping.set()
 
     async def ready(self) -> None:
@@ -151,7 +151,7 @@ class AdminApp:
 
 
 def _methods(routes: Iterable[BaseRoute]) -> dict[str, list[str]]:
-    """What each path answers to, but for those that stand for many."""
+    """The methods of each path without parameters."""
     found: dict[str, set[str]] = {}
     for route in routes:
         if isinstance(route, Route) and "{" not in route.path:

@@ -42,7 +42,7 @@ class ServerAccess:
 
     @property
     def run_folder(self) -> Path | None:
-        """Where the processes of this server tell one another of themselves, if it has several."""
+        """Where the processes of this server share their state; None if it is one process."""
         folder = self.broker_addresses.get("door_folder")
         return Path(folder) if folder else None
 
@@ -92,12 +92,12 @@ async def _everything() -> frozenset[Broker]:
 
 
 async def _unasked(broker: Broker) -> frozenset[str]:
-    raise AssertionError("who may read everything is not asked for names")
+    raise AssertionError("a caller who may read everything needs no names")
 
 
 @dataclass(slots=True)
 class ApiContext:
-    """The brokers as one caller may use them, and what is known of them anyway."""
+    """The brokers as one caller may use them, and what is sampled of them for all callers."""
 
     place: ServerAccess
     client: AsyncClient
@@ -107,7 +107,7 @@ class ApiContext:
     tails: set[object]
     """Live views that are open, shared by all callers."""
     ending: set[asyncio.Task[None]] = field(default_factory=set)
-    """What views that were left have still to close, shared by all callers."""
+    """Clean-up of live views that were left, shared by all callers."""
     who: Credentials = NOBODY
     user: str | None = None
     """The caller's name; None while authentication is off."""
@@ -129,7 +129,7 @@ class ApiContext:
         return await send(self.client.link(broker).call, op, request, reply)
 
     def finish(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run what must come to its end though its caller is cancelled."""
+        """Run ``work`` to its end even if its caller is cancelled."""
         task = asyncio.get_running_loop().create_task(work)
         self.ending.add(task)
         task.add_done_callback(self.ending.discard)

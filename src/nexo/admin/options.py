@@ -1,6 +1,6 @@
 """Options of queues and streams as forms ask for them and people write them.
 
-What there is to say of an option is said where it is defined; here it becomes JSON.
+Options are described where they are defined; here they become JSON.
 Durations and sizes may be written with their unit, such as ``7d`` and ``1GiB``.
 """
 
@@ -28,7 +28,7 @@ class Option(msgspec.Struct):
     help: str
     kind: Literal["whole", "number", "flag", "choice"]
     unit: Unit | None
-    """Of ``ms`` and ``bytes``, a text with a unit will do too: ``7d``, ``1GiB``."""
+    """Values in ``ms`` and ``bytes`` may also be texts with a unit: ``7d``, ``1GiB``."""
     default: bool | float | str
     """On this server."""
     least: float | None
@@ -36,9 +36,9 @@ class Option(msgspec.Struct):
     choices: list[str]
     """Of a ``choice``."""
     usual: bool
-    """Worth asking for at once."""
+    """Shown first in forms."""
     fixed: bool
-    """Said at creation, and never again."""
+    """Set at creation; cannot be changed."""
 
 
 class Known:
@@ -51,7 +51,7 @@ class Known:
 
     @property
     def schema(self) -> msgspec.Meta:
-        """Them as the properties of an object, for OpenAPI."""
+        """The options as properties of an object, for OpenAPI."""
         return msgspec.Meta(
             extra_json_schema={
                 "properties": {name: _schema(each) for name, each in self._options.items()}
@@ -59,12 +59,12 @@ class Known:
         )
 
     def shown(self, defaults: msgspec.Struct) -> list[Option]:
-        """All of them, with what they are if nobody says otherwise."""
+        """All options with their defaults."""
         values = msgspec.to_builtins(defaults)
         return [_option(each, values[each.name]) for each in self._options.values()]
 
     def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What was given, as the broker takes it."""
+        """The given options, as the broker takes them."""
         return {name: self._value(name, value) for name, value in given.items()}
 
     @contextmanager

@@ -1,8 +1,8 @@
 """The records of several partitions as one list in the order of time, page by page.
 
 Each partition is a lane that is read a little at a time, forward or backward. A page takes the
-oldest record of all lanes, or the newest, until it is full. Where every lane stands is the
-cursor from which the next page goes on, in either direction.
+oldest record of all lanes, or the newest, until it is full. The positions of
+all lanes are the cursor from which the next page continues, in either direction.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Values as people see and write them: a type and a text.
 
 JSON is re-indented, not decoded, so that large numbers keep their digits. Raw bytes are
-written as base64. What is too large is cut, and says so. Programs get whole values, as `Plain`:
-``{"type": "json", "data": {…}}``, which can be sent back as it is.
+written as base64. Values that are too large are cut and marked. Programs get whole values, as
+`Plain`: ``{"type": "json", "data": {…}}``, which can be sent back as it is.
 """
 
 from __future__ import annotations

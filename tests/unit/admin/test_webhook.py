@@ -59,6 +59,6 @@ async def test_a_hook_that_failed_is_told_what_is_true_by_then() -> None:
 
 def test_an_alert_that_is_now_one_of_many_is_not_over() -> None:
     told = ReportedAlerts()
-    told.tell([DEAD])
+    told.accepted([DEAD])
     many = Alert("warning", "dead-letters", "queue", "", "7 queues have dead letters", count=7)
     assert told.news([many]) == ([many], [])

@@ -25,7 +25,7 @@ from nexo.protocol.ops import Op
 routes = ApiRoutes("Events")
 
 QUIET_S = 15.0
-"""After so long without an event a sign of life is sent, so that a lost reader is noticed."""
+"""Without an event for this long, a sign of life is sent, so that a lost reader is noticed."""
 _READ_BYTES = 1024 * 1024
 _BUFFER = 1_000
 _MOST_PARTITIONS = 256
@@ -100,7 +100,7 @@ async def events(context: ApiContext, ask: EventsAsk) -> AsyncIterator[MessageEv
 async def messages(
     client: AsyncClient, topic: str, retained: bool
 ) -> AsyncIterator[MessageEvent | None]:
-    """The messages of a topic; None now and then while there are none."""
+    """The messages of a topic; None as a sign of life while there are none."""
     async with await client.pubsub.subscribe(
         topic, retained=retained, buffer=_BUFFER
     ) as subscription:
@@ -121,7 +121,7 @@ def message_event(message: Message[Any]) -> MessageEvent:
 
 @routes.live("/stream/events")
 async def stream_events(context: ApiContext, ask: FollowAsk) -> AsyncIterator[RecordEvent]:
-    """Records as they are published, each as one server-sent event with an id to go on from."""
+    """Records as they are published, each as one server-sent event with an id to resume from."""
     async with context.own_client() as client:
         async for event in records(client, ask.stream, ask.offsets):
             yield event  # type: ignore[misc]

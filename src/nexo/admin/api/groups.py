@@ -1,4 +1,4 @@
-"""The groups of a stream: lag, what is in work, what is parked; seek."""
+"""The groups of a stream: lag, records in flight and parked; seek."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class ParkedChoice(OneGroup):
 
 
 class SeekAsk(GroupAsk):
-    """Where a group is to go on: one of the three."""
+    """Where a group continues: exactly one of the three."""
 
     to: Literal["beginning", "end"] | None = None
     offset: Skip | None = None
@@ -274,7 +274,7 @@ async def _positions(context: ApiContext, ask: SeekAsk) -> list[int]:
 
 @routes.post("/group/delete")
 async def delete_group(context: ApiContext, ask: GroupAsk) -> Done:
-    """Forget a group and where it was."""
+    """Delete a group and its position."""
     if ask.mode == "ordered":
         request = wire.pack(ordered.OrderedName(group=ask.group))
         await context.client.link(Broker.STREAM).call(Op.S_ORDERED_DELETE, request)

@@ -1,4 +1,4 @@
-"""The jobs of a queue: those that wait, are in work, come later or are dead; push."""
+"""The jobs of a queue: waiting, working, scheduled and dead ones; push."""
 
 from __future__ import annotations
 

@@ -89,9 +89,9 @@ class Overview(msgspec.Struct):
     brokers: list[BrokerView]
     alerts: list[Alert]
     alerts_total: int
-    """More than are listed where one stands for many of its kind."""
+    """Higher than the number listed where one alert sums up many."""
     round_s: float | None
-    """How often each queue and stream is looked at for alerts; null before the first round."""
+    """How often each queue and stream is checked for alerts; null before the first round."""
     queues: list[TopQueue]
     streams: list[TopStream]
     groups: list[TopGroup]
@@ -114,7 +114,7 @@ class History(msgspec.Struct):
 
     end_ms: int
     step_s: int
-    """How much time one point stands for."""
+    """How much time one point covers."""
     series: dict[str, list[float | None]]
 
 

@@ -1,4 +1,4 @@
-"""Pages: every list is cut, and says how to go on."""
+"""Pages of lists, and types of parameters that endpoints share."""
 
 from __future__ import annotations
 

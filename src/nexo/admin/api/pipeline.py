@@ -95,7 +95,7 @@ class LettersView(msgspec.Struct):
 
 @dataclass(slots=True)
 class _Seen:
-    """What was read a moment ago, and the reading that goes on."""
+    """What was read last, and the read in progress."""
 
     at_s: float = float("-inf")
     tables: list[TableHistory] | None = None
@@ -183,7 +183,7 @@ async def _tables(settings: Settings) -> list[TableHistory] | None:
     if task is not None:
         await asyncio.wait({task}, timeout=PATIENCE_S)
         if task.done():
-            task.result()  # or why it cannot be read
+            task.result()  # raises if it cannot be read
     return seen.tables
 
 

@@ -1,4 +1,4 @@
-"""Topics: who listens, what is retained, what comes by; publish."""
+"""Topics: subscribers, retained messages, live messages; publish."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TopicRow(msgspec.Struct):
 
     topic: str
     messages: int | None = None
-    """Published since the topic is remembered; of patterns, null."""
+    """Published as far as the broker remembers; null for patterns."""
     per_s: float | None = None
     """As of the last two looks."""
     subscribers: int = 0
@@ -128,7 +128,7 @@ class Tail(msgspec.Struct):
 
     messages: list[MessageView]
     skipped: int
-    """Messages since the start that came too fast to be shown."""
+    """Messages since the start that arrived too fast to be shown."""
 
 
 @routes.get("/topics")
@@ -137,7 +137,7 @@ async def topics(context: ApiContext, ask: SearchAsk) -> TopicPage:
     rows: dict[str, TopicRow] = {}
     used = await context.ask(Op.PS_TOPICS, Listing(limit=_MOST_ACTIVE), list[dict[str, Any]])
     counts: dict[str, int] = {row["topic"]: row["messages"] for row in used}
-    # Rates are told from what the last look found, whoever looked: it must have been at all.
+    # Rates compare with the last look of any caller, so only looks at all topics count.
     whole = Broker.PUBSUB in await context.watchable()
     rates = context.sampler.topics.looked(counts, time.monotonic()) if whole else {}
     for topic, messages in counts.items():
@@ -225,7 +225,7 @@ async def publish(context: ApiContext, ask: PublishMessageAsk) -> Done:
 
 @routes.post("/clear")
 async def clear(context: ApiContext, ask: OneTopic) -> Done:
-    """Forget a topic's retained message."""
+    """Remove a topic's retained message."""
     check_topic(ask.topic)
     held = await context.client.pubsub.retained(ask.topic, limit=1)
     await context.client.pubsub.publish(ask.topic, b"", retain=True)
@@ -244,7 +244,7 @@ async def tail(context: ApiContext, ask: TailAsk) -> AsyncIterator[Tail]:
 
 
 async def _gathered(subscription: Subscription[Any]) -> Tail:
-    """The next messages, those of a quarter of a second together."""
+    """The next messages: all that arrive within a quarter of a second."""
     found: list[Message[Any]] = []
     until_s = time.monotonic() + _PATIENCE_S
     try:

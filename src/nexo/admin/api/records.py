@@ -40,7 +40,7 @@ class RecordsAsk(OneStream):
     key: Annotated[str, msgspec.Meta(max_length=65_536)] | None = None
     """Only records of this key."""
     cursor: Offsets = ""
-    """Where an earlier page began or ended; it comes before ``offset`` and ``time_ms``."""
+    """Where an earlier page began or ended; it overrides ``offset`` and ``time_ms``."""
     direction: Literal["earlier", "later"] | None = None
     """From the place; the default is later, and earlier where no place is given."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
@@ -64,13 +64,13 @@ class RecordPage(msgspec.Struct):
     earlier: str
     """The cursor of what comes before this page."""
     later: str
-    """The cursor of what comes after it, also once there is more."""
+    """The cursor of what comes after it, now or later."""
     first: bool
     """Nothing comes before."""
     last: bool
     """Nothing comes after, for now."""
     scanned: int
-    """Records that were looked at: a search ends a page after so many."""
+    """Records that were read; a search ends a page at a limit."""
 
 
 class RecordAsk(OneStream):

@@ -23,7 +23,7 @@ class BrokerLog(msgspec.Struct):
     puts: int
     put_failures: int
     put_ms: float
-    """How long a put takes of late."""
+    """How long recent puts took."""
     last_put_ms: int
 
 

@@ -95,12 +95,12 @@ class SetAsk(KeyName):
 
     value: NewValue
     ttl_s: Seconds | None = None
-    """Left out: it stays, and a TTL it had ends."""
+    """Left out: the key never expires, even if it had a TTL."""
     if_absent: bool = False
 
 
 class ExpireAsk(KeyName):
-    """A new life time; null takes it off."""
+    """A new life time; null removes it."""
 
     ttl_s: Seconds | None
 

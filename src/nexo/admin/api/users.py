@@ -16,7 +16,7 @@ routes = ApiRoutes("Users")
 
 
 class MayAsk(msgspec.Struct, forbid_unknown_fields=True):
-    """What is meant."""
+    """A thing of a broker."""
 
     broker: Literal["store", "pubsub", "queue", "stream"]
     name: Annotated[str, msgspec.Meta(max_length=65_536)] = ""
@@ -31,7 +31,7 @@ class UserRow(msgspec.Struct):
 
 
 class UserPage(msgspec.Struct):
-    """The caller alone, or everyone for who may administer everything."""
+    """The caller alone; everyone if the caller may administer everything."""
 
     required: bool
     """Whether this server wants logins at all."""
@@ -71,7 +71,7 @@ async def users(context: ApiContext, ask: Nothing) -> UserPage:
 
 @routes.post("/users/logout")
 async def end_logins(context: ApiContext, ask: EndAsk) -> Done:
-    """End one's own logins to the dashboard, or with all permissions anybody's."""
+    """End logins to the dashboard: one's own, or anybody's with the permission *:admin:*."""
     if ask.user != context.user and not governs(context):
         raise Forbidden("ending another user's logins takes the permission *:admin:*")
     ended = await context.logins.end(ask.user, ask.login) if context.logins else 0

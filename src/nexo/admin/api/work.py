@@ -68,7 +68,7 @@ class Fetched(msgspec.Struct):
 
 
 class HeldAsk(JobAsk):
-    """A job that goes back unworked."""
+    """A job to give back unworked."""
 
     lease: Lease
 
@@ -91,7 +91,7 @@ class NackAsk(HeldAsk):
 
 
 class ExtendAsk(OneQueue):
-    """A lease that is to last longer, from now."""
+    """A lease to extend, from now."""
 
     lease: Lease
     lease_s: Seconds | None = None
@@ -115,7 +115,7 @@ async def fetch(context: ApiContext, ask: FetchAsk) -> Fetched:
 
 @routes.post("/ack")
 async def ack(context: ApiContext, ask: AckAsk) -> Done:
-    """A job is done; the reply comes once that is safe on disk. 409 if the lease has ended."""
+    """A job is done; the reply is sent once that is safe on disk. 409 if the lease has ended."""
     result = None if ask.result is None else encode_value(python_value(ask.result))
     return await _settle(context, ask, ACK, result=result)
 

@@ -1,6 +1,6 @@
 """What the dashboard knows of users: who they are and what they may do; no I/O.
 
-The brokers decide about every request themselves. This only tells people beforehand.
+The brokers decide about every request themselves. This only shows it to people in advance.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nexo.model import Broker
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who the brokers are asked as."""
+    """With which requests are sent to the brokers."""
 
     user: str | None = None
     password: str | None = field(default=None, repr=False)

@@ -49,7 +49,7 @@ def document() -> dict[str, Any]:
     }
 
 
-_SSE = "Server-sent events; `id` says where to go on, `problem` ends them."
+_SSE = "Server-sent events; `id` says where to resume, `problem` ends them."
 
 
 def _channel(address: str, kinds: tuple[Any, ...], text: str) -> dict[str, Any]:

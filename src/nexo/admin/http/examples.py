@@ -1,4 +1,4 @@
-"""Examples of requests and replies, made of their schemas: one world, told again and again."""
+"""Examples of requests and replies, made from their schemas with one set of sample values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BY_NAME: dict[str, Any] = {
     "queue": "emails", "reason": "too many retries", "stream": "orders", "topic": "news/today",
     "user": "ana", "version": "0.2.0",
 }  # fmt: skip
-"""What fields are usually called, and hold."""
+"""Sample values by field name."""
 _BY_TITLE: dict[str, dict[str, Any]] = {
     "Alert": {"kind": "dead-letters", "broker": "queue", "subject": "emails",
               "message": "3 dead letters", "group": ""},
@@ -31,7 +31,7 @@ _BY_TITLE: dict[str, dict[str, Any]] = {
     "Stream": {"name": "orders"},
     "Table": {"name": "nexo.orders"},
 }  # fmt: skip
-"""The same, for fields that are called alike in many things: by a word of the thing's name."""
+"""The same for names that many types share, by a word in the type's name."""
 _WHOLE: dict[str, Any] = {
     "NewValue": {"type": "text", "text": "hello"},
     "Option": {"name": "persistence", "title": "Durability", "help": "When a write is safe.",

@@ -1,9 +1,9 @@
-"""What stands before every request: headers that protect browsers, no forged actions, logins.
+"""Guards every request: headers that protect browsers, no forged actions, no foreign hosts.
 
 A page of another site can make a browser send a plain request here, but neither a custom
 header nor JSON without asking first, which only the sites of ``http_origins`` may. So an action
-needs ``X-Nexo``, or a token, which no browser sends by itself. A request from another site never
-counts as that of whoever is logged in here: its cookie is dropped.
+needs ``X-Nexo``, or a token, which no browser sends by itself. A request from another site is
+never treated as the logged-in user's: its cookie is dropped.
 The Host header must name this server, so that a foreign name cannot be pointed at it.
 """
 
@@ -38,7 +38,7 @@ _HEADERS = {
 
 
 class HttpGuard:
-    """ASGI middleware around the whole application; it also measures."""
+    """ASGI middleware around the whole application; it also measures request times."""
 
     def __init__(
         self,

@@ -39,8 +39,8 @@ _ACTION = {
 _JSON = "application/json"
 _REFS = "#/components/schemas/{name}"
 _REFUSALS = {
-    "400": "The request makes no sense.",
-    "401": "It takes a login.",
+    "400": "The request is malformed or contradicts itself.",
+    "401": "A login is required.",
     "403": "The user may not do this, or the request may be forged.",
     "404": "The named thing does not exist.",
     "409": "The request contradicts what exists.",
@@ -81,7 +81,7 @@ def document(table: Iterable[Endpoint]) -> dict[str, Any]:
             "title": "Nexo",
             "version": __version__,
             "description": (
-                "GET looks, POST acts. POST needs the header `X-Nexo: 1`. "
+                "GET reads, POST acts. POST needs the header `X-Nexo: 1`. "
                 "A value without `type` is JSON source."
             ),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},

@@ -93,7 +93,7 @@ def status_of(error: NexoError) -> int:
 
 
 def as_json(value: object, status: int = 200) -> Response:
-    """A JSON reply; it is about now, so nobody may keep it."""
+    """A JSON reply that must not be cached."""
     headers = {"cache-control": "no-store"}
     return Response(_encode(value), status, headers, media_type="application/json")
 
@@ -194,7 +194,7 @@ class _Events(StreamingResponse):
         try:
             await super().stream_response(send)
         finally:
-            # A viewer who leaves cancels this and all it would await, time and again.
+            # When a viewer leaves, this is cancelled, with everything that it awaits.
             self._context.finish(self._end())
 
     async def _events(self) -> AsyncIterator[bytes]:

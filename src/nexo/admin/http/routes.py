@@ -1,7 +1,7 @@
 """The table of endpoints: one entry gives the route, its checks and its place in OpenAPI.
 
 An endpoint is ``async def name(context, ask) -> reply``. The type of ``ask`` says what it takes:
-query parameters for GET, a JSON body for POST. GET only looks; POST acts. Names of things may
+query parameters for GET, a JSON body for POST. GET only reads; POST acts. Names of things may
 hold ``/`` and are therefore never part of a path.
 """
 
@@ -48,12 +48,12 @@ class Endpoint:
     live: bool = False
     """Answers with server-sent events, each one a ``gives``."""
     waits: bool = False
-    """May wait for something to come, and ends early if the caller leaves."""
+    """May wait for data, and ends early if the caller leaves."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveEvent:
-    """A row of a live endpoint with where to go on after it."""
+    """A row of a live endpoint, and where to resume after it."""
 
     data: Any
     id: str
@@ -68,15 +68,15 @@ class ApiRoutes:
         self._path = PREFIX + path
 
     def get(self, path: str, *, waits: bool = False) -> Callable[[R], R]:
-        """Decorator: a look."""
+        """Decorator: a GET endpoint."""
         return self._add("GET", path, waits=waits)
 
     def post(self, path: str, *, waits: bool = False) -> Callable[[R], R]:
-        """Decorator: an action."""
+        """Decorator: a POST endpoint."""
         return self._add("POST", path, waits=waits)
 
     def live(self, path: str) -> Callable[[R], R]:
-        """Decorator: a look that goes on, an async generator."""
+        """Decorator: a GET endpoint that sends events, an async generator."""
         return self._add("GET", path, live=True)
 
     def _add(

@@ -1,4 +1,4 @@
-"""Who is logged in. Each has a client of their own, so the brokers themselves decide what they may.
+"""Logins. Each user has a client of their own, so the brokers decide what each of them may do.
 
 A browser has a cookie; a script sends a token as ``Authorization: Bearer``. While
 authentication is off, everyone shares this process's own client.
@@ -86,7 +86,7 @@ class _Session:
             except Forbidden:
                 found = frozenset()
             except (ConnectionLost, RequestTimeout, Unavailable):
-                return found  # it cannot say now
+                return found  # the broker does not answer now
             self._named[broker] = time.monotonic(), found
         return found
 
@@ -96,7 +96,7 @@ class _Session:
         return await self.client.streams()
 
     async def end(self) -> None:
-        """End it, with the live views that use it."""
+        """End it and the live views that use it."""
         self.over = True
         await self.client.close()
 
@@ -107,7 +107,7 @@ class _Session:
         except Forbidden:
             return None
         except (ConnectionLost, RequestTimeout, Unavailable):
-            return broker if broker in self.watchable else None  # it cannot say now
+            return broker if broker in self.watchable else None  # the broker does not answer now
         return broker
 
 
@@ -164,12 +164,12 @@ class Sessions:
 
     async def end(self, user: str, login: str) -> int:
         """End one login of a user, or all without its id; says how many."""
-        going = [
+        ending = [
             key for key, one in self._open.items() if one.user == user and key.startswith(login)
         ]
-        for key in going:
+        for key in ending:
             await self._open.pop(key).end()
-        return len(going)
+        return len(ending)
 
     def _found(self, request: HTTPConnection) -> _Session | None:
         cookie = request.cookies.get(COOKIE)
@@ -200,14 +200,14 @@ class Sessions:
         return session
 
     async def _forget_idle(self, who: Credentials) -> None:
-        """Close what nobody used for long; make room for ``who``, at their own cost first."""
+        """End idle logins; make room for ``who``, by ending their own oldest ones first."""
         by_age = sorted(self._open.items(), key=lambda item: item[1].used_s)
         idle_s = time.monotonic() - IDLE_S
-        going = [key for key, session in by_age if session.used_s < idle_s]
+        ending = [key for key, session in by_age if session.used_s < idle_s]
         of_user = [key for key, one in by_age if who.user and one.user == who.user]
-        going += of_user[: max(0, len(of_user) - limits.HTTP_LOGINS_PER_USER + 1)]
-        going += [key for key, _ in by_age][: max(0, len(by_age) - limits.HTTP_LOGINS + 1)]
-        for key in dict.fromkeys(going):
+        ending += of_user[: max(0, len(of_user) - limits.HTTP_LOGINS_PER_USER + 1)]
+        ending += [key for key, _ in by_age][: max(0, len(by_age) - limits.HTTP_LOGINS + 1)]
+        for key in dict.fromkeys(ending):
             await self._open.pop(key).end()
 
     async def log_in(self, request: Request, body: bytes) -> Response:
@@ -224,7 +224,7 @@ class Sessions:
         return reply
 
     async def log_out(self, request: Request) -> Response:
-        """Forget the browser."""
+        """End the login of the browser."""
         session = self._open.pop(_hash(request.cookies.get(COOKIE, "")), None)
         if session is not None:
             await session.end()

@@ -115,7 +115,7 @@ class Conversation:
                     return
                 await self._answer(coming.result())
         except (WebSocketDisconnect, KeyError):
-            return  # it left; a KeyError is a binary frame, which nobody may send
+            return  # the caller left, or sent a binary frame (KeyError), which is not allowed
         finally:
             stopping.cancel()
             for task in self._followed.values():
@@ -165,7 +165,7 @@ class Conversation:
         task.cancel()
 
     async def _pass_on(self, found: AsyncIterator[Any], what: tuple[str, str]) -> None:
-        """Send what comes; a caller who reads slowly slows this down, and the broker drops."""
+        """Send events; for a caller that reads too slowly, the broker drops messages."""
         try:
             async for event in found:
                 if event is not None:
@@ -175,7 +175,7 @@ class Conversation:
                 await self._say(SocketRefused(error.code, f"{what[0]} {what[1]}: {error.message}"))
             self._followed.pop(what, None)
         except (WebSocketDisconnect, RuntimeError):
-            return  # it left meanwhile
+            return  # the caller left
 
     async def _publish(self, request: SocketPublish) -> SocketFinished:
         value = python_value(request.value)

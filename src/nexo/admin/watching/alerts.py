@@ -35,7 +35,7 @@ class Alert(msgspec.Struct, frozen=True):
     message: str
     group: str = ""
     count: int = 1
-    """How many things it is about, if it stands for several alerts of one kind."""
+    """How many things it is about, if it sums up several alerts of one kind."""
 
 
 def of_broker(watch: BrokerWatch, reserve: int, now_ms: int) -> Iterator[Alert]:
@@ -158,7 +158,7 @@ def gathered(found: Iterable[Alert]) -> list[Alert]:
 
 
 def _of_one_disk(found: Iterable[Alert]) -> Iterator[Alert]:
-    """The alerts; what all brokers on one disk say of it is said once."""
+    """The alerts; those that several brokers raise about one disk become one."""
     disks: dict[tuple[str, str], list[Alert]] = {}
     for alert in found:
         if alert.kind in {"disk-low", "disk-full"}:

@@ -1,4 +1,4 @@
-"""The last hour of a number, one point a second; rates, told from counts; no I/O."""
+"""The last hour of a number, one point a second; rates, computed from counts; no I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SECONDS = 3_600
 
 
 def step(count: int, most: int) -> int:
-    """How many of ``count`` points go into one, for at most ``most`` and perhaps one more."""
+    """How many of ``count`` points to average into one, for at most ``most`` or one more."""
     return max(1, -(-count // most))
 
 
@@ -61,7 +61,7 @@ class Rate:
         self._at_s = 0.0
 
     def add(self, count: float | None, now_s: float, seconds: int = 1) -> None:
-        """The counter's next reading, which stands for the last ``seconds``."""
+        """The counter's next reading, which covers the last ``seconds``."""
         if count is None or self._count is None:
             self.series.add(None if count is None else 0.0)
         else:
@@ -83,7 +83,7 @@ def _mean(points: list[float | None]) -> float | None:
 SHORTEST_S = 1.0
 """Looks closer together than this share their rates."""
 LONGEST_S = 30.0
-"""After a longer pause a rate would be about a time long gone."""
+"""After a longer pause, a rate would describe the distant past."""
 
 
 class TopicRates:

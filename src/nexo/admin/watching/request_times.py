@@ -19,7 +19,7 @@ LONG_POLLS = frozenset(
         Op.S_HEARTBEAT, Op.S_X_READ,
     )
 )  # fmt: skip
-"""Requests that may wait for something to come: their times say nothing about speed."""
+"""Requests that may wait for data: their times say nothing about speed."""
 _OWN = frozenset({"q_survey", "s_survey"})
 """What this process asks every second, whatever clients do."""
 

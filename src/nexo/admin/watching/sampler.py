@@ -56,7 +56,7 @@ class Sampler:
     def __init__(
         self, client: AsyncClient, settings: Settings, run_folder: Path | None = None
     ) -> None:
-        """``run_folder`` has what the supervisor says, if there is one."""
+        """``run_folder`` is where a supervisor writes the state of replication."""
         self._client = client
         self._run_folder = run_folder if settings.replicate else None
         self.replica: ReplicaState | None = None
@@ -83,7 +83,7 @@ class Sampler:
             try:
                 await self.sample()
             except Exception:
-                log.exception("a sample failed")  # this loop owns the task: go on
+                log.exception("a sample failed")  # this loop owns the task: continue
             due_s = max(due_s + PERIOD_S, loop.time() + PERIOD_S / 2)
             await asyncio.sleep(due_s - loop.time())
 
@@ -102,7 +102,7 @@ class Sampler:
 
     @property
     def all_up(self) -> bool:
-        """Whether every broker answered of late."""
+        """Whether every broker answered the last time."""
         return all(watch.up for watch in self.brokers.values())
 
     async def next_sample(self) -> None:
@@ -127,7 +127,7 @@ class Sampler:
         watch.answered(status, roundtrip_s, now_ms)
 
     async def _quietly(self, looking: Awaitable[T]) -> T | None:
-        """The result, or None if the broker went away meanwhile: the next second tells."""
+        """The result, or None if the broker went away: the next sample will show that."""
         try:
             return await looking
         except NexoError:

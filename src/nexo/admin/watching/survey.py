@@ -1,7 +1,7 @@
-"""Keeps an eye on every queue, stream and group, however many there are.
+"""Watches every queue, stream and group, however many there are.
 
-They are looked at in rounds of bounded pages, a few pages a second, so that the brokers do
-not notice. With some hundreds, each is seen every second; with more, they take turns.
+They are read in rounds of bounded pages, a few pages a second, so that the load on the
+brokers stays small. With some hundreds, each is seen every second; with more, they take turns.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Book(Generic[K, W]):
         self._unseen: set[K] = set()
 
     def of(self, keys: Iterable[K] | None) -> list[W]:
-        """Those that are watched of some, or all."""
+        """The watches of these keys, or all."""
         if keys is None:
             return list(self.watches.values())
         return [self.watches[key] for key in keys if key in self.watches]
@@ -75,7 +75,7 @@ class Book(Generic[K, W]):
             self.alerts.pop(key, None)
 
     def forget(self, key: K) -> None:
-        """It is gone, or not the same any more."""
+        """It was deleted, or replaced by another of the same name."""
         self.watches.pop(key, None)
         self.alerts.pop(key, None)
 
@@ -198,6 +198,6 @@ class BrokerSurvey:
 
 
 def queue_rank(watch: QueueWatch) -> tuple[float, int]:
-    """How busy a queue is: by its traffic, then by what lies in it."""
+    """How busy a queue is: by its traffic, then by its jobs."""
     rate = (watch.pushed.series.last or 0.0) + (watch.finished.series.last or 0.0)
     return rate, watch.info.waiting + watch.info.dead

@@ -109,7 +109,7 @@ def _minute() -> Rate:
 
 @dataclass(slots=True)
 class _Turns:
-    """Each look at a thing stands for the seconds since the last, when many take turns."""
+    """Each look covers the seconds since the last one, because many things take turns."""
 
     _at_s: float | None = field(default=None, init=False)
 
@@ -144,7 +144,7 @@ class GroupWatch(_Turns):
     finished: Rate = field(default_factory=_minute)
 
     def seen(self, info: GroupSeen, now_s: float) -> None:
-        """Where it stands now."""
+        """Its position now."""
         self.info = info
         seconds = self._passed(now_s)
         self.lag.add(info.lag, seconds)

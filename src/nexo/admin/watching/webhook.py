@@ -1,7 +1,7 @@
-"""Sends alerts to a web hook: what has come up and what is over since the last call.
+"""Sends alerts to a web hook: those raised and those resolved since the last call.
 
-The call is a POST of JSON, `Notice`. It counts once it was answered with a 2xx status; until
-then it is tried again, ever more rarely, with what is new by then.
+The call is a POST of JSON, `Notice`. It succeeds with a 2xx status; until then it is
+repeated with growing pauses, each time with the newest alerts.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class Notice(msgspec.Struct):
     raised: list[Alert]
     resolved: list[Alert]
     standing: int
-    """Alerts that there are now."""
+    """How many alerts there are now."""
 
 
 class ReportedAlerts:
-    """The alerts that the other side knows of; pure."""
+    """The alerts that the receiver knows of; no I/O."""
 
     def __init__(self) -> None:
         self._known: dict[Key, Alert] = {}
 
     def news(self, now: Iterable[Alert]) -> tuple[list[Alert], list[Alert]]:
-        """What has come up and what is over, compared with what was told."""
+        """Alerts raised and resolved, compared with what was reported."""
         current = {_key(alert): alert for alert in now}
         raised = [alert for key, alert in current.items() if key not in self._known]
         # An alert that is now one of many in a line of its kind is not over.
@@ -62,8 +62,8 @@ class ReportedAlerts:
         ]
         return raised, resolved
 
-    def tell(self, now: Iterable[Alert]) -> None:
-        """The other side has taken these."""
+    def accepted(self, now: Iterable[Alert]) -> None:
+        """The receiver has accepted these."""
         self._known = {_key(alert): alert for alert in now}
 
 
@@ -72,7 +72,7 @@ def _key(alert: Alert) -> Key:
 
 
 class Webhook:
-    """Tells a web hook of alerts while its task runs."""
+    """Reports alerts to a web hook while its task runs."""
 
     def __init__(
         self, url: str, server: str, alerts: Callable[[], list[Alert]], send: Send | None = None
@@ -80,9 +80,9 @@ class Webhook:
         self._server = server
         self._alerts = alerts
         self._send = send or partial(_post, url)
-        self._told = ReportedAlerts()
+        self._reported = ReportedAlerts()
         self.failures = 0
-        """Calls in a row that were not taken."""
+        """Calls in a row that failed."""
 
     async def run(self) -> None:
         """Look for news until cancelled."""
@@ -93,9 +93,9 @@ class Webhook:
     async def look(self) -> None:
         """Send what is new, if anything is."""
         now = self._alerts()
-        raised, resolved = self._told.news(now)
+        raised, resolved = self._reported.news(now)
         if not raised and not resolved:
-            self._told.tell(now)
+            self._reported.accepted(now)
             return
         standing, at_ms = sum(alert.count for alert in now), int(time.time() * 1_000)
         notice = Notice(self._server, __version__, at_ms, raised, resolved, standing)
@@ -107,7 +107,7 @@ class Webhook:
             self.failures = min(self.failures + 1, 16)
             return
         self.failures = 0
-        self._told.tell(now)
+        self._reported.accepted(now)
 
 
 def _post(url: str, body: bytes) -> None:
