@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,10 +22,7 @@ from nexo.errors import ConfigError, NexoError
 from nexo.extras import hint
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from nexo.lake.catalog import Lake
-    from nexo.sql import Engine
 
 # ruff: noqa: PLC0415 - Spark, DuckDB and Arrow are slow to import, and optional
 
@@ -70,15 +67,16 @@ def command(
     names = [name for part in streams.split(",") if (name := part.strip())]
     with_spark = engine == "spark" or (engine is None and master is not None)
     lake = open_lake(**where)
-    with _spark(master, lake, names, as_of) if with_spark else _duckdb(lake, names, as_of) as runs:
-        for text in prompt(runs.names) if query is None else [query]:
-            _answer(runs, text, limit, as_csv, raises=query is not None)
+    opened = _spark(master, lake, names, as_of) if with_spark else _duckdb(lake, names, as_of)
+    with opened as runner:
+        for text in prompt(runner.names) if query is None else [query]:
+            _answer(runner, text, limit, as_csv, raises=query is not None)
 
 
-def _answer(runs: Runs, text: str, limit: int, as_csv: bool, *, raises: bool) -> None:
+def _answer(runner: QueryEngine, text: str, limit: int, as_csv: bool, *, raises: bool) -> None:
     """Print what a query returns; at a prompt a bad one is no reason to end."""
     try:
-        columns, rows = runs.query(text, limit + 1)
+        columns, rows = runner.query(text, limit + 1)
     except NexoError as error:
         if raises or not sys.stdin.isatty():
             raise
@@ -101,23 +99,17 @@ def _print(columns: list[str], shown: list[tuple[Any, ...]], as_csv: bool) -> No
 
 
 @dataclass(frozen=True, slots=True)
-class _Duck:
-    engine: Engine
-    streams: list[str]
-    as_of: datetime | None
+class QueryEngine:
+    """Runs queries."""
 
-    def query(self, text: str, limit: int) -> Rows:
-        """The columns and the first rows of what a query returns."""
-        found = self.engine.query(text, limit=limit, streams=self.streams or None, as_of=self.as_of)
-        return found.columns, [cells.zoned(row) for row in found.rows()]
-
-    def names(self) -> list[str]:
-        """Views that a query may name."""
-        return self.engine.names()
+    query: Callable[[str, int], Rows]
+    """The columns and at most this many rows of what a query returns."""
+    names: Callable[[], list[str]]
+    """Views that a query may name."""
 
 
 @contextmanager
-def _duckdb(lake: Lake, streams: list[str], as_of: datetime | None) -> Iterator[Runs]:
+def _duckdb(lake: Lake, streams: list[str], as_of: datetime | None) -> Iterator[QueryEngine]:
     gc.disable()  # what is imported stays, and looking for garbage takes a tenth of the time
     try:
         from nexo.sql import Engine
@@ -126,48 +118,36 @@ def _duckdb(lake: Lake, streams: list[str], as_of: datetime | None) -> Iterator[
     finally:
         gc.freeze()
         gc.enable()
-    yield _Duck(Engine(lake, server_address()), streams, as_of)
+    engine = Engine(lake, server_address())
 
+    def query(text: str, limit: int) -> Rows:
+        found = engine.query(text, limit=limit, streams=streams or None, as_of=as_of)
+        return found.columns, [cells.zoned(row) for row in found.rows()]
 
-@dataclass(frozen=True, slots=True)
-class _Spark:
-    spark: SparkSession
-    lake: Lake
-    streams: list[str]
-    as_of: datetime | None
-
-    def query(self, text: str, limit: int) -> Rows:
-        from nexo.cli.lake import sparks
-        from pyspark_nexo.failures import plain_errors
-        from pyspark_nexo.views import register_views
-
-        with sparks.shown(self.spark, "query"), plain_errors():
-            register_views(
-                self.spark, self.lake, terms().url, streams=self.streams or None, as_of=self.as_of
-            )
-            frame = self.spark.sql(text).limit(limit)
-            zoneless = {
-                number
-                for number, field in enumerate(frame.schema)
-                if field.dataType.typeName() == "timestamp_ntz"
-            }
-            return frame.columns, [cells.read(row, zoneless) for row in frame.collect()]
-
-    def names(self) -> list[str]:
-        return [table.name for table in self.spark.catalog.listTables()]
-
-
-Runs: TypeAlias = _Duck | _Spark
-"""What runs queries."""
+    yield QueryEngine(query, engine.names)
 
 
 @contextmanager
 def _spark(
     master: str | None, lake: Lake, streams: list[str], as_of: datetime | None
-) -> Iterator[Runs]:
-    from nexo.cli.lake import sparks
-
+) -> Iterator[QueryEngine]:
     if sys.stderr.isatty():  # somebody waits, and it takes seconds
         output.note("starting Spark…")
+    from nexo.cli.lake import sparks
+    from pyspark_nexo.failures import plain_errors
+    from pyspark_nexo.views import register_views
+
     with sparks.started(master, "nexo sql", quiet=True) as spark:
-        yield _Spark(spark, lake, streams, as_of)
+
+        def query(text: str, limit: int) -> Rows:
+            with sparks.shown(spark, "query"), plain_errors():
+                register_views(spark, lake, terms().url, streams=streams or None, as_of=as_of)
+                frame = spark.sql(text).limit(limit)
+                zoneless = {
+                    number
+                    for number, field in enumerate(frame.schema)
+                    if field.dataType.typeName() == "timestamp_ntz"
+                }
+                return frame.columns, [cells.read(row, zoneless) for row in frame.collect()]
+
+        yield QueryEngine(query, lambda: [table.name for table in spark.catalog.listTables()])
