@@ -12,8 +12,7 @@ import pytest
 
 from nexo import limits
 from nexo.admin.app import AdminApp
-from nexo.admin.context import ApiContext
-from nexo.admin.http.accounts import NOBODY
+from nexo.admin.context import NOBODY, ApiContext
 from nexo.admin.http.sessions import Sessions, _Session
 from nexo.config import Settings
 from nexo.errors import NexoError, Overloaded

@@ -1,4 +1,8 @@
-"""What an endpoint is called with: the brokers as the caller may use them."""
+"""What an endpoint is called with: the brokers as the caller may use them, and who the caller is.
+
+The brokers decide about every request themselves. What is known of users here only shows them in
+advance what they may do.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from nexo import limits
-from nexo.admin.http.accounts import NOBODY, Accounts, Credentials
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.requests import request as send
 from nexo.config import Settings
@@ -24,6 +27,54 @@ if TYPE_CHECKING:
     from nexo.admin.watching.sampler import Sampler
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """With which requests are sent to the brokers."""
+
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    caller: str | None = None
+    """Where they are: the brokers count failed logins by address."""
+
+
+NOBODY = Credentials()
+"""Whoever asks while authentication is off."""
+
+
+class May(msgspec.Struct, frozen=True):
+    """What a user may do to a thing, or without its name to some thing of a broker."""
+
+    read: bool = True
+    write: bool = True
+    admin: bool = True
+
+
+class Account(msgspec.Struct, frozen=True):
+    """A user of ``nexo user``."""
+
+    name: str
+    grants: list[str]
+    """``broker:action:pattern``."""
+    tokens: list[str]
+    """The labels of the user's tokens."""
+    password: bool
+    """Whether the user can log in with a password."""
+
+
+class Accounts(Protocol):
+    """The users of a server."""
+
+    def who(self, credentials: Credentials) -> str | None:
+        """The name of the user that these credentials belong to."""
+
+    def every(self) -> list[Account]:
+        """Every user, by name."""
+
+    def may(self, user: str, broker: Broker, name: str) -> May:
+        """What a user may do to ``name``; for an empty one, to anything at all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from nexo.admin.api import (
     queue,
     records,
     replicas,
-    schedules,
     store,
     stream,
     traces,
@@ -23,7 +22,7 @@ from nexo.admin.api import (
 from nexo.admin.http.routes import Endpoint
 
 _PARTS = (
-    overview, store, pubsub, queue, jobs, schedules, stream, records, groups, pipeline,
+    overview, store, pubsub, queue, jobs, stream, records, groups, pipeline,
     replicas, traces, connections, users, work, events,
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Queues as a whole: their counts and options."""
+"""Queues as a whole: their counts, options and cron schedules."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from nexo.admin.api.paging import Limit, Name, SearchAsk, page
+from nexo.admin.api.paging import JobKey, Limit, Name, Priority, SearchAsk, page
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, Done, Nothing
 from nexo.admin.options import Known, Option
+from nexo.admin.values import NewValue, python_value
 from nexo.admin.watching.watch import QueueWatch
 from nexo.errors import NotFound
 from nexo.model import Broker, check_name
-from nexo.model.queue import QueueInfo, QueueSurvey
+from nexo.model.queue import QueueInfo, QueueSurvey, Schedule
 from nexo.options.queue import QueueOptions, defaults
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import Declare, Update
@@ -145,4 +146,55 @@ async def pause(context: ApiContext, ask: OneQueue) -> Done:
 async def resume(context: ApiContext, ask: OneQueue) -> Done:
     """Deliver again."""
     await context.client.queue(ask.queue).resume()
+    return Done()
+
+
+# -- cron schedules ------------------------------------------------------------------
+
+
+class ScheduleName(OneQueue):
+    """A schedule of a queue."""
+
+    name: Name
+
+
+class ScheduleAsk(ScheduleName):
+    """A schedule, which replaces one of the same name."""
+
+    cron: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+    """Five fields."""
+    value: NewValue
+    priority: Priority = 0
+    key: JobKey | None = None
+    timezone: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """Whose local time it is in, such as ``Europe/Rome``; empty for UTC."""
+
+
+class NextFiring(msgspec.Struct):
+    """When a schedule fires next."""
+
+    next_ms: int
+
+
+@routes.get("/schedules")
+async def schedules(context: ApiContext, ask: OneQueue) -> list[Schedule]:
+    """The queue's cron schedules."""
+    return await context.client.queue(ask.queue).cron.list()
+
+
+@routes.post("/schedule")
+async def schedule(context: ApiContext, ask: ScheduleAsk) -> NextFiring:
+    """Push a job whenever a cron expression matches."""
+    crons = context.client.queue(ask.queue).cron
+    value = python_value(ask.value)
+    next_ms = await crons.set(
+        ask.name, ask.cron, value, priority=ask.priority, key=ask.key, timezone=ask.timezone
+    )
+    return NextFiring(next_ms)
+
+
+@routes.post("/unschedule")
+async def unschedule(context: ApiContext, ask: ScheduleName) -> Done:
+    """Remove a schedule."""
+    await context.client.queue(ask.queue).cron.delete(ask.name)
     return Done()

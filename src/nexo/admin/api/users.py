@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from nexo.admin.context import ApiContext, LoginSeen
-from nexo.admin.http.accounts import Account, May
+from nexo.admin.context import Account, ApiContext, LoginSeen, May
 from nexo.admin.http.routes import ApiRoutes, Done, Nothing
 from nexo.errors import Forbidden, NotFound
 from nexo.model import Broker

@@ -17,8 +17,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from nexo import limits
-from nexo.admin.context import ApiContext, LoginSeen
-from nexo.admin.http.accounts import Credentials
+from nexo.admin.context import ApiContext, Credentials, LoginSeen
 from nexo.admin.http.replies import TOKEN, as_json
 from nexo.client._async.client import AsyncClient
 from nexo.errors import (

@@ -7,7 +7,7 @@ from pathlib import Path
 from nexo.access.grants import Action, Extent
 from nexo.access.login import Logins
 from nexo.access.users import User
-from nexo.admin.http.accounts import Account, Credentials, May
+from nexo.admin.context import Account, Credentials, May
 from nexo.errors import Unauthenticated
 from nexo.model import Broker
 

@@ -21,8 +21,7 @@ import uvicorn
 from nexo import limits
 from nexo.access.login import read_internal_token
 from nexo.admin.app import AdminApp
-from nexo.admin.context import ServerAccess
-from nexo.admin.http.accounts import Credentials
+from nexo.admin.context import Credentials, ServerAccess
 from nexo.config import Settings, load
 from nexo.server import loops
 from nexo.server.processes import logs
