@@ -1,4 +1,4 @@
-/** Requests to the server: looks by GET, actions by POST with the header that forgers cannot send. */
+/** Requests to the server: reads by GET, actions by POST with a header that other sites cannot send. */
 
 const BASE = "api/v1";
 
@@ -21,9 +21,9 @@ export async function post(path, body = {}) {
 }
 
 const RETRY_MS = 3000;
-const PASSING = new Set(["CONNECTION", "TIMEOUT", "UNAVAILABLE", "OVERLOADED", "SHUTTING_DOWN"]);
+const TEMPORARY = new Set(["CONNECTION", "TIMEOUT", "UNAVAILABLE", "OVERLOADED", "SHUTTING_DOWN"]);
 
-/** Events until `close()`: `onData(object)`, `onState(up, problem)`; what may pass is tried again. */
+/** Events until `close()`: `onData(object)`, `onState(up, problem)`; temporary failures are retried. */
 export function follow(path, parameters, onData, onState = () => {}) {
   let source;
   let timer;
@@ -41,14 +41,14 @@ export function follow(path, parameters, onData, onState = () => {}) {
       source.close();
       onState(false, new Problem(code, message));
       if (code === "UNAUTHENTICATED") askLogin();
-      else if (PASSING.has(code)) again();
+      else if (TEMPORARY.has(code)) again();
     });
   };
   open();
   return { close: () => { clearTimeout(timer); source.close(); } };
 }
 
-/** Whether a login, if one is needed, still counts; asks for one if not. */
+/** Whether the login, if one is needed, is still valid; asks for one if not. */
 async function stillIn() {
   const me = await get("/session").catch(() => null);
   if (!me?.required || me.user) return true;

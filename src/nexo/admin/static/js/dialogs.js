@@ -13,7 +13,7 @@ export function show(title, content, { wide = false, act } = {}) {
   return dialog;
 }
 
-/** Close whatever is open, because its page is left: the focus is the next page's. */
+/** Close all dialogs because their page is left; the next page gets the focus. */
 export function closeAll() {
   for (const dialog of document.querySelectorAll("dialog")) {
     dialog.onclose = null;
@@ -45,7 +45,7 @@ export function confirm(title, message, verb, act, typed) {
 /**
  * Ask for fields, then act. A field is `{name, label, type, value, required, hint, options, wide}`
  * and more; types are those of inputs, and `textarea`, `select`, `checkbox`, `value` (a value to
- * write), `json` (an object). Those that are `rare` are folded away. `act(given)` returns what to say when it worked;
+ * write), `json` (an object). Those that are `rare` are folded away. `act(given)` returns the message for success;
  * an error with a `field` is shown there.
  */
 export function form(title, fields, verb, act, { message, danger = false } = {}) {
@@ -89,7 +89,7 @@ function folded(fields) {
   return [usual.length ? h("div.fields", usual.map(field)) : null, rare.length ? more : null];
 }
 
-/** Say what is wrong where it is; false if no field is to blame. */
+/** Show an error at its field; false if no field is at fault. */
 function blame(body, error) {
   const input = error.field && body.elements[error.field];
   const place = input && body.querySelector(`#f-${error.field}-problem`);
@@ -154,7 +154,7 @@ function valueField(spec, id) {
     notes(spec, id));
 }
 
-/** Refuse in plain words what the server would refuse in its own; the error names its field. */
+/** Check values before the server does, with clearer errors; each error names its field. */
 function checked(given, fields) {
   for (const { name, type } of fields) {
     if (type === "value" && given[name].type === "json") checkJson(name, given[name].text);

@@ -62,16 +62,16 @@ export function until(ms) {
   return ms <= Date.now() ? "now" : `in ${duration(ms - Date.now())}`;
 }
 
+const pad = (value, size = 2) => String(value).padStart(size, "0");
+
 export function moment(ms) {
   if (!ms) return DASH;
   const date = new Date(ms);
-  const pad = (value, size = 2) => String(value).padStart(size, "0");
   return `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())} ${clock(ms)}`;
 }
 
 export function clock(ms) {
   const date = new Date(ms);
-  const pad = (value, size = 2) => String(value).padStart(size, "0");
   return `${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}.${pad(date.getMilliseconds(), 3)}`;
 }
 

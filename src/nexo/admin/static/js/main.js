@@ -89,7 +89,7 @@ async function redraw() {
   state.drawn = true;
 }
 
-/** A page that could not be drawn: still where one was, and with what to do. */
+/** A page that could not be drawn: its title, the error and what to do. */
 function refused(error) {
   const { page: id, given } = here();
   const { title, one } = state.page;
@@ -101,13 +101,13 @@ function refused(error) {
   ];
 }
 
-/** An address that leads nowhere, such as one with a typing error. */
+/** An address without a page, such as one with a typing error. */
 async function nowhere() {
   return [head("No such page"), panel("No such page", empty(`There is no page ${here().page}`,
     "Go to the ", h("a", { href: href("overview") }, "Overview"), ", or choose a page from the list."))];
 }
 
-/** The way to what a user may read who may not read the list. */
+/** For users who may read single things but not the list of all. */
 function byName(page, one) {
   const field = h("input", { name: "name", required: true, "aria-label": `Name of the ${one}`, autocomplete: "off", placeholder: `Name of the ${one}` });
   const go = (event) => { event.preventDefault(); location.hash = href(page, { name: event.target.elements.name.value }); };
@@ -155,9 +155,9 @@ function live() {
   });
 }
 
-/** Numbers that stand still look like numbers that are well. */
+/** Old numbers look like current ones, so say how old they are. */
 function sayLost(lost) {
-  const since = state.now ? ` Numbers are of ${new Date(state.now.now_ms).toLocaleTimeString([], { hour12: false })}.` : "";
+  const since = state.now ? ` Numbers are from ${new Date(state.now.now_ms).toLocaleTimeString([], { hour12: false })}.` : "";
   lost.textContent = `No connection to the server, trying again.${since}`;
   lost.hidden = document.body.classList.contains("plain");
 }

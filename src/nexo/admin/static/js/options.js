@@ -1,4 +1,4 @@
-/** Options of queues and streams as a table and as forms, made of what the server says of them. */
+/** Options of queues and streams as a table and as forms, made from the server's descriptions. */
 
 import { get, post } from "./api.js";
 import { form } from "./dialogs.js";

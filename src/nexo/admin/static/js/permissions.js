@@ -7,7 +7,7 @@ const EVERYTHING = { read: true, write: true, admin: true };
 const known = new Map();
 let asked = false;
 
-/** Ask from now on: the server wants logins. */
+/** Ask the server from now on if it requires logins. */
 export function askForPermissions(required) {
   asked = required;
   known.clear();

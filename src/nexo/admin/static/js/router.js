@@ -2,7 +2,7 @@
 
 let visits = 0;
 
-/** A page was opened; returns how one later asks whether it is still the one that is shown. */
+/** A page was opened; see `staying`. */
 export function visited() {
   visits += 1;
 }

@@ -48,7 +48,7 @@ export function losses(rows) {
 
 // -- controls
 
-/** `lacks`: the permission that the user would need for this; says so instead of failing later. */
+/** `lacks`: the permission that the user would need; the button says so instead of failing later. */
 export function button(text, onclick, { kind = "", small = false, label, disabled, lacks } = {}) {
   const look = [kind, small ? "small" : ""].join(" ").trim();
   if (!lacks) return h("button", { type: "button", class: look, onclick, "aria-label": label, disabled }, text);
@@ -155,7 +155,7 @@ export function value(shown) {
     shown.truncated ? h("p.message", `Only the beginning of ${count(shown.size_bytes)} bytes is shown.`) : null);
 }
 
-/** Browsers let pages copy only where the connection is safe. */
+/** Browsers let pages copy only over a secure connection. */
 function copier(text) {
   if (!navigator.clipboard) return null;
   return button("Copy", async () => {

@@ -34,7 +34,7 @@ export async function connections({ given, memory, redraw }) {
     number("In flight", (row) => row.in_flight, { class: "hide-s" }),
     number("Unsent", (row) => row.unsent_bytes, { format: bytes, alarm: (row) => row.slow }),
     { title: "Protocol", class: "hide-s", cell: protocol, tip: protocolTip },
-  ], page.connections, { key: (row) => `${row.broker}/${row.id}` }) : empty("Nobody like this is connected");
+  ], page.connections, { key: (row) => `${row.broker}/${row.id}` }) : empty("No matching connections");
   return [
     head("Connections", { sub: plural(page.total, "connection"), actions: [segments("Broker", BROKERS, broker, (chosen) => { memory.offset = 0; refine({ broker: chosen }); })] }),
     panel("Connections", [body, pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); })],

@@ -99,7 +99,7 @@ async function parked(group, stream, memory, redraw, lack) {
 
 function seek(stream, group) {
   form(`Seek ${group.name}`, [
-    { name: "to", label: "Go on from", type: "select", value: "beginning", wide: true, options: [["beginning", "The beginning"], ["end", "The end"], ["offset", "An offset"], ["time", "A time"]] },
+    { name: "to", label: "Continue from", type: "select", value: "beginning", wide: true, options: [["beginning", "The beginning"], ["end", "The end"], ["offset", "An offset"], ["time", "A time"]] },
     { name: "offset", label: "Offset (in every partition)", type: "number", min: 0 },
     { name: "time", label: "Time", type: "datetime-local", step: 1 },
   ], "Seek", async (given) => {
@@ -108,12 +108,12 @@ function seek(stream, group) {
       time: () => ({ time_ms: new Date(given.time ?? 0).getTime() }),
     }[given.to]?.() ?? { to: given.to };
     await post("/stream/seek", { stream, group: group.name, mode: group.mode, ...place });
-    return `${group.name} goes on from there`;
+    return `${group.name} continues from there`;
   }, { message: "Running consumers continue from the new place. Acknowledgements from before are refused.", danger: true });
 }
 
 function remove(stream, group) {
-  confirm("Delete this group?", `${group.name} forgets where it was.`, "Delete", async () => {
+  confirm("Delete this group?", `The position of ${group.name} is deleted too.`, "Delete", async () => {
     await post("/stream/group/delete", { stream, group: group.name, mode: group.mode });
     return `Deleted ${group.name}`;
   });

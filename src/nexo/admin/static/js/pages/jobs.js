@@ -14,8 +14,8 @@ const HINTS = {
   scheduled: "Delayed jobs and retries appear here until they are due.", dead: "Jobs that fail too often end here, to be replayed or discarded.",
 };
 const NOTHING = {
-  waiting: "No job waits.", working: "No job is with a worker.",
-  scheduled: "No job is delayed or waits for a retry.", dead: "No job has failed for good.",
+  waiting: "No job waits", working: "No job is with a worker",
+  scheduled: "No job is delayed or waits for a retry", dead: "No job has failed for good",
 };
 
 export async function jobs(name, state, memory, redraw, lacks) {
@@ -23,7 +23,7 @@ export async function jobs(name, state, memory, redraw, lacks) {
   const page = await get("/queue/jobs", { queue: name, state, limit: LIMIT, offset: memory.offset });
   const turn = pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); });
   const title = TITLES[state];
-  if (!page.jobs.length) return panel(title, empty(NOTHING[state].replace(/\.$/, ""), HINTS[state]));
+  if (!page.jobs.length) return panel(title, empty(NOTHING[state], HINTS[state]));
   return panel(title, [table(title, columns(name, state, lacks), page.jobs, { key: (job) => job.id }), turn],
     state === "dead" ? [
       button("Replay all", () => replay(name, null, page.total), { small: true, lacks: lacks("admin") }),
@@ -96,7 +96,7 @@ const STATE_WORDS = {
   replaced: "was replaced by another", done: "is done",
 };
 
-/** Where a job is that may have left every list, by its id. */
+/** Find a job by its id, even if no list shows it any more. */
 export function find(name) {
   form("Find a job", [{ name: "id", label: "Id", required: true, wide: true, placeholder: "000001a1df2fdf070000000000000000" }], "Find", async ({ id }) => {
     const job = await get("/queue/job", { queue: name, id: id.trim() });
@@ -111,7 +111,7 @@ export function find(name) {
   });
 }
 
-/** The task that a job of Celery or the like stands for, as its headers name it. */
+/** The task of a job that Celery or a similar framework pushed, as its headers name it. */
 function task({ headers: given }) {
   return typeof given?.task === "string" ? [badge(given.task, "accent"), " "] : null;
 }

@@ -1,4 +1,4 @@
-/** What the pages of queues and of streams have in common: the list of all, and the end of one. */
+/** What the pages of queues and of streams share: the list of all, and deleting one. */
 
 import { get, post } from "../api.js";
 import { confirm } from "../dialogs.js";
@@ -17,15 +17,15 @@ export async function list(kind, { given, memory, redraw }, columns, nameOf, exa
   const sort = given.sort ?? "name";
   const page = await get(`/${kind}/list`, { search: given.search, sort, limit: LIMIT, offset: memory.offset });
   const lacks = await permissions(kind);
-  const anew = (wanted) => { memory.offset = 0; refine(wanted); };
+  const restart = (wanted) => { memory.offset = 0; refine(wanted); };
   const rows = page[`${kind}s`];
   const body = rows.length
-    ? table(`${title(kind)}s`, columns, rows, { key: nameOf, sort, onSort: (name) => anew({ sort: name }) })
+    ? table(`${title(kind)}s`, columns, rows, { key: nameOf, sort, onSort: (name) => restart({ sort: name }) })
     : empty(given.search ? `No ${kind} matches` : `No ${kind}s yet`, given.search ? "" : ["Create one here, or with ", h("code", `client.${kind}("${example}").create()`), "."]);
   return [
     head(`${title(kind)}s`, { sub: plural(page.total, kind), actions: [button(`Create a ${kind}`, () => create(kind, example), { kind: "primary", lacks: lacks("admin") })] }),
     panel(`All ${kind}s`, [body, pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); })],
-      search(`Search ${kind}s`, given.search ?? "", (text) => anew({ search: text }))),
+      search(`Search ${kind}s`, given.search ?? "", (text) => restart({ search: text }))),
   ];
 }
 

@@ -1,4 +1,4 @@
-/** The way in, when the server asks for users. */
+/** The login form, for servers that require logins. */
 
 import { post } from "../api.js";
 import { h } from "../dom.js";

@@ -46,11 +46,11 @@ export async function overview({ now, memory, redraw }) {
   ];
 }
 
-/** For who may read no broker as a whole: what of it they may. */
+/** For users who may read no broker as a whole: what they may read. */
 function permitted({ queues: some, streams: others }) {
   return [
     some.length || others.length ? h("div.grid", some.length ? queues(some) : null, others.length ? streams(others) : null) : null,
-    panel("Overview", empty("The rest of the overview is not for this user",
+    panel("Overview", empty("The rest of the overview is not for this user to see",
       "It shows the brokers that a user may read as a whole, which takes a permission such as ", h("code", "queue:read:*"),
       ". The other pages show what this user may read.")),
   ];
@@ -80,10 +80,10 @@ function card(broker, history) {
     ]));
 }
 
-/** What is wrong; with many queues and streams it is as old as the last look at each. */
+/** What is wrong; with many queues and streams, as of the last check of each. */
 function alerts({ alerts: rows, alerts_total: total, round_s: every }) {
-  const late = every === null ? "Still looking at every queue and stream for the first time."
-    : every > SLOW_ROUND_S ? `Each queue and stream is looked at every ${count(Math.ceil(every))} s.` : null;
+  const late = every === null ? "Still checking every queue and stream for the first time."
+    : every > SLOW_ROUND_S ? `Each queue and stream is checked every ${count(Math.ceil(every))} s.` : null;
   if (!rows.length) return late ? h("p.note", late) : null;
   return panel(`Alerts (${count(total)})`, [h("ul.alerts", rows.map((alert) =>
     h("li", { "data-key": `${alert.kind}/${alert.broker}/${alert.subject}/${alert.group}` }, badge(alert.level, alert.level === "critical" ? "bad" : "warn"),
@@ -91,7 +91,7 @@ function alerts({ alerts: rows, alerts_total: total, round_s: every }) {
   late ? h("div.pager", late) : null]);
 }
 
-/** What an alert is about, as a link to where it can be mended. */
+/** What an alert is about, as a link to where it can be fixed. */
 function subject(alert) {
   if (alert.kind.startsWith("pipeline")) return h("a", { href: href("pipeline") }, "pipeline");
   if (alert.count > 1 && SORTS[alert.kind]) return h("a", { href: href(alert.broker, { sort: SORTS[alert.kind][alert.broker] }) }, alert.broker);

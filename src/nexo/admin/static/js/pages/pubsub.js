@@ -3,7 +3,7 @@
 import { follow, get, post } from "../api.js";
 import { confirm, form, show } from "../dialogs.js";
 import { h } from "../dom.js";
-import { bytes, clock, count, moment, rate, until } from "../format.js";
+import { bytes, clock, count, moment, plural, rate, until } from "../format.js";
 import { permissions } from "../permissions.js";
 import { href, refine, staying } from "../router.js";
 import { badge, brief, button, empty, facts, head, headers, nameColumn, number, pager, panel, search, table, tabs, toast, value } from "../ui.js";
@@ -43,7 +43,7 @@ async function topics({ given, memory, redraw, lack }) {
     ? table("Topics", columns(isOpen, turn, lack), lines(tree, isOpen), { key: (line) => line.path })
     : empty(given.search ? "No topic matches" : "No topics yet",
       given.search ? "" : ["Topics appear here once someone publishes or subscribes: ", h("code", 'client.pubsub.publish("home/hall", 21)'), "."]);
-  const some = page.complete ? null : h("p.note", `There are more topics than can be listed: these, and the sums, are of those used last.`);
+  const some = page.complete ? null : h("p.note", "Not all topics fit into this list: it and the sums cover those used last.");
   return panel("Topics and patterns", [body, some, pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); })],
     search("Search topics", given.search ?? "", find));
 }
@@ -162,7 +162,7 @@ async function subscriptions({ given, memory, redraw }) {
     number("Waiting", (row) => row.waiting),
     number("Bytes", (row) => row.waiting_bytes, { format: bytes, class: "hide-s" }),
     number("Dropped", (row) => row.dropped, { alarm: (row) => row.dropped > 0 }),
-  ], page.subscriptions) : empty("Nobody is subscribed", given.search ? "to anything like this." : "");
+  ], page.subscriptions) : empty(given.search ? "No subscription matches" : "Nobody is subscribed");
   return panel("Subscriptions", [body, pager(memory.offset, 100, page.total, (to) => { memory.offset = to; redraw(); })],
     search("Pattern or client", given.search ?? "", (text) => { memory.offset = 0; refine({ search: text }); }));
 }
@@ -216,7 +216,7 @@ async function reveal(row) {
   ], { wide: true });
 }
 
-/** Who gets messages of a topic now; whom earlier ones went to, nobody remembers. */
+/** Who gets messages of a topic now; who got earlier ones is not kept. */
 function listeners(rows) {
   if (!rows.length) return null;
   return h("div", h("h3", "Who gets messages of this topic now"), table("Subscribers of this topic", [
@@ -234,10 +234,10 @@ function publish(pattern) {
     { name: "topic", label: "Topic", required: true, wide: true, value: topic, placeholder: "sensors/kitchen/temperature" },
     { name: "value", type: "value" },
     { name: "retain", label: "Retain as the topic's last value", type: "checkbox" },
-    { name: "ttl_s", label: "Retain for (seconds)", type: "number", min: 0.001, step: "any", hint: "Empty: for ever" },
+    { name: "ttl_s", label: "Retain for (seconds)", type: "number", min: 0.001, step: "any", hint: "Empty: forever" },
     { name: "headers", label: "Headers, as JSON", type: "json", wide: true, placeholder: '{"source": "dashboard"}' },
   ], "Publish", async (given) => {
     const { count: receivers } = await post("/pubsub/publish", given);
-    return `Published to ${count(receivers)} receiver${receivers === 1 ? "" : "s"}`;
+    return `Published to ${plural(receivers, "receiver")}`;
   });
 }

@@ -53,7 +53,7 @@ async function one({ given, memory, redraw }) {
         info.paused ? button("Resume", () => act("/queue/resume", name, "Resumed"), { lacks: lacks("admin") })
           : button("Pause", () => act("/queue/pause", name, "Paused"), { lacks: lacks("admin") }),
         button("Purge", () => purge(info), { kind: "danger", lacks: lacks("admin") }),
-        button("Delete", () => remove("queue", name, "The queue goes with all its jobs and dead letters."), { kind: "danger", lacks: lacks("admin") }),
+        button("Delete", () => remove("queue", name, "All its jobs and dead letters are deleted."), { kind: "danger", lacks: lacks("admin") }),
       ],
     }),
     losses(info.losses),
@@ -74,7 +74,7 @@ async function act(path, name, said) {
   form(`${said.replace(/d$/, "")} ${name}?`, [], said.replace(/d$/, ""), async () => {
     await post(path, { queue: name });
     return `${said} ${name}`;
-  }, { message: path.endsWith("pause") ? "Consumers get no more jobs until the queue is resumed. Pushes are still taken." : "Consumers get jobs again." });
+  }, { message: path.endsWith("pause") ? "Consumers get no more jobs until the queue is resumed. Pushes still work." : "Consumers get jobs again." });
 }
 
 function purge(info) {

@@ -33,7 +33,7 @@ export async function store({ given, now, memory, redraw }) {
 
 function list({ keys: rows, cursor }, text, lack) {
   if (!rows.length) {
-    if (cursor) return empty("Nothing found so far", "There are many keys: press Next to search on.");
+    if (cursor) return empty("Nothing found so far", "There are many keys: press Next to continue the search.");
     return text ? empty("No key matches", "Try a shorter prefix, or a pattern such as ", h("code", "*user*"), ".")
       : empty("The store is empty", "Set a key here, or with ", h("code", "client.store.set(…)"), ".");
   }

@@ -68,14 +68,14 @@ async function one({ given, memory, redraw }) {
 
 function kept({ cleanup, retention_ms: ms, retention_bytes: size }) {
   if (!cleanup.includes("delete")) return "per key";
-  return ms ? duration(ms).replace(/ 0 [a-z]+$/, "") : size ? bytes(size) : "ever";
+  return ms ? duration(ms).replace(/ 0 [a-z]+$/, "") : size ? bytes(size) : "forever";
 }
 
 function compact(name) {
   form(`Compact ${name}?`, [], "Compact", async () => {
     const { count: freed } = await post("/stream/compact", { stream: name });
     return `Freed ${bytes(freed)}`;
-  }, { message: "Of each key only the newest record is kept, at its own offset. The others are gone for good." });
+  }, { message: "Only the newest record of each key is kept, at its offset. The others are deleted for good." });
 }
 
 function publish(name) {
@@ -127,7 +127,7 @@ function named(given) {
 function nothing(page, given, info) {
   if (info.partitions.every((part) => part.next_offset <= part.start_offset)) return empty("This stream is empty", "Publish a record here, or with client.stream(…).publish(…).");
   if (!given.key) return empty("No records here", "There is nothing at or after this place.");
-  const on = page.first && page.last ? "" : "Press Earlier or Later to search on.";
+  const on = page.first && page.last ? "" : "Press Earlier or Later to continue the search.";
   return empty("No record of this key", `among the ${count(page.scanned)} records looked at. ${on}`);
 }
 
@@ -159,7 +159,7 @@ function partitions({ info }) {
     number("Partition", (part) => part.partition, { format: String }),
     number("First offset", (part) => part.start_offset), number("Next offset", (part) => part.next_offset),
     number("Size", (part) => part.size_bytes, { format: bytes }),
-    { title: "Where it lies", cell: bar },
+    { title: "Location", cell: bar },
     { title: "Tiers", class: "hide-s", cell: (part) => part.tiers.map((tier) => [badge(`${tier.tier} ${count(tier.first)}–${count(tier.end)}`), " "]) },
     timeColumn("Last record", (part) => part.last_ms, "hide-s"),
   ], info.partitions, { key: (part) => part.partition }));

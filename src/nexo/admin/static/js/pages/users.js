@@ -58,7 +58,7 @@ function read(text) {
 }
 
 function end(user, login) {
-  confirm("End this login?", `${user} from ${login.address ?? "somewhere"} has to log in again.`, "End", async () => {
+  confirm("End this login?", `${user} from ${login.address ?? "an unknown address"} has to log in again.`, "End", async () => {
     await post("/users/logout", { user, login: login.id });
     return "Ended";
   });
