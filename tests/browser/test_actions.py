@@ -205,6 +205,15 @@ def test_dead_letters_are_replayed_and_discarded(dashboard: Dashboard, sdk: nexo
     assert queue.dlq.count() == 0
 
 
+def test_a_schedule_is_shown_with_its_time_zone(dashboard: Dashboard, sdk: nexo.Client) -> None:
+    crons = sdk.queue("zones").create().cron
+    crons.set("rome", "0 3 * * *", "x", timezone="Europe/Rome")
+    crons.set("plain", "0 3 * * *", "x")
+    page = dashboard.open("queue?name=zones&tab=schedules")
+    expect(page.locator("tbody tr", has_text="rome")).to_contain_text("Europe/Rome")
+    expect(page.locator("tbody tr", has_text="plain")).to_contain_text("UTC")
+
+
 def test_schedules_and_options_are_changed(dashboard: Dashboard, sdk: nexo.Client) -> None:
     queue = sdk.queue("cron").create()
     page = dashboard.open("queue?name=cron&tab=schedules")

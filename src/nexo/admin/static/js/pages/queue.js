@@ -103,7 +103,8 @@ function push(name) {
 async function schedules(name, lacks) {
   const rows = await get("/queue/schedules", { queue: name });
   const body = rows.length ? table("Schedules", [
-    nameColumn("Name", (row) => row.name), { title: "Cron (UTC)", class: "mono", cell: (row) => row.cron },
+    nameColumn("Name", (row) => row.name), { title: "Cron", class: "mono", cell: (row) => row.cron },
+    { title: "Time zone", class: "hide-s", cell: (row) => row.zone || "UTC" },
     { title: "Next", cell: (row) => until(row.next_ms), tip: (row) => moment(row.next_ms) }, number("Priority", (row) => row.priority, { class: "hide-s" }),
     { title: "", class: "acts", cell: (row) => button("Remove", () => confirm("Remove this schedule?", row.name, "Remove", async () => {
       await post("/queue/unschedule", { queue: name, name: row.name });
