@@ -19,7 +19,7 @@ import click
 from click.core import ParameterSource
 
 from nexo import __version__
-from nexo.cli.options import Failure, UsageFailure, add_shared, shared_params, terms
+from nexo.cli.options import Failure, UsageFailure, add_shared, common, shared_params
 from nexo.errors import NexoError, NotFound
 from nexo.extras import missing
 
@@ -152,7 +152,7 @@ def _usage_errors(given: Sequence[str]) -> Iterator[None]:
         usage = error
         if not isinstance(usage, click.UsageError):
             usage = click.UsageError("a number is too large: the most is 2^63 - 1")
-        if not (terms().as_json or "--json" in given):
+        if not (common().as_json or "--json" in given):
             raise usage from None
         raise UsageFailure(usage.format_message()) from None
 

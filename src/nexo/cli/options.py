@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_KEY = "nexo.terms"
+_KEY = "nexo.common"
 _NEGATIVE = re.compile(r"-\.?\d")
 
 
@@ -56,7 +56,7 @@ class Failure(click.ClickException):
     def __init__(self, code: str, message: str, *, as_json: bool = False) -> None:
         super().__init__(message)
         self.code = code
-        self._as_json = as_json or terms().as_json  # when it is shown, no context is left
+        self._as_json = as_json or common().as_json  # when it is shown, no context is left
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print it; as JSON when the command's output is JSON."""
@@ -86,7 +86,7 @@ def fail_unless(done: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def terms() -> CommonOptions:
+def common() -> CommonOptions:
     """The shared options of the command that runs."""
     context = click.get_current_context(silent=True)
     if context is None:
@@ -99,14 +99,14 @@ def terms() -> CommonOptions:
 def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """The last flag counts; the environment only where no flag was given before."""
     assert param.name is not None
-    known = getattr(terms(), param.name) not in (None, False)
+    known = getattr(common(), param.name) not in (None, False)
     from_environment = ctx.get_parameter_source(param.name) is ParameterSource.ENVIRONMENT
     if value not in (None, False) and not (known and from_environment):
-        setattr(terms(), param.name, value)
+        setattr(common(), param.name, value)
 
 
 def shared_params() -> list[click.Parameter]:
-    """``--url``, ``--timeout`` and ``--json``, to be read into `terms`."""
+    """``--url``, ``--timeout`` and ``--json``, to be read into `common`."""
     return [
         click.Option(
             ["--url", "url"], envvar="NEXO_URL", metavar="URL", expose_value=False, callback=_keep,
@@ -173,7 +173,7 @@ class SignedGroup(click.Group):
 @contextlib.contextmanager
 def client() -> Iterator[Client]:
     """A sync client of the server that the command uses; fails at once if none is there."""
-    given = terms()
+    given = common()
     check_reachable(given.url)
     with nexo.connect(given.url, **given.client_options()) as connection:
         yield connection

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nexo.cli import cells
-from nexo.cli.options import terms
+from nexo.cli.options import common
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,7 +38,7 @@ def rows(
     ``empty`` is said, on standard error, instead of a table without rows. Columns that
     somebody else named are taken ``literal``: their names say nothing of units.
     """
-    if terms().as_json:
+    if common().as_json:
         for row in found:
             line(row)
         return
@@ -104,7 +104,7 @@ def table(
 
 def fields(found: Mapping[str, object]) -> None:
     """One thing: a line per field, or one JSON object (with all fields)."""
-    if terms().as_json:
+    if common().as_json:
         line(found)
         return
     shown = list(cells.flat(found))
@@ -116,7 +116,7 @@ def fields(found: Mapping[str, object]) -> None:
 
 def value(found: object) -> None:
     """A stored value as it is: text as text, bytes as bytes, anything else as JSON."""
-    if terms().as_json:
+    if common().as_json:
         line({"value": found})
     elif isinstance(found, bytes):
         sys.stdout.buffer.write(found)
@@ -133,7 +133,7 @@ def text(found: str) -> None:
 
 def done(sentence: str, **facts: object) -> None:
     """What was done: a sentence, or its facts as one JSON object."""
-    if terms().as_json:
+    if common().as_json:
         line(facts)
     else:
         text(sentence)

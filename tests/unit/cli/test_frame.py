@@ -47,7 +47,7 @@ def echo(text: str, kind: str) -> None:
 
 @fake.command()
 def where() -> None:
-    output.fields({"url": options.terms().url, "timeout_s": options.terms().timeout_s})
+    output.fields({"url": options.common().url, "timeout_s": options.common().timeout_s})
 
 
 @fake.command()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nexo.cli import output
-from nexo.cli.options import SignedGroup, as_option, client, limit_option, read_value, terms
+from nexo.cli.options import SignedGroup, as_option, client, common, limit_option, read_value
 from nexo.cli.sizes import seconds
 from nexo.client._sync.requests import request
 from nexo.model import Broker
@@ -128,7 +128,7 @@ def subscriptions(limit: int) -> None:
 
 def _print(message: Message[Any]) -> None:
     value = message.value
-    if terms().as_json:
+    if common().as_json:
         output.line(
             {
                 "topic": message.topic,

@@ -15,11 +15,11 @@ from nexo.cli.options import (
     SignedGroup,
     as_option,
     client,
+    common,
     limit_option,
     nothing_there,
     offset_option,
     read_value,
-    terms,
 )
 from nexo.cli.sizes import seconds
 from nexo.client._sync.requests import request
@@ -83,7 +83,7 @@ def info(name: str) -> None:
 
 def _show_briefly(info: QueueInfo) -> None:
     """What matters first; `nexo queue info` has the rest."""
-    if terms().as_json:
+    if common().as_json:
         _show(info)
         return
     keys = ("visibility_timeout_ms", "max_retries", "persistence")
@@ -92,7 +92,7 @@ def _show_briefly(info: QueueInfo) -> None:
 
 def _show(info: QueueInfo) -> None:
     shown = asdict(info)
-    output.fields(shown if terms().as_json else shown | shown.pop("options"))
+    output.fields(shown if common().as_json else shown | shown.pop("options"))
 
 
 @command.command()
@@ -139,7 +139,7 @@ def pop(name: str, count: int, wait: float, no_ack: bool) -> None:
     with client() as nexo:
         jobs = nexo.queue(name).pop(count, wait=wait)
         for job in jobs:
-            if terms().as_json:
+            if common().as_json:
                 output.line({"id": job.id, "value": job.value, "attempt": job.attempt})
             else:
                 output.value(job.value)

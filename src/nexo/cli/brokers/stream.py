@@ -11,7 +11,7 @@ import msgspec
 from nexo.cli import output
 from nexo.cli.brokers import lag, seek, stream_groups, stream_publish, tail
 from nexo.cli.described_options import given, option_flags
-from nexo.cli.options import client, nothing_there, terms
+from nexo.cli.options import client, common, nothing_there
 from nexo.errors import NotFound
 from nexo.options.stream import StreamOptions
 
@@ -89,7 +89,7 @@ def describe(name: str) -> None:
 
 def _show_briefly(info: StreamInfo) -> None:
     """What matters first; `nexo stream describe` has the rest."""
-    if terms().as_json:
+    if common().as_json:
         _show(info)
         return
     keys = ("partitions", "persistence", "retention_ms", "retention_bytes", "cleanup", "tiering")
@@ -99,7 +99,7 @@ def _show_briefly(info: StreamInfo) -> None:
 def _show(info: StreamInfo, ordered: Sequence[OrderedInfo] = ()) -> None:
     parts = [msgspec.structs.asdict(part) for part in info.partitions]  # zeros too
     names = [group.name for group in ordered]
-    if terms().as_json:
+    if common().as_json:
         shown = msgspec.to_builtins(info) | {"partitions": parts, "ordered_groups": names}
         output.line(shown)
         return

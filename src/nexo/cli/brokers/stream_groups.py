@@ -11,7 +11,7 @@ import msgspec
 from nexo.cli import output
 from nexo.cli.brokers.lag import ordered_groups, shared_row
 from nexo.cli.brokers.tail import as_row
-from nexo.cli.options import client, limit_option, offset_option, terms
+from nexo.cli.options import client, common, limit_option, offset_option
 from nexo.errors import NotFound
 from nexo.names import name_of, text_of
 from nexo.protocol.survey import shared_kind
@@ -40,7 +40,7 @@ def groups(stream: str) -> None:
 
 
 def _row(group: GroupInfo) -> dict[str, object]:
-    if terms().as_json:
+    if common().as_json:
         return {"kind": shared_kind(group.options), **msgspec.to_builtins(group)}
     return shared_row(group) | {
         "name": group.name,
@@ -50,7 +50,7 @@ def _row(group: GroupInfo) -> dict[str, object]:
 
 
 def _ordered(group: OrderedInfo) -> dict[str, object]:
-    if terms().as_json:
+    if common().as_json:
         return {"kind": "ordered", **msgspec.to_builtins(group)}
     return {
         "name": text_of(group.name),
@@ -82,7 +82,7 @@ def members(stream: str, group: str) -> None:
             for index in owned
         )
         rows.append(_member(name, clients.get(name), owned, lag))
-    if info.kafka and not terms().as_json:
+    if info.kafka and not common().as_json:
         output.note(f"{info.kafka.state}, assignor {info.kafka.assignor or 'none'}")
     output.rows(rows, _MEMBER, f"{group} has no members")
 
@@ -103,7 +103,7 @@ def _member(
         "client_id": client_.client_id if client_ else None,
         "host": client_.host if client_ else None,
         "instance": client_.instance if client_ else None,
-        "partitions": owned if terms().as_json else ", ".join(map(str, owned)),
+        "partitions": owned if common().as_json else ", ".join(map(str, owned)),
         "lag": lag,
     }
 

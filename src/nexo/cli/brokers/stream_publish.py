@@ -95,7 +95,7 @@ class Lines:
     key_field: str | None = None
     headers: dict[str, Any] | None = None
 
-    def draft(self, raw: bytes) -> InputRecord:
+    def record(self, raw: bytes) -> InputRecord:
         """The record of one line; `InvalidInput` says what is wrong with it."""
         try:
             text = raw.decode().rstrip("\r\n")
@@ -108,7 +108,7 @@ class Lines:
         except ValueError as error:
             raise InvalidInput(f"not JSON: {error}") from None
         if self.form == "records":
-            return self._record(found, len(raw))
+            return self._whole(found, len(raw))
         return InputRecord(found, self._key_of(found), self.headers, len(raw))
 
     def _key_of(self, found: Any) -> str | None:
@@ -119,7 +119,7 @@ class Lines:
         key = found[self.key_field]
         return key if isinstance(key, str) else json.dumps(key)
 
-    def _record(self, found: Any, size: int) -> InputRecord:
+    def _whole(self, found: Any, size: int) -> InputRecord:
         if not isinstance(found, dict) or "value" not in found:
             raise InvalidInput("a record is an object with value, and perhaps key and headers")
         value = found["value"]
@@ -134,37 +134,37 @@ def _publish_file(stream: Stream[Any], name: str, lines: Lines) -> int:
     done = 0
     with _opened(name) as file, output.progress(name, _size_of(file)) as bar:
         try:
-            for batch in batches(_drafts(file, lines)):
+            for batch in batches(_records(file, lines)):
                 _publish_batch(stream, batch)
                 done += len(batch)
-                bar.advance(sum(draft.size_bytes for draft in batch))
+                bar.advance(sum(record.size_bytes for record in batch))
         except NexoError as error:
             said = f"{name}: {error.message}; {done:,} records were published"
             raise Failure(error.code, said) from None
     return done
 
 
-def _drafts(file: IO[bytes], lines: Lines) -> Iterator[InputRecord]:
+def _records(file: IO[bytes], lines: Lines) -> Iterator[InputRecord]:
     for number, raw in enumerate(file, 1):
         if not raw.strip() and lines.form != "lines":
             continue
         try:
-            yield lines.draft(raw)
+            yield lines.record(raw)
         except InvalidInput as error:
             raise InvalidInput(f"line {number}: {error.message}") from None
 
 
-def batches(drafts: Iterable[InputRecord]) -> Iterator[list[InputRecord]]:
-    """Drafts in runs of up to a thousand records or about a megabyte.
+def batches(records: Iterable[InputRecord]) -> Iterator[list[InputRecord]]:
+    """Records in runs of up to a thousand records or about a megabyte.
 
     What came before a bad line is handed out before its error is raised.
     """
     batch: list[InputRecord] = []
     size = 0
     try:
-        for draft in drafts:
-            batch.append(draft)
-            size += draft.size_bytes
+        for record in records:
+            batch.append(record)
+            size += record.size_bytes
             if len(batch) >= _BATCH or size >= _BATCH_BYTES:
                 yield batch
                 batch, size = [], 0
@@ -177,12 +177,12 @@ def batches(drafts: Iterable[InputRecord]) -> Iterator[list[InputRecord]]:
 
 
 def _publish_batch(stream: Stream[Any], batch: list[InputRecord]) -> None:
-    keyed = any(draft.key is not None for draft in batch)
-    titled = any(draft.headers for draft in batch)
+    keyed = any(record.key is not None for record in batch)
+    titled = any(record.headers for record in batch)
     stream.publish_many(
-        [draft.value for draft in batch],
-        keys=[draft.key for draft in batch] if keyed else None,
-        headers=[draft.headers for draft in batch] if titled else None,
+        [record.value for record in batch],
+        keys=[record.key for record in batch] if keyed else None,
+        headers=[record.headers for record in batch] if titled else None,
     )
 
 

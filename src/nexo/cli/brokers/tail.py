@@ -11,7 +11,7 @@ import click
 
 from nexo.cli import output
 from nexo.cli.brokers.stream_reading import PartitionsReader, last_positions, only, positions
-from nexo.cli.options import client, terms
+from nexo.cli.options import client, common
 from nexo.cli.sizes import place, seconds
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _follow(reader: PartitionsReader, wait_s: float | None) -> Iterator[Record[A
 
 def show(record: Record[Any]) -> None:
     """One record on a line."""
-    if terms().as_json:
+    if common().as_json:
         output.line(as_row(record))
         return
     time = record.timestamp.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]

@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 import nexo
-from nexo.cli.options import load_name, terms
+from nexo.cli.options import common, load_name
 from nexo.cli.sizes import seconds
 from nexo.client._async.queue.worker import Worker as AsyncWorker
 from nexo.client._sync.queue.worker import Worker
@@ -109,7 +109,13 @@ def command(
     said = ParameterSource.COMMANDLINE
     given = {option for option in _OPTIONS if context.get_parameter_source(option) is said}
     work = Work(
-        target, name, options, frozenset(given), stop_timeout, terms().url, terms().client_options()
+        target,
+        name,
+        options,
+        frozenset(given),
+        stop_timeout,
+        common().url,
+        common().client_options(),
     )
     if processes == 1 and not reload:
         work.run()

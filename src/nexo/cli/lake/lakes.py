@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nexo.cli.options import F, check_reachable, config_option, terms
+from nexo.cli.options import F, check_reachable, common, config_option
 from nexo.client.address import Address, parse_url
 from nexo.errors import ConfigError, ConnectionLost, NexoError, NotFound
 from nexo.lake.settings import LakeSettings
@@ -79,12 +79,12 @@ def _servers() -> LakeSettings:
 def _asked() -> LakeSettings:
     from nexo.hot_log import HotLog  # a whole client takes longer to import
 
-    check_reachable(terms().url)
+    check_reachable(common().url)
     with HotLog(server_address()) as broker:
         return told_lake(broker.status())
 
 
 def server_address() -> Address:
     """The address of the server that the command uses."""
-    given = terms()
+    given = common()
     return parse_url(given.url, **given.client_options())

@@ -15,7 +15,7 @@ import click
 from nexo.cli import output
 from nexo.cli.lake import contract, sparks
 from nexo.cli.lake.lakes import lake_options, open_lake
-from nexo.cli.options import terms
+from nexo.cli.options import common
 from nexo.cli.sizes import seconds
 from nexo.client.stop_signal import ProcessStopSignal
 from nexo.errors import Conflict
@@ -147,7 +147,7 @@ def _pipeline(lake: Lake, streams: str, master: str | None) -> Iterator[Pipeline
     with sparks.started(master, "nexo pipeline") as spark:
         from pyspark_nexo.pipeline import Pipeline
 
-        yield Pipeline(spark, lake, terms().url, names)
+        yield Pipeline(spark, lake, common().url, names)
 
 
 def _report(progress: MicroBatchResult) -> None:
@@ -174,7 +174,7 @@ def status(**where: Any) -> None:
         "stream", "partition", "lake_offset", "hot_start", "hot_end", "behind", "dead_letters",
         "error",
     ]  # fmt: skip
-    output.rows(find(lake, terms().url), columns, "no stream has tiering on")
+    output.rows(find(lake, common().url), columns, "no stream has tiering on")
 
 
 def _line(pipeline: PipelineProgress) -> str:

@@ -16,7 +16,7 @@ from nexo.cli import output
 from nexo.cli.lake import sql_cells as cells
 from nexo.cli.lake.lakes import lake_options, open_lake, server_address
 from nexo.cli.lake.sql_prompt import prompt
-from nexo.cli.options import limit_option, terms
+from nexo.cli.options import common, limit_option
 from nexo.cli.sizes import moment
 from nexo.errors import ConfigError, NexoError
 from nexo.extras import hint
@@ -60,7 +60,7 @@ def command(
     Times are shown in UTC, as queries see them. Without QUERY, queries are read from standard
     input: one by one at a prompt if that is a terminal.
     """
-    if as_csv and terms().as_json:
+    if as_csv and common().as_json:
         raise click.UsageError("give either --csv or --json, not both")
     if master and engine == "duckdb":
         raise click.UsageError("--master is for Spark: leave out --engine duckdb")
@@ -93,7 +93,7 @@ def _print(columns: list[str], shown: list[tuple[Any, ...]], as_csv: bool) -> No
         sys.stdout.writelines(cells.csv_line(map(cells.field, row)) for row in shown)
         return
     labels = list(cells.apart(columns))
-    convert = cells.plain_json if terms().as_json else cells.field
+    convert = cells.plain_json if common().as_json else cells.field
     found = [dict(zip(labels, map(convert, row), strict=True)) for row in shown]
     output.rows(found, labels, "no rows", literal=True)
 
@@ -141,7 +141,7 @@ def _spark(
 
         def query(text: str, limit: int) -> Rows:
             with sparks.shown(spark, "query"), plain_errors():
-                register_views(spark, lake, terms().url, streams=streams or None, as_of=as_of)
+                register_views(spark, lake, common().url, streams=streams or None, as_of=as_of)
                 frame = spark.sql(text).limit(limit)
                 zoneless = {
                     number

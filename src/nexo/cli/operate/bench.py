@@ -13,7 +13,7 @@ import click
 
 import nexo
 from nexo.cli import output
-from nexo.cli.options import check_reachable, terms
+from nexo.cli.options import check_reachable, common
 from nexo.cli.sizes import seconds
 from nexo.server import loops
 
@@ -38,13 +38,13 @@ def command(seconds: float, size: int) -> None:
     What it makes there begins with nexo-bench- and is removed again: it takes permission to
     read, write and administer such names. `make bench` compares with other brokers.
     """
-    check_reachable(terms().url)
+    check_reachable(common().url)
     output.rows(loops.run(_measure(seconds, size)), ("work", "per_s", "note"))
 
 
 async def _measure(seconds: float, size: int) -> list[Row]:
     name, found = f"nexo-bench-{secrets.token_hex(4)}", list[Row]()
-    async with nexo.AsyncClient(terms().url, **terms().client_options()) as client:
+    async with nexo.AsyncClient(common().url, **common().client_options()) as client:
         bench = Bench(client, name, bytes(size), seconds)
         try:
             with output.progress("measuring", _WORKS) as bar:

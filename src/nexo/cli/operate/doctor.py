@@ -12,7 +12,7 @@ import click
 
 from nexo import config
 from nexo.cli import output
-from nexo.cli.options import config_option, terms
+from nexo.cli.options import common, config_option
 from nexo.cli.sizes import size_text
 from nexo.errors import Conflict, NotFound
 from nexo.server.processes.folder_lock import FolderInUse, FolderLock, holds_data
@@ -89,7 +89,7 @@ def _examine(settings: config.Settings, repair: bool) -> tuple[list[Finding], li
 def _show(folder: Path, found: list[Finding], mended: list[Finding], size: int) -> None:
     shown = [_row(folder, one, mended=False) for one in found]
     shown += [_row(folder, one, mended=True) for one in mended]
-    if terms().as_json:
+    if common().as_json:
         for row in shown:
             output.line(row)
         output.line({"checked_bytes": size, "findings": len(found), "mended": len(mended)})

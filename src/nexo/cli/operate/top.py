@@ -15,7 +15,7 @@ from nexo.cli import output
 from nexo.cli.brokers.lag import stream_page
 from nexo.cli.operate import figures
 from nexo.cli.operate.figures import Board, Sample
-from nexo.cli.options import client, terms
+from nexo.cli.options import client, common
 from nexo.cli.sizes import seconds, size_text
 from nexo.client._sync.requests import request, status
 from nexo.errors import Forbidden, NexoError
@@ -56,7 +56,7 @@ def command(interval_s: float, once: bool, count: int | None, limit: int) -> Non
     """
     with client() as nexo:
         views = islice(_views(nexo, interval_s, limit), 1 if once else count)
-        if terms().as_json:
+        if common().as_json:
             for view in views:
                 output.line(view)
         else:

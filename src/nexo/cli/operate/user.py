@@ -13,7 +13,7 @@ import click
 
 from nexo import config
 from nexo.cli import output
-from nexo.cli.options import config_option, terms
+from nexo.cli.options import common, config_option
 from nexo.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def grant(users: UsersFile, name: str, grants: tuple[Grant, ...]) -> None:
 def token(users: UsersFile, name: str, label: str) -> None:
     """Make a token for the user NAME and print it; it cannot be shown again."""
     made = users.add_token(name, label)
-    if terms().as_json:
+    if common().as_json:
         output.done(made, user=name, label=label, token=made)
     else:
         click.echo(made)
