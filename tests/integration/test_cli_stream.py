@@ -97,6 +97,24 @@ def test_a_bad_line_is_named_and_what_came_before_is_kept(
     assert [record.value for record in stream.read()] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        '{"value": {"base64": "a"}}', '{"value": {"base64": 5}}', '{"value": 1, "headers": [1]}',
+        '{"value": 1, "key": 5}',
+    ],
+)  # fmt: skip
+def test_a_record_with_a_bad_field_is_named(
+    nexo_url: str, client: package.Client, bad: str
+) -> None:
+    stream = client.stream("s").create()
+    args = ("stream", "publish", "s", "--format", "records")
+    result = nexo(nexo_url, *args, stdin=f'{{"value": "first"}}\n{bad}\n')
+    assert result.exit_code == 1
+    assert result.output.startswith("error[INVALID]: -: line 2: ")
+    assert [record.value for record in stream.read()] == ["first"]
+
+
 def test_many_lines_arrive_in_order(nexo_url: str, client: package.Client, tmp_path: Path) -> None:
     stream = client.stream("s").create()
     file = tmp_path / "lines.txt"

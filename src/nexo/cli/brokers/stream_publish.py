@@ -122,11 +122,19 @@ class Lines:
     def _whole(self, found: Any, size: int) -> InputRecord:
         if not isinstance(found, dict) or "value" not in found:
             raise InvalidInput("a record is an object with value, and perhaps key and headers")
-        value = found["value"]
+        value, key, headers = found["value"], found.get("key", self.key), found.get("headers") or {}
+        if not isinstance(key, str | None) or not isinstance(headers, dict):
+            raise InvalidInput("the key of a record is text, and its headers are an object")
         if isinstance(value, dict) and value.keys() == {"base64"}:
-            value = base64.b64decode(value["base64"])
-        headers = (found.get("headers") or {}) | (self.headers or {})
-        return InputRecord(value, found.get("key", self.key), headers or None, size)
+            value = _decoded(value["base64"])
+        return InputRecord(value, key, headers | (self.headers or {}) or None, size)
+
+
+def _decoded(text: Any) -> bytes:
+    try:
+        return base64.b64decode(text)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"the value is not base64: {error}") from None
 
 
 def _publish_file(stream: Stream[Any], name: str, lines: Lines) -> int:
