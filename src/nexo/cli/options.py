@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 from click.core import ParameterSource
+from msgspec import inspect
 
 import nexo
 from nexo.cli.cells import visible
-from nexo.cli.sizes import seconds
+from nexo.cli.sizes import duration, seconds, size
 from nexo.client.address import parse_url
 from nexo.errors import ConnectionLost, NotFound
+from nexo.options.described import Described, described
 
 if TYPE_CHECKING:
     from nexo import Client
@@ -274,3 +277,44 @@ as_option = click.option(
     help="How to read the value.",
 )
 """``--as text|json|bytes`` for commands that take a value; see `read_value`."""
+
+
+# -- the options of queues and streams, from their descriptions ----------------------
+
+
+def option_flags(
+    kind: type[msgspec.Struct], *, fixed: bool = True
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command a flag for each option, by its stored name; ``fixed`` ones too, or not."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        for one in reversed([*described(kind)]):
+            if fixed or not one.fixed:
+                function = _flag(one)(function)
+        return function
+
+    return decorate
+
+
+def given(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _flag(one: Described) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    word = one.keyword.replace("_", "-")
+    text = f"{one.title}: {one.meaning[:1].lower()}{one.meaning[1:]}"
+    if isinstance(one.type, inspect.BoolType):
+        return click.option(f"--{word}/--no-{word}", one.name, default=None, help=text)
+    return click.option(f"--{word}", one.name, type=_type(one), help=text)
+
+
+def _type(one: Described) -> Any:
+    if one.unit in ("ms", "bytes"):
+        return duration if one.unit == "ms" else size
+    match one.type:  # upper bounds are left to the server
+        case inspect.IntType(ge=least):
+            return click.IntRange(least)
+        case inspect.FloatType(ge=least):
+            return click.FloatRange(least)
+    return click.Choice(one.choices)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nexo.cli.operate.figures import Board, Sample, broker_rows, rate
+from nexo.errors import ConnectionLost
 
 
 def queue_status(pushed: int, finished: int, cpu_s: float) -> dict[str, Any]:
@@ -38,8 +39,10 @@ def test_a_restarted_broker_counts_from_zero() -> None:
 
 
 def test_a_broker_without_an_answer_is_shown_as_down() -> None:
-    up, down = Sample(1.0, {"queue": queue_status(1, 1, 1.0)}), Sample(2.0, {"queue": "no answer"})
-    assert [row["up"] for row in broker_rows(up, down)] == [False]
+    up = Sample(1.0, {"queue": queue_status(1, 1, 1.0)})
+    down = Sample(2.0, {"queue": ConnectionLost("it is gone")})
+    rows = [(row["up"], row["holds"]) for row in broker_rows(up, down)]
+    assert rows == [(False, "no answer: it is gone")]
     assert [row["in_per_s"] for row in broker_rows(down, up)] == [0]
 
 

@@ -10,15 +10,16 @@ import click
 
 from nexo.cli import output
 from nexo.cli.cells import time_text
-from nexo.cli.described_options import given, option_flags
 from nexo.cli.options import (
     SignedGroup,
     as_option,
     client,
     common,
+    given,
     limit_option,
     nothing_there,
     offset_option,
+    option_flags,
     read_value,
 )
 from nexo.cli.sizes import seconds

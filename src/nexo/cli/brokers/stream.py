@@ -10,8 +10,7 @@ import msgspec
 
 from nexo.cli import output
 from nexo.cli.brokers import lag, seek, stream_groups, stream_publish, tail
-from nexo.cli.described_options import given, option_flags
-from nexo.cli.options import client, common, nothing_there
+from nexo.cli.options import client, common, given, nothing_there, option_flags
 from nexo.errors import NotFound
 from nexo.options.stream import StreamOptions
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nexo.cli.sizes import size_text
+from nexo.errors import Forbidden, NexoError
 
 Status = Mapping[str, Any]
 
@@ -22,20 +23,22 @@ _FLOWS = {
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Every broker's status at one moment; a text instead of one that did not answer."""
+    """Every broker's status at one moment; an error instead of one that did not answer."""
 
     time_s: float
-    brokers: Mapping[str, Status | str]
+    brokers: Mapping[str, Status | NexoError]
 
 
 def broker_rows(before: Sample, now: Sample) -> Iterator[dict[str, Any]]:
     """One row per broker."""
     for name, status in now.brokers.items():
         earlier = before.brokers.get(name)
-        if isinstance(status, str):
-            yield {"broker": name, "holds": status, "up": False}
+        if isinstance(status, NexoError):
+            no_answer = f"no answer: {status.message}"
+            holds = "forbidden" if isinstance(status, Forbidden) else no_answer
+            yield {"broker": name, "holds": holds, "up": False}
         else:
-            known = status if earlier is None or isinstance(earlier, str) else earlier
+            known = status if earlier is None or isinstance(earlier, NexoError) else earlier
             yield _broker_row(name, known, status, now.time_s - before.time_s)
 
 

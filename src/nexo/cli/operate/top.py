@@ -18,7 +18,7 @@ from nexo.cli.operate.figures import Board, Sample
 from nexo.cli.options import client, common
 from nexo.cli.sizes import seconds, size_text
 from nexo.client._sync.requests import request, status
-from nexo.errors import Forbidden, NexoError
+from nexo.errors import NexoError
 from nexo.model import Broker
 from nexo.model.queue import QueueSurvey
 from nexo.protocol.ops import Op
@@ -72,8 +72,10 @@ class Looks:
         self._streams = Board({"in_per_s": "published"})
         self._groups = Board({"out_per_s": "finished"})
         self._queue_position = self._stream_position = 0
-        check_readable(nexo)
         self._before = self._look()
+        errors = [each for each in self._before.brokers.values() if isinstance(each, NexoError)]
+        if len(errors) == len(Broker):
+            raise errors[0]
 
     def next(self, limit: int) -> dict[str, Any]:
         """What is shown after another look."""
@@ -132,26 +134,12 @@ def _views(nexo: Client, interval_s: float, limit: int) -> Iterator[dict[str, An
         yield looks.next(limit)
 
 
-def check_readable(nexo: Client) -> None:
-    """Raise the first broker's error if none of them reports its status."""
-    errors = []
-    for broker in Broker:
-        try:
-            status(nexo.link(broker).call, broker)
-        except NexoError as error:
-            errors.append(error)
-        else:
-            return
-    raise errors[0]
-
-
-def _status(nexo: Client, broker: Broker) -> Any:
+def _status(nexo: Client, broker: Broker) -> dict[str, Any] | NexoError:
     try:
-        return status(nexo.link(broker).call, broker)
-    except Forbidden:
-        return "forbidden"
+        found: dict[str, Any] = status(nexo.link(broker).call, broker)
     except NexoError as error:
-        return f"no answer: {error.message}"
+        return error
+    return found
 
 
 def _show(views: Iterator[dict[str, Any]], *, live: bool) -> None:
@@ -176,10 +164,6 @@ def _tables(view: dict[str, Any]) -> Group:
     ]
     streams = [row | {"size": size_text(row["bytes"])} for row in view["streams"]]
     parts = [output.table(brokers, _BROKERS), output.table(brokers, _HOLDINGS)]
-    if view["queues"]:
-        parts.append(output.table(view["queues"], _QUEUES))
-    if streams:
-        parts.append(output.table(streams, _STREAMS))
-    if view["groups"]:
-        parts.append(output.table(view["groups"], _GROUPS))
+    others = ((view["queues"], _QUEUES), (streams, _STREAMS), (view["groups"], _GROUPS))
+    parts += [output.table(rows, columns) for rows, columns in others if rows]
     return Group(*parts)
