@@ -101,7 +101,7 @@ def test_a_password_must_come_from_standard_input_if_it_is_to(tmp_path: Path) ->
     words = ["user", "add", "max", "--password-stdin", "--data-dir", str(tmp_path)]
     found = CliRunner().invoke(main, words, input="")
     assert found.exit_code == 2
-    assert "holds no password" in found.output
+    assert "has no password" in found.output
     assert not (tmp_path / "users.json").exists()
 
 

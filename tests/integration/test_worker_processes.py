@@ -160,7 +160,7 @@ def test_wrong_usage_ends_all_processes(start: Start, client: nexo.Client, tmp_p
     )
     for options, target, said in (
         (("--processes", "2"), "tasks:nothing", "has no function"),
-        (("--threads", "2"), "tasks:made", "say concurrency= where it is made"),
+        (("--threads", "2"), "tasks:made", "set concurrency= where it is created"),
     ):
         worker = start(*options, target=target)
         assert worker.wait(WAIT_S) == 2

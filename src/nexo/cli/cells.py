@@ -25,7 +25,7 @@ _NO_LIMIT = {
     "retention_bytes", "retention_ms",
 }  # fmt: skip
 _ZERO = dict.fromkeys(_NO_LIMIT, "no limit") | {"max_message_bytes": "the server's limit"}
-"""Limits, of which 0 is none of their own."""
+"""Limits that 0 switches off, and how that is shown."""
 _NUMBERED = ("generation", "offset", "partition", "pid")
 """Numbers that name something rather than count it; they are never grouped by commas."""
 _LABELS = {
@@ -68,7 +68,7 @@ def text(item: object, name: str, *, bare: bool = False) -> str:
 
 
 def visible(found: str, keep: str = "") -> str:
-    """Text of others with what would steer a terminal escaped, but for characters in ``keep``."""
+    """Text with terminal control characters escaped, except those in ``keep``."""
     if found.isprintable():
         return found
     return "".join(
@@ -95,7 +95,7 @@ def _moment_or_span(item_ms: float, name: str, bare: bool) -> str:
 
 
 def time_text(time_ms: float, *, bare: bool = False) -> str:
-    """A point in time, in the time zone of who looks; for programs it says which that is."""
+    """A point in time, in the local time zone; for programs with that zone."""
     found = datetime.fromtimestamp(time_ms / 1000).astimezone()
     return found.isoformat(timespec="milliseconds") if bare else f"{found:%Y-%m-%d %H:%M:%S}"
 

@@ -35,8 +35,8 @@ def rows(
 ) -> None:
     """A table with these columns, or one JSON object (with all fields) per row.
 
-    ``empty`` is said, on standard error, instead of a table without rows. Columns that
-    somebody else named are taken ``literal``: their names say nothing of units.
+    ``empty`` is printed on standard error instead of an empty table. ``literal`` columns were
+    named by others: their names say nothing about units.
     """
     if common().as_json:
         for row in found:
@@ -127,7 +127,7 @@ def value(found: object) -> None:
 
 
 def text(found: str) -> None:
-    """Text of others as it is; what would steer a terminal is escaped on one."""
+    """Text as it is; on a terminal, control characters are escaped."""
     click.echo(found if _piped() else cells.visible(found, "\n\t"))
 
 
@@ -172,5 +172,5 @@ class ProgressTask:
         self._bar.advance(self._task, steps)
 
     def show(self, done: float, total: float) -> None:
-        """Set what is done, and what there is to do as far as is known now."""
+        """Set how much is done, and how much there is to do as far as is known."""
         self._bar.update(self._task, completed=done, total=total)

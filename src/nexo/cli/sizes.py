@@ -27,7 +27,7 @@ _PLACES = (
 
 
 def seconds(least_ms: int = 0) -> Callable[[str], float]:
-    """A type of option: a duration, of which a bare number is seconds. It gives seconds."""
+    """A click type: a duration in seconds, which is also the unit of a bare number."""
 
     def duration(text: str) -> float:
         return _span(text, least_ms) / 1000

@@ -1,4 +1,4 @@
-"""Names the server knows: those that were meant, and those a shell completes."""
+"""Suggests names that the server knows, after typing errors and for shell completion."""
 
 from __future__ import annotations
 

@@ -217,7 +217,10 @@ def test_negative_numbers_are_values(root: click.Command) -> None:
     """SPEC K5: `nexo store set degrees -5` needs no --."""
     found = json.loads(run(root, "add", "-5", "--by", "-2", "-.5e3", "--", "-x").stdout)
     assert found == {"values": ["-5", "-.5e3", "-x"], "by": -2.0}
+    found = json.loads(run(root, "add", "a", "--by=-2", "-5h", "-", "--json").stdout)
+    assert found == {"values": ["a", "-5h", "-"], "by": -2.0}
     assert run(root, "add", "-x").exit_code == 2
+    assert "No such option '--nope'" in run(root, "add", "-5", "--nope").stderr
 
 
 def test_a_timeout_must_be_positive(root: click.Command) -> None:

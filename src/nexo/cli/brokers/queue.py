@@ -281,7 +281,9 @@ def cron() -> None:
 @click.argument("value")
 @as_option
 @_priority
-@click.option("--timezone", default="", help="Whose local time it is in: Europe/Rome. Else UTC.")
+@click.option(
+    "--timezone", default="", help="Time zone of EXPRESSION, such as Europe/Rome; else UTC."
+)
 def set_cron(
     name: str, schedule: str, expression: str, value: str, kind: str, priority: int, timezone: str
 ) -> None:

@@ -177,7 +177,7 @@ def expire(key: str, after: float) -> None:
 @command.command()
 @click.argument("key")
 def persist(key: str) -> None:
-    """Take the life time off KEY."""
+    """Remove the life time of KEY."""
     with client() as nexo:
         done = nexo.store.persist(key)
         if not done and not nexo.store.exists(key):

@@ -1,4 +1,4 @@
-"""``nexo stream``: make streams, look at them, and what the other modules add."""
+"""``nexo stream``: create streams and look at them; other modules add commands."""
 
 from __future__ import annotations
 

@@ -111,9 +111,9 @@ def _member(
 @click.command("delete-group")
 @click.argument("stream")
 @click.argument("group")
-@click.confirmation_option(prompt="Forget the group and where it was?")
+@click.confirmation_option(prompt="Delete the group and its position?")
 def delete_group(stream: str, group: str) -> None:
-    """Forget a group of STREAM and where it was."""
+    """Delete a group of STREAM and its position."""
     with client() as nexo:
         if not nexo.stream(stream).group(group).delete():
             raise NotFound(f"{stream} has no group {group!r}")

@@ -22,7 +22,7 @@ _GRACE_S = 30.0
 
 
 class PartitionsReader:
-    """Goes through some partitions of a stream, taking turns."""
+    """Reads some partitions of a stream side by side."""
 
     def __init__(self, client: Client, stream: str, positions: dict[int, int]) -> None:
         self._link = client.link(Broker.STREAM)
@@ -49,10 +49,10 @@ class PartitionsReader:
 def positions(
     client: Client, stream: str, place: wire.Position | datetime, *, exact: bool = False
 ) -> dict[int, int]:
-    """The offset that a place means in each partition; never outside of what is there.
+    """The offset in each partition that a place stands for, always within what exists.
 
-    An offset that was given and is not there is refused if the place is to be ``exact``, and
-    otherwise noted; `InvalidOption` for a partition that is not there.
+    A given offset outside of that is an error if ``exact``, else a note. `InvalidOption` for a
+    partition that does not exist.
     """
     parts = client.stream(stream).info().partitions
     if isinstance(place, dict):
@@ -72,7 +72,7 @@ def positions(
             )
             if exact:
                 raise OffsetOutOfRange(text)
-            output.note(f"{text}; beginning at its nearest")
+            output.note(f"{text}; starting at the nearest offset")
     return found
 
 

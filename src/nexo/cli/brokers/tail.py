@@ -64,7 +64,7 @@ def command(
 
 
 def _follow(reader: PartitionsReader, wait_s: float | None) -> Iterator[Record[Any]]:
-    """Records until none came for ``wait_s``; for ever without one."""
+    """Records until none came for ``wait_s``; forever if that is None."""
     while True:
         found = reader.read(_POLL_S if wait_s is None else wait_s)
         yield from found

@@ -26,7 +26,7 @@ from nexo.errors import NexoError
 log = logging.getLogger("nexo.worker")
 
 _OPTIONS = ("concurrency", "batch", "time_limit")
-"""Those that a function gets from the command, and a worker from where it was made."""
+"""For plain functions; a worker gets them where it is created."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Work:
             raise click.BadParameter(f"{self.target} is not a function")
         if isinstance(handler, AsyncWorker | Worker) and self.given:
             options = ", ".join(f"{name}=" for name in sorted(self.given))
-            raise click.UsageError(f"{self.target} is a worker: say {options} where it is made")
+            raise click.UsageError(f"{self.target} is a worker: set {options} where it is created")
         match handler:
             case AsyncWorker():
                 asyncio.run(handler.run(self.stop_timeout))

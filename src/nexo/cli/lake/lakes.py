@@ -39,9 +39,9 @@ def lake_options(function: F) -> F:
 def open_lake(
     file: Path | None, folder: Path | None, catalog: str | None, *, make: bool = False
 ) -> Lake:
-    """The lake the options mean, or else the server's.
+    """The lake that the options name, or else the server's.
 
-    Nothing is created now; unless a command may ``make`` a lake, one that was named must be there.
+    Nothing is created yet; unless a command may ``make`` a lake, a named one must exist.
     """
     from nexo.lake.catalog import Lake
 
@@ -62,7 +62,7 @@ def _settings(file: Path | None, flags: dict[str, object]) -> LakeSettings:
 
 
 def _servers() -> LakeSettings:
-    """The server's lake; if it cannot be asked, one that is where it would have it by default."""
+    """The server's lake; if the server does not answer, a lake at the default place."""
     try:
         return _asked()
     except NexoError as error:

@@ -1,4 +1,4 @@
-"""Spark as a command starts it: what its JVM says is held back, and its work is shown."""
+"""Starts Spark for a command: holds back the output of its JVM, and shows progress."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 _REASON = re.compile(
     r"^(?:Exception in thread \S+ )?[\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE
 )
-"""Java's way to say what was wrong."""
+"""How Java prints an exception."""
 _STDERR = 2
 _LAST_WORDS_S = 1.0
-"""How long to wait for the rest of what a process says that is about to end."""
+"""How long to wait for the last output of a process that is ending."""
 _LOOK_S = 0.3
 
 
@@ -50,7 +50,7 @@ def quiet_start(*, afterwards: bool) -> Iterator[None]:
     """
     sys.stderr.flush()
     kept = os.dup(_STDERR)
-    said = _Said(afterwards)
+    said = _HeldOutput(afterwards)
     os.dup2(said.entrance, _STDERR)
     os.close(said.entrance)
     failure: Exception | None = None
@@ -67,7 +67,7 @@ def quiet_start(*, afterwards: bool) -> Iterator[None]:
     said.is_started = True
 
 
-class _Said:
+class _HeldOutput:
     """What is written to ``entrance``, read in a thread: kept, then passed on or dropped."""
 
     def __init__(self, drop: bool) -> None:

@@ -44,7 +44,7 @@ class ArchiveManifest(msgspec.Struct, frozen=True):
 
 
 class _Joined(io.RawIOBase):
-    """Pieces as one file, summed on their way."""
+    """Pieces as one file, with their checksum."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -61,7 +61,7 @@ class _Joined(io.RawIOBase):
 
 
 class Writer:
-    """An archive under way; see `writing`."""
+    """An archive that is being written; see `writing`."""
 
     def __init__(self, archive: tarfile.TarFile, manifest: ArchiveManifest) -> None:
         self._archive = archive
@@ -76,7 +76,7 @@ class Writer:
         self._sums[name] = content.crc
 
     def finish(self) -> None:
-        """Make it whole."""
+        """Complete the archive."""
         self._add(_CHECKSUMS, msgspec.json.encode(self._sums))
 
     def _add(self, name: str, data: bytes) -> None:

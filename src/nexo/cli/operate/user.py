@@ -81,7 +81,7 @@ def _warn_of_wrong_folder(settings: config.Settings) -> None:
 def command() -> None:
     """Users, passwords, tokens and permissions, in a file on the server's machine.
 
-    They count while the server runs with --auth, which sees changes within a second.
+    They apply while the server runs with --auth; changes take effect within a second.
     """
 
 
@@ -146,7 +146,7 @@ def token(users: UsersFile, name: str, label: str) -> None:
 @click.argument("label", default="default")
 @_with_file
 def revoke(users: UsersFile, name: str, label: str) -> None:
-    """Take the token LABEL of the user NAME back."""
+    """Revoke the token LABEL of the user NAME."""
     users.revoke_token(name, label)
     output.done(f"token {label} of {name} revoked", user=name, label=label)
 
@@ -171,7 +171,7 @@ def _password(from_stdin: bool) -> str:
     if from_stdin:
         given = sys.stdin.readline().rstrip("\n")
         if not given:
-            raise click.UsageError("standard input holds no password; --no-password wants none")
+            raise click.UsageError("standard input has no password; --no-password needs none")
         return given
     typed: str = click.prompt("Password", hide_input=True, confirmation_prompt=True)
     return typed
