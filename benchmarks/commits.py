@@ -70,7 +70,7 @@ class _Commits:
     def _written(self, offset: int) -> list[DataFileFacts]:
         head, body = batches.encode([b"x" * 100], 1, 1_000)
         stamp(head, offset)
-        writer = FileWriter(target(self._table), 0, f"0-{offset}")
+        writer = FileWriter(target(self._table), f"0-{offset}")
         writer.write([rows(batches.decode(bytes(head) + b"".join(body)), 0, offset, offset + 1)])
         return writer.close()
 

@@ -89,7 +89,7 @@ class Fetcher:
     def _write(self, broker: HotLog, part: TableRange, fetched: Fetched) -> list[DataFileFacts]:
         """Write one range; nothing is left behind on failure."""
         label = f"{part.partition:04}-{part.first:016}-{part.end:016}"
-        writer = FileWriter(part.target, part.partition, label, sync=False)
+        writer = FileWriter(part.target, label, sync=False)
         self.probe("before the file")
         try:
             found = broker.read(

@@ -38,7 +38,7 @@ def fill(folder: Path, created_ms: int, count: int) -> None:
         head, body = batches.encode(values, 1, 1_000 + first)
         stamp(head, first)
         batch = batches.decode(bytes(head) + b"".join(body))
-        writer = FileWriter(target(table), 0, f"0-{first}")
+        writer = FileWriter(target(table), f"0-{first}")
         writer.write([rows(batch, 0, first, first + share)])
         table = commit(table, [TakenRange(0, first or None, first + share, writer.close())])
 

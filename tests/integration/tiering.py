@@ -19,7 +19,7 @@ def take(url: str, lake: Lake, name: str) -> None:
         table = lake.ensure(StreamId(name, info.created_ms), ROWS)
         taken = []
         for step in advances(name, offsets_of(table.properties), info.partitions, BatchLimits()):
-            writer = FileWriter(target(table), step.partition, "test")
+            writer = FileWriter(target(table), "test")
             found = broker.read(name, step.partition, step.first, step.end, info.created_ms)
             writer.write(rows(batch, step.partition, step.first, step.end) for batch in found)
             taken.append(TakenRange(step.partition, step.after, step.end, writer.close()))

@@ -6,7 +6,7 @@ Runs where the data is, in a Spark task or a test; only `DataFileFacts` travel.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -15,12 +15,11 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nexo.lake.paths import delete_files, local_path, make_folder_of, sync_local
 from nexo.lake.rows import CHUNK_ROWS, chunked, days
-from nexo.lake.schema import FIELD_ID, arranged, file_schema, leaf_ids
+from nexo.lake.schema import arranged, file_schema, leaf_ids
 from nexo.lake.typed.columns import REJECTED, Terms, parser_of
 from nexo.lake.typed.values import Parser
 
@@ -57,9 +56,6 @@ class DataFileFacts:
 
     path: str
     day: int | None
-    partition: int
-    first: int
-    last: int
     count: int
     size_bytes: int
     column_sizes: dict[int, int] = field(default_factory=dict)
@@ -127,14 +123,12 @@ class FileWriter:
     removes what was written. Without ``sync`` the caller has to sync the files.
     """
 
-    def __init__(self, where: Target, partition: int, label: str, *, sync: bool = True) -> None:
+    def __init__(self, where: Target, label: str, *, sync: bool = True) -> None:
         self._target = where
         self._sync = sync
         self._paths: list[str] = []
-        self._partition = partition
         self._label = label
         self._io = file_io(where)
-        self._day: int | None = None
         self._open: _OpenFile | None = None
         self._parser: Parser | None = None
         self.done: list[DataFileFacts] = []
@@ -165,11 +159,10 @@ class FileWriter:
         return days(table) if self._target.partitioned else [(None, table)]
 
     def _file(self, day: int | None, *, small: bool) -> _OpenFile:
-        if self._open is None or day != self._day:
+        if self._open is None or day != self._open.day:
             self._finish()
-            self._day = day
             self._paths.append(self._path(day))
-            self._open = _OpenFile(self._io, self._paths[-1], self._target.schema, small=small)
+            self._open = _OpenFile(self._io, self._paths[-1], self._target.schema, day, small=small)
         return self._open
 
     def _path(self, day: int | None) -> str:
@@ -180,7 +173,7 @@ class FileWriter:
 
     def _finish(self) -> None:
         if self._open is not None:
-            facts = self._open.close(self._day, self._partition)
+            facts = self._open.close()
             self._open = None
             if self._sync:
                 sync_local([facts.path])
@@ -197,7 +190,7 @@ class FileWriter:
         """Remove every file written, also one that could not be closed on a full disk."""
         if self._open is not None:
             with suppress(OSError):
-                self._open.close(self._day, self._partition)
+                self._open.close()
             self._open = None
         delete_files(self._io, self._paths)
 
@@ -205,12 +198,13 @@ class FileWriter:
 class _OpenFile:
     """One Parquet file being written."""
 
-    def __init__(self, io: FileIO, path: str, schema: pa.Schema, *, small: bool) -> None:
-        self.path = path
+    def __init__(
+        self, io: FileIO, path: str, schema: pa.Schema, day: int | None, *, small: bool
+    ) -> None:
+        self.day = day
+        self._path = path
         self._stream = _output(io, path)
         self._schema = schema
-        self._count = 0
-        self._bounds: dict[str, tuple[int, int]] = {}
         self._rejected = 0
         names = set(schema.names)
         self._writer = pq.ParquetWriter(
@@ -226,10 +220,6 @@ class _OpenFile:
         )
 
     def write(self, table: pa.Table) -> None:
-        for name in _BOUNDED:
-            if name in table.column_names:
-                self._bound(name, table.column(name))
-        self._count += table.num_rows
         if REJECTED in self._schema.names and REJECTED in table.column_names:
             self._rejected += table.num_rows - table.column(REJECTED).null_count
         known = set(table.column_names)  # another program may have given the lake's table more
@@ -237,31 +227,18 @@ class _OpenFile:
         rows = arranged(table, self._schema, names)
         self._writer.write_table(rows, row_group_size=table.num_rows)
 
-    def _bound(self, name: str, column: pa.ChunkedArray) -> None:
-        found = pc.min_max(column.cast(pa.int64()))
-        low, high = found["min"].as_py(), found["max"].as_py()
-        if low is not None:
-            known = self._bounds.get(name, (low, high))
-            self._bounds[name] = (min(low, known[0]), max(high, known[1]))
-
-    def close(self, day: int | None, partition: int) -> DataFileFacts:
+    def close(self) -> DataFileFacts:
         self._writer.close()
         size = self._stream.tell()
         self._stream.close()
-        first, last = self._bounds.get("offset", (0, 0))
-        facts = DataFileFacts(self.path, day, partition, first, last, self._count, size)
-        _describe(facts, self._writer.writer.metadata, self._schema)
-        self._add_bounds(facts)
+        metadata = self._writer.writer.metadata
+        facts = DataFileFacts(self._path, self.day, metadata.num_rows, size)
+        _describe(facts, metadata, self._schema)
         if REJECTED in self._schema.names:
+            (rejected_id,) = leaf_ids(self._schema.field(REJECTED))
             facts.rejected = self._rejected
-            facts.null_counts[_id(self._schema, REJECTED)] = self._count - self._rejected
+            facts.null_counts[rejected_id] = facts.count - self._rejected
         return facts
-
-    def _add_bounds(self, facts: DataFileFacts) -> None:
-        for name, (low, high) in self._bounds.items():
-            pack = (_INT if self._schema.field(name).type == pa.int32() else _LONG).pack
-            facts.lower[_id(self._schema, name)] = pack(low)
-            facts.upper[_id(self._schema, name)] = pack(high)
 
 
 def _output(io: FileIO, path: str) -> Any:
@@ -276,20 +253,25 @@ def _output(io: FileIO, path: str) -> Any:
         return pa.OSFile(local, "wb")
 
 
-def _id(schema: pa.Schema, name: str) -> int:
-    return int(schema.field(name).metadata[FIELD_ID])
-
-
 def _describe(facts: DataFileFacts, metadata: Any, schema: pa.Schema) -> None:
+    """Fill in what the file's own metadata says."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    facts.split_offsets = [_start(group) for group in groups]
     leaves = [field_id for each in schema for field_id in leaf_ids(each)]
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        for index, key in enumerate(leaves):
-            column = group.column(index)
-            sizes, counts = facts.column_sizes, facts.value_counts
-            sizes[key] = sizes.get(key, 0) + column.total_compressed_size
-            counts[key] = counts.get(key, 0) + column.num_values
-        facts.split_offsets.append(_start(group))
+    for index, key in enumerate(leaves):
+        columns = [group.column(index) for group in groups]
+        facts.column_sizes[key] = sum(each.total_compressed_size for each in columns)
+        facts.value_counts[key] = sum(each.num_values for each in columns)
+        _add_bounds(facts, key, columns)
+
+
+def _add_bounds(facts: DataFileFacts, key: int, columns: Sequence[Any]) -> None:
+    """The lowest and the highest value of a column, if its row groups have statistics."""
+    found = [each.statistics for each in columns if each.is_stats_set]
+    if known := [each for each in found if each.has_min_max]:
+        pack = (_INT if columns[0].physical_type == "INT32" else _LONG).pack
+        facts.lower[key] = pack(min(each.min_raw for each in known))
+        facts.upper[key] = pack(max(each.max_raw for each in known))
 
 
 def _start(group: Any) -> int:

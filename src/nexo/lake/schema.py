@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 # ruff: noqa: PLC0415 - PyIceberg takes half a second to import
 
-FIELD_ID = b"PARQUET:field_id"
+_FIELD_ID = b"PARQUET:field_id"
 
 
 def iceberg_schema(columns: pa.Schema) -> Schema:
@@ -20,7 +20,7 @@ def iceberg_schema(columns: pa.Schema) -> Schema:
     from pyiceberg.io.pyarrow import pyarrow_to_schema
 
     numbered = enumerate(columns, 1)
-    marked = [field.with_metadata({FIELD_ID: str(number)}) for number, field in numbered]
+    marked = [field.with_metadata({_FIELD_ID: str(number)}) for number, field in numbered]
     return pyarrow_to_schema(pa.schema(marked))
 
 
@@ -100,5 +100,5 @@ def arranged(rows: pa.Table, schema: pa.Schema, names: Sequence[str | None]) -> 
 
 def field_id_of(field: pa.Field) -> int | None:
     """The id that a column is marked with."""
-    found = (field.metadata or {}).get(FIELD_ID)
+    found = (field.metadata or {}).get(_FIELD_ID)
     return None if found is None else int(found)

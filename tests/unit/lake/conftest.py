@@ -60,7 +60,7 @@ class Filler:
         """Take ``values`` from the partition's end on; ``skip`` leaves a gap before them."""
         after = offsets_of(self.table.refresh().properties).get(partition)
         base = (after or 0) + skip
-        writer = FileWriter(target(self.table), partition, f"{partition}-{base}")
+        writer = FileWriter(target(self.table), f"{partition}-{base}")
         batch = make_batch(base, values, at_ms, keys)
         writer.write([rows(batch, partition, base, base + len(values))])
         taken = TakenRange(partition, after, base + len(values), writer.close())

@@ -40,7 +40,7 @@ def fillers(lake: MisbehavingLake) -> list[Filler]:
 
 def taking(filler: Filler) -> TableCommit:
     """The next record, written and not yet committed."""
-    writer = FileWriter(target(filler.table), 0, "0-1")
+    writer = FileWriter(target(filler.table), "0-1")
     writer.write([rows(make_batch(1, [b"1"]), 0, 1, 2)])
     return TableCommit(filler.table, [TakenRange(0, 1, 2, writer.close())])
 

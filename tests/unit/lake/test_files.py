@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nexo import batch as batches
-from nexo.lake.files import FileWriter, target
+from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.paths import local_path, location_of
 from nexo.lake.rows import rows
 
@@ -29,7 +29,7 @@ def test_a_failure_leaves_no_file(filler: Filler) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        FileWriter(target(filler.table), 0, "label").save(failing())
+        FileWriter(target(filler.table), "label").save(failing())
     folder = Path(local_path(filler.table.location()) or "")
     assert list(folder.rglob("*.parquet")) == []
 
@@ -47,7 +47,7 @@ def test_a_disk_that_is_full_at_the_end_leaves_no_file(
 ) -> None:
     """P10: each retry left a file behind, so that the disk stayed full."""
     monkeypatch.setattr(pq, "ParquetWriter", FullDisk)
-    writer = FileWriter(target(filler.table), 0, "label")
+    writer = FileWriter(target(filler.table), "label")
     with pytest.raises(OSError, match="No space left"):
         writer.save([table(0, 0), table(1, DAY_MS)])
     folder = Path(local_path(filler.table.location()) or "")
@@ -56,10 +56,15 @@ def test_a_disk_that_is_full_at_the_end_leaves_no_file(
 
 def test_rows_are_split_by_day_with_their_bounds(filler: Filler) -> None:
     tables = [table(0, 0), table(1, DAY_MS), table(2, DAY_MS)]
-    first, second = FileWriter(target(filler.table), 0, "label").save(tables)
-    assert (first.day, first.first, first.last, first.count) == (0, 0, 0, 1)
-    assert (second.day, second.first, second.last, second.count) == (1, 1, 2, 2)
+    first, second = FileWriter(target(filler.table), "label").save(tables)
+    assert (first.day, first.count, _offsets(first)) == (0, 1, (0, 0))
+    assert (second.day, second.count, _offsets(second)) == (1, 2, (1, 2))
     assert "day=1970-01-02" in second.path
+
+
+def _offsets(facts: DataFileFacts) -> tuple[int, int]:
+    """The lowest and the highest offset, which is the second column."""
+    return int.from_bytes(facts.lower[2], "little"), int.from_bytes(facts.upper[2], "little")
 
 
 def test_headers_that_are_no_text_stop_nothing() -> None:

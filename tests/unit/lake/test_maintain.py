@@ -199,7 +199,7 @@ def test_appends_beside_maintenance_lose_nothing(lake: Lake) -> None:
 
 def test_a_file_swept_before_its_commit_is_never_named(filler: Filler) -> None:
     filler.append([b"a"])
-    writer = FileWriter(target(filler.table), 0, "0-1")
+    writer = FileWriter(target(filler.table), "0-1")
     writer.write([rows(make_batch(1, [b"b"]), 0, 1, 2)])
     written = writer.close()
     maintain(filler.table, EAGER)

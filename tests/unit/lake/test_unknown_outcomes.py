@@ -52,7 +52,7 @@ def named(filler: Filler) -> set[str]:
 
 
 def written(filler: Filler, base: int, values: list[bytes]) -> list[DataFileFacts]:
-    writer = FileWriter(target(filler.table), 0, f"0-{base}")
+    writer = FileWriter(target(filler.table), f"0-{base}")
     writer.write([rows(make_batch(base, values), 0, base, base + len(values))])
     return writer.close()
 

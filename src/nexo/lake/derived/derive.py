@@ -42,7 +42,7 @@ class DeriveStep:
 
     def writer(self, kind: str) -> FileWriter:
         """Writes its files."""
-        return FileWriter(self.target, self.partition, f"{self.partition:04}-{self.end:016}-{kind}")
+        return FileWriter(self.target, f"{self.partition:04}-{self.end:016}-{kind}")
 
     def rows(self, columns: pa.Schema, wanted: Wanted = every) -> Iterator[pa.Table]:
         """What earlier steps left, then what came since, in the order of offsets.

@@ -85,7 +85,7 @@ def _filled(table: Table, span: FileSpan, where: Target, terms: Terms) -> list[D
     if not _differs(table, span, where, terms):
         return []
     label = f"{span.partition:04}-{span.first:016}-{span.last + 1:016}-filled"
-    return FileWriter(where, span.partition, label).save(_parsed(table, span, terms))
+    return FileWriter(where, label).save(_parsed(table, span, terms))
 
 
 def _parsed(table: Table, span: FileSpan, terms: Terms) -> Iterator[pa.Table]:

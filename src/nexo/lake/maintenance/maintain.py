@@ -152,7 +152,7 @@ def _rewritten(table: Table, run: Sequence[FileSpan]) -> list[DataFileFacts]:
         for rows in row_groups(table.io, span.path, where.schema)
         for batch in rows.to_batches()
     )
-    return FileWriter(where, run[0].partition, label).save(chunked(small))
+    return FileWriter(where, label).save(chunked(small))
 
 
 # -- manifests and snapshots -------------------------------------------------------------
