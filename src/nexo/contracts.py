@@ -25,13 +25,12 @@ from nexo.lake.derived import dead_letters
 from nexo.lake.derived import redrive as driving
 from nexo.lake.maintenance import backfill as filling
 from nexo.lake.rows import ROWS
-from nexo.lake.settings import LakeSettings
+from nexo.lake.settings import LakeSettings, servers_lake
 from nexo.lake.typed import columns
 from nexo.lake.typed.formats import ValueFormat, extended, format_of
 from nexo.lake.typed.infer import infer
 from nexo.lake.typed.models import columns_from
 from nexo.model import Broker
-from nexo.sql.place import told_lake
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -187,7 +186,7 @@ def open_contract(
     address: Address, status: Mapping[str, Any], stream: str, lake: str | None = None
 ) -> StreamContract:
     """For a client; ``status`` is what the stream broker says of itself."""
-    where = told_lake(status) if lake is None else LakeSettings(Path(lake))
+    where = servers_lake(status) if lake is None else LakeSettings(Path(lake))
     return StreamContract(Lake(where), address, stream)
 
 

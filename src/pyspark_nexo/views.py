@@ -31,8 +31,16 @@ from nexo.lake.rows import ROWS
 from nexo.lake.typed.columns import parser_of
 from nexo.lake.typed.formats import format_text
 from nexo.protocol import stream as wire
-from nexo.sql.groups import group_rows, offset_rows
-from nexo.sql.views import COLUMNS, GROUPS, MESSAGES, MOST_STREAMS, OFFSETS, check_moment
+from nexo.sql.views import (
+    COLUMNS,
+    GROUPS,
+    MESSAGES,
+    MOST_STREAMS,
+    OFFSETS,
+    check_moment,
+    group_rows,
+    offset_rows,
+)
 from pyspark_nexo.lake_frames import lake_frame
 
 if TYPE_CHECKING:

@@ -74,7 +74,7 @@ def test_changes_are_made_to_the_servers_lake(served: str, tmp_path: Path) -> No
 def test_a_lake_on_another_machine_is_not_guessed(
     served: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("nexo.sql.place.this_host", lambda: "elsewhere")
+    monkeypatch.setattr("nexo.lake.settings.this_host", lambda: "elsewhere")
     for verb in (("status",), ("schema", "taken"), ("run", "--once"), ("maintain",)):
         refused = command("pipeline", *verb, url=served)
         assert refused.exit_code == 1

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -22,6 +21,7 @@ import msgspec
 
 from nexo.errors import NexoError
 from nexo.lake.catalog import newest_snapshot
+from nexo.lake.settings import this_host
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -109,7 +109,7 @@ class Tracker:
     """Collects a pipeline's progress; `save` writes it down."""
 
     def __init__(self) -> None:
-        host, pid, now = platform.node() or "localhost", os.getpid(), now_ms()
+        host, pid, now = this_host(), os.getpid(), now_ms()
         self.pipeline = PipelineProgress(
             id=f"{host}-{pid}-{uuid.uuid4().hex[:6]}",
             host=host,

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from nexo.errors import ConfigError
 
 NAMESPACE = "nexo"
 CATALOG = "catalog.db"
 """The catalog of a lake in a folder."""
+SAY_IT = "say where it is with --lake or NEXO_LAKE_PATH"
 _SQLITE = "sqlite:///"
 
 
@@ -42,3 +48,21 @@ class LakeSettings:
             return None
         uri = str((Config().get_catalog_config(self.catalog) or {}).get("uri", ""))
         return Path(uri.removeprefix(_SQLITE)) if uri.startswith(_SQLITE) else None
+
+
+def servers_lake(status: Mapping[str, Any]) -> LakeSettings:
+    """The lake that a stream broker's status names; `ConfigError` if it is on another machine."""
+    where = status.get("lake")
+    if not where:
+        raise ConfigError(f"the server does not say where its lake is: {SAY_IT}")
+    if not where["catalog"] and where["host"] != this_host():
+        raise ConfigError(
+            f"the lake is in {where['folder']} on {where['host']}, and this is {this_host()}: "
+            f"run the command there, or {SAY_IT} here"
+        )
+    return LakeSettings(Path(where["folder"]), where["catalog"])
+
+
+def this_host() -> str:
+    """The machine's name, as the server's status and pipelines' progress have it."""
+    return platform.node() or "localhost"

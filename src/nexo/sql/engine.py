@@ -12,26 +12,36 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import duckdb
 import pyarrow as pa
 
 from nexo.client.address import Address
-from nexo.errors import Conflict, InvalidInput, NotFound
+from nexo.errors import ConfigError, Conflict, InvalidInput, NotFound
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import NEWEST, SUFFIXES, Lake, StreamId, as_ours, derived_view, table_name
 from nexo.lake.paths import local_path
 from nexo.lake.rows import ROWS
+from nexo.lake.settings import LakeSettings, servers_lake
 from nexo.lake.stored import StoredTable, find
 from nexo.sql import dialect
 from nexo.sql.dialect import duck_type, quoted_name
-from nexo.sql.filesystems import make_readable
-from nexo.sql.groups import group_rows, offset_rows
 from nexo.sql.hot_rows import copy_table, make_hot_table
 from nexo.sql.result import Result
 from nexo.sql.streams import Seen, look
-from nexo.sql.views import COLUMNS, GROUPS, MESSAGES, MOST_STREAMS, OFFSETS, check_moment
+from nexo.sql.views import (
+    COLUMNS,
+    GROUPS,
+    MESSAGES,
+    MOST_STREAMS,
+    OFFSETS,
+    check_moment,
+    group_rows,
+    offset_rows,
+)
 
 _KIND = re.compile(r"^[\w ]+ Error: ")
 
@@ -75,6 +85,29 @@ class Engine:
         """Every view that a query may name; for completion."""
         with HotLog(self.url) as broker:
             return [*COLUMNS, *(table_name(name) for name in broker.names())]
+
+
+def answer(
+    address: Address,
+    status: Mapping[str, Any],
+    query: str,
+    *,
+    streams: Sequence[str] | None = None,
+    as_of: datetime | None = None,
+    lake: str | None = None,
+) -> Result:
+    """Run a client's query; ``status`` is what the stream broker says of itself."""
+    where = _reachable(status) if lake is None else LakeSettings(Path(lake))
+    engine = Engine(None if where is None else Lake(where), address)
+    return engine.query(query, streams=streams, as_of=as_of)
+
+
+def _reachable(status: Mapping[str, Any]) -> LakeSettings | None:
+    """The server's lake; None if it cannot be read from here."""
+    try:
+        return servers_lake(status)
+    except ConfigError:
+        return None
 
 
 @dataclass
@@ -193,7 +226,8 @@ class QueryViews:
             paths = table.files()
         if not paths:
             return None
-        make_readable(self.connection, table.io, paths[0])
+        if local_path(paths[0]) is None:
+            _make_readable(self.connection, table.io(), paths[0])
         files = ", ".join(_literal(local_path(path) or path) for path in paths)
         fields = ", ".join(
             f"{each.field_id}: {{name: {_literal(each.name)}, "
@@ -201,6 +235,25 @@ class QueryViews:
             for each in table.fields
         )
         return f"select * from read_parquet([{files}], schema = MAP {{{fields}}})"
+
+
+def _make_readable(connection: duckdb.DuckDBPyConnection, io: Any, path: str) -> None:
+    """Have DuckDB read files of the object store that ``path`` is in.
+
+    It is given the file system that PyIceberg made from the catalog's settings, so that credentials
+    are configured once.
+    """
+    from fsspec.implementations.arrow import ArrowFSWrapper  # noqa: PLC0415 - only if need be
+
+    parts = urlsplit(path)
+    if connection.filesystem_is_registered(parts.scheme):
+        return
+
+    class Wrapped(ArrowFSWrapper):  # type: ignore[misc]
+        protocol = parts.scheme
+        cachable = False
+
+    connection.register_filesystem(Wrapped(io.fs_by_scheme(parts.scheme, parts.netloc)))
 
 
 def _nothing(table: StoredTable) -> str:

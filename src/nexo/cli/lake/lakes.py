@@ -11,8 +11,7 @@ import click
 from nexo.cli.options import F, check_reachable, common, config_option
 from nexo.client.address import Address, parse_url
 from nexo.errors import ConfigError, ConnectionLost, NexoError, NotFound
-from nexo.lake.settings import LakeSettings
-from nexo.sql.place import SAY_IT, told_lake
+from nexo.lake.settings import SAY_IT, LakeSettings, servers_lake
 
 if TYPE_CHECKING:
     from nexo.lake.catalog import Lake
@@ -81,7 +80,7 @@ def _asked() -> LakeSettings:
 
     check_reachable(common().url)
     with HotLog(server_address()) as broker:
-        return told_lake(broker.status())
+        return servers_lake(broker.status())
 
 
 def server_address() -> Address:

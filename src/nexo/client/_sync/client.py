@@ -132,7 +132,7 @@ class Client:
         what was published later, ``streams`` limits ``stream_messages``.
         """
         try:
-            from nexo.sql.local import answer  # noqa: PLC0415 - slow to import, and optional
+            from nexo.sql.engine import answer  # noqa: PLC0415 - slow to import, and optional
         except ImportError as error:
             raise ConfigError(hint(str(error.name), "sql")) from None
         told = status(self._links[Broker.STREAM].call, Broker.STREAM)

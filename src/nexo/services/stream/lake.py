@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import platform
 from collections import OrderedDict
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 from nexo.brokers.stream.registry import OpenStream
 from nexo.config import Settings
 from nexo.errors import NexoError, Unavailable
-from nexo.lake.settings import LakeSettings
+from nexo.lake.settings import LakeSettings, this_host
 from nexo.services.stream.replay import DroppedPosition, Portion, Read
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ log = logging.getLogger("nexo.stream")
 
 def lake_place(settings: Settings) -> dict[str, str]:
     """Where the lake is, for commands on the same machine."""
-    host = platform.node() or "localhost"
+    host = this_host()
     return {"host": host, "folder": str(settings.lake_folder), "catalog": settings.lake_catalog}
 
 
