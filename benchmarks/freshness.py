@@ -27,7 +27,7 @@ import msgspec
 import nexo
 from benchmarks import peers
 from benchmarks.process_tree import cpu_s
-from nexo.lake.offsets import offsets_of
+from nexo.lake.catalog import offsets_of
 from nexo.lake.paths import local_path
 
 VALUE = b"x" * 100

@@ -17,9 +17,8 @@ import nexo
 from benchmarks import commits
 from benchmarks.harness import Bench, Contender, Measure, Row
 from benchmarks.process_tree import cpu_s
-from nexo.lake.catalog import NEWEST, Lake, StreamId
+from nexo.lake.catalog import NEWEST, Lake, StreamId, offsets_of
 from nexo.lake.derived import latest
-from nexo.lake.offsets import offsets_of
 from nexo.lake.rows import ROWS as ROW_SCHEMA
 from nexo.lake.settings import LakeSettings
 from pyspark_nexo.continuous import Continuous

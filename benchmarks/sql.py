@@ -17,9 +17,8 @@ from pathlib import Path
 import nexo
 from benchmarks.harness import Bench, Contender, Measure, Row
 from nexo.hot_log import HotLog
-from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.catalog import Lake, StreamId, offsets_of
 from nexo.lake.commit import commit
-from nexo.lake.offsets import offsets_of
 from nexo.lake.plan import BatchLimits, advances
 from nexo.lake.read import live_files
 from nexo.lake.rows import ROWS as COLUMNS

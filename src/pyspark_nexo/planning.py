@@ -12,8 +12,7 @@ import msgspec
 
 from nexo.errors import ConnectionLost, NexoError, Unauthenticated, Unavailable
 from nexo.hot_log import HotLog
-from nexo.lake.catalog import Lake, StreamId
-from nexo.lake.offsets import offsets_of
+from nexo.lake.catalog import Lake, StreamId, offsets_of
 from nexo.lake.plan import BatchLimits, advances
 from nexo.lake.progress import Tracker, now_ms
 from nexo.lake.rows import ROWS

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nexo.hot_log import HotLog
-from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.catalog import Lake, StreamId, offsets_of
 from nexo.lake.derived import dead_letters
-from nexo.lake.offsets import offsets_of
 from nexo.lake.progress import by_stream, read_progress
 
 

@@ -24,9 +24,9 @@ from nexo.lake.catalog import (
     Lake,
     StreamId,
     derived_view,
+    offsets_of,
     table_name,
 )
-from nexo.lake.offsets import offsets_of
 from nexo.lake.rows import ROWS
 from nexo.lake.typed.columns import parser_of
 from nexo.lake.typed.formats import format_text

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from nexo.hot_log import HotLog
-from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.catalog import Lake, StreamId, offsets_of
 from nexo.lake.commit import TakenRange, commit
 from nexo.lake.files import FileWriter, target
-from nexo.lake.offsets import offsets_of
 from nexo.lake.plan import BatchLimits, advances
 from nexo.lake.rows import ROWS, rows
 from nexo.protocol import stream as wire

@@ -17,9 +17,8 @@ import nexo
 from nexo import testing
 from nexo.contracts import StreamContract
 from nexo.errors import NexoError
-from nexo.lake.catalog import DEAD_LETTERS, Lake
+from nexo.lake.catalog import DEAD_LETTERS, Lake, offsets_of
 from nexo.lake.maintenance.maintain import Care, maintain
-from nexo.lake.offsets import offsets_of
 from nexo.lake.paths import local_path
 from nexo.lake.plan import BatchLimits
 from nexo.lake.read import spans

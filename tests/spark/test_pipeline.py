@@ -11,9 +11,8 @@ import pytest
 import nexo
 from nexo import testing
 from nexo.errors import Conflict, ConnectionLost, Corrupt, NotFound
-from nexo.lake.catalog import Lake
+from nexo.lake.catalog import Lake, offsets_of
 from nexo.lake.commit import LostRace, TakenRange, commit
-from nexo.lake.offsets import offsets_of
 from nexo.lake.paths import local_path
 from nexo.lake.plan import BatchLimits
 from pyspark_nexo.pipeline import Pipeline

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
@@ -97,6 +98,17 @@ def belongs(properties: Mapping[str, str], stream: str, kind: str) -> bool:
 def is_of(properties: Mapping[str, str], stream: StreamId) -> bool:
     """Whether a table of the stream's name is of this stream, not of an earlier one."""
     return int(properties.get(CREATED_MS, stream.created_ms)) == stream.created_ms
+
+
+def offsets_of(properties: Mapping[str, str], name: str = OFFSETS) -> dict[int, int]:
+    """Per partition: the table holds everything below, or what another property says."""
+    found: dict[str, int] = json.loads(properties.get(name, "{}"))
+    return {int(partition): offset for partition, offset in found.items()}
+
+
+def offsets_text(offsets: Mapping[int, int]) -> str:
+    """The property's text; sorted, so that equal offsets are equal texts."""
+    return json.dumps({str(key): offsets[key] for key in sorted(offsets)})
 
 
 class Lake:

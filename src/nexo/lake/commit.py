@@ -22,9 +22,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from nexo.errors import Conflict, NexoError, Unavailable
-from nexo.lake.catalog import OFFSETS, as_ours, first_line
+from nexo.lake.catalog import OFFSETS, as_ours, first_line, offsets_of, offsets_text
 from nexo.lake.files import DataFileFacts
-from nexo.lake.offsets import offsets_of, offsets_text
 from nexo.lake.paths import delete_files, local_path, sync_local
 from nexo.lake.snapshot import Draft, TableChange, draft, landed
 

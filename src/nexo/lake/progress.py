@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.errors import NexoError
-from nexo.lake.catalog import newest_snapshot
+from nexo.lake.catalog import OFFSETS, newest_snapshot
 from nexo.lake.settings import this_host
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def describe(found: StreamProgress, table: Table) -> None:
     """Fill in what a table says about itself."""
     snapshot = newest_snapshot(table)
     found.table = ".".join(table.name())
-    found.offsets = json.loads(table.properties.get("nexo.offsets", "{}"))
+    found.offsets = json.loads(table.properties.get(OFFSETS, "{}"))
     if snapshot is not None:
         found.snapshot_id, found.committed_ms = str(snapshot.snapshot_id), snapshot.timestamp_ms
     found.records = total(table, "total-records")

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nexo.lake.catalog import Lake, as_ours
+from nexo.lake.catalog import Lake, as_ours, offsets_of
 from nexo.lake.entries import to_entry
-from nexo.lake.offsets import offsets_of
 from nexo.lake.rows import ROWS
 from nexo.lake.schema import projected, sources
 from nexo.lake.stored import rows_marked

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from nexo.errors import Unavailable
 from nexo.hot_log import HotLog
-from nexo.lake.catalog import Lake, StreamId
-from nexo.lake.offsets import offsets_of
+from nexo.lake.catalog import Lake, StreamId, offsets_of
 from nexo.lake.stored import StoredTable, find
 from nexo.protocol import stream as wire
 

@@ -12,10 +12,9 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("pyiceberg")
 
 from nexo import batch as batches
-from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.catalog import Lake, StreamId, offsets_of
 from nexo.lake.commit import TakenRange, commit
 from nexo.lake.files import FileWriter, target
-from nexo.lake.offsets import offsets_of
 from nexo.lake.rows import ROWS, rows
 from nexo.lake.settings import LakeSettings
 from nexo.storage.header import stamp

@@ -11,12 +11,11 @@ from pyiceberg.expressions import EqualTo
 
 from nexo.batch import verify
 from nexo.errors import Unavailable
-from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.catalog import Lake, StreamId, offsets_of
 from nexo.lake.commit import TakenRange, commit
 from nexo.lake.files import FileWriter, target
 from nexo.lake.maintenance import maintain as maintenance
 from nexo.lake.maintenance.maintain import Care, maintain
-from nexo.lake.offsets import offsets_of
 from nexo.lake.paths import local_path
 from nexo.lake.read import LakeReader, spans
 from nexo.lake.rows import ROWS, rows

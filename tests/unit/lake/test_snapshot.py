@@ -10,10 +10,9 @@ from pyiceberg.io import FileIO
 
 from nexo.errors import Corrupt, NexoError
 from nexo.lake import snapshot as snapshots
-from nexo.lake.catalog import as_ours
+from nexo.lake.catalog import as_ours, offsets_of
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.manifests import Record, write_manifest
-from nexo.lake.offsets import offsets_of
 from nexo.lake.paths import local_path
 from nexo.lake.read import LakeReader, spans
 from nexo.lake.snapshot import KEEP_SNAPSHOTS

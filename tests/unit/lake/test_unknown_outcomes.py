@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from nexo.errors import Unavailable
+from nexo.lake.catalog import offsets_of
 from nexo.lake.commit import CommitUnknown, TakenRange, commit
 from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.maintenance.maintain import Care, maintain
-from nexo.lake.offsets import offsets_of
 from nexo.lake.paths import local_path
 from nexo.lake.read import spans
 from nexo.lake.rows import rows

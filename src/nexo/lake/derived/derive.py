@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nexo.lake.catalog import offsets_of
 from nexo.lake.commit import TakenRange, commit
 from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io, target
-from nexo.lake.offsets import offsets_of
 from nexo.lake.read import FileSpan, every, row_groups, spans
 
 if TYPE_CHECKING:

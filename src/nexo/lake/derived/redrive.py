@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.errors import NotFound
-from nexo.lake.catalog import DEAD_LETTERS, Lake, StreamId, as_ours
+from nexo.lake.catalog import DEAD_LETTERS, Lake, StreamId, as_ours, offsets_of, offsets_text
 from nexo.lake.derived.dead_letters import LETTERS
-from nexo.lake.offsets import offsets_of, offsets_text
 from nexo.lake.read import FileSpan, row_groups, spans
 
 if TYPE_CHECKING:

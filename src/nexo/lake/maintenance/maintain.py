@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from nexo.lake.catalog import KIND, NEWEST, OFFSETS, as_ours
+from nexo.lake.catalog import KIND, NEWEST, OFFSETS, as_ours, offsets_of, offsets_text
 from nexo.lake.commit import apply, refresh
 from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.maintenance.sweep import sweep
-from nexo.lake.offsets import offsets_of, offsets_text
 from nexo.lake.read import FileSpan, row_groups, spans
 from nexo.lake.rows import chunked
 from nexo.lake.snapshot import Draft, FilesGone, TableChange, draft, expiry
