@@ -11,34 +11,34 @@ PyIceberg's own access, so that a lake's credentials are configured once.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from nexo.lake.files import target
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from nexo.lake.files import Target, file_io, target
 from nexo.lake.paths import local_path
-from nexo.lake.read import live_files
+from nexo.lake.read import live_files, row_groups
 from nexo.lake.schema import file_schema
+from pyspark_nexo.types import spark_schema
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
-
-# ruff: noqa: PLC0415 - pyspark takes a second to import
+    from pyspark.sql.types import StructType
 
 _PATTERN = re.compile(r"[\\*?{}\[\]]")
 
 
 def lake_frame(spark: SparkSession, table: Table, snapshot_id: int | None = None) -> DataFrame:
     """A table as it is now, or as one of its snapshots has it."""
-    from pyspark_nexo.types import spark_schema
-
     schema = spark_schema(file_schema(table.schema()))
     paths = [file.file_path for file in live_files(table, snapshot_id)]
     if not paths:
         return spark.createDataFrame([], schema)
     if not _can_read(spark, paths[0]):
-        from pyspark_nexo.arrow_frames import arrow_frame
-
-        return arrow_frame(spark, ".".join(table.name()), schema, target(table), paths)
+        return _arrow_frame(spark, ".".join(table.name()), schema, target(table), paths)
     spark.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")
     return spark.read.schema(schema).parquet(
         *(_literal(local_path(path) or path) for path in paths)
@@ -56,3 +56,44 @@ def _can_read(spark: SparkSession, path: str) -> bool:
 def _literal(path: str) -> str:
     """A path that Spark does not take for a pattern."""
     return _PATTERN.sub(r"\\\g<0>", path)
+
+
+def _arrow_frame(
+    spark: SparkSession, table: str, schema: StructType, where: Target, paths: Sequence[str]
+) -> DataFrame:
+    """The rows of a table's data files, read by Arrow in Spark's tasks.
+
+    The files and the access to them are part of a source made for them: options would be shown in
+    plans, and hold credentials.
+    """
+
+    class TableFiles(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return f"nexo files of {table}"
+
+        def schema(self) -> StructType:
+            return schema
+
+        def reader(self, schema: StructType) -> FilesReader:
+            return FilesReader(where, paths)
+
+    spark.dataSource.register(TableFiles)
+    return spark.read.format(TableFiles.name()).load()
+
+
+class FilesReader(DataSourceReader):
+    """Reads each file in a task of its own."""
+
+    def __init__(self, where: Target, paths: Sequence[str]) -> None:
+        self._where = where
+        self._paths = paths
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One for each file."""
+        return [InputPartition(path) for path in self._paths]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs on an executor."""
+        for rows in row_groups(file_io(self._where), partition.value, self._where.schema):
+            yield from rows.to_batches()

@@ -17,6 +17,9 @@ from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
+from pyspark.sql import functions as f
+
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import (
     DEAD_LETTERS,
@@ -42,12 +45,11 @@ from nexo.sql.views import (
     offset_rows,
 )
 from pyspark_nexo.lake_frames import lake_frame
+from pyspark_nexo.types import spark_schema
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
-
-# ruff: noqa: PLC0415 - pyspark takes a second to import
 
 _log = logging.getLogger("pyspark_nexo")
 _MICROSECOND = timedelta(microseconds=1)
@@ -85,8 +87,6 @@ class StreamViews:
         return [*COLUMNS, *(table_name(name) for name in frames), *extra]
 
     def _rows(self, view: str, rows: Iterator[tuple[object, ...]]) -> DataFrame:
-        from pyspark_nexo.types import spark_schema
-
         return self.spark.createDataFrame(list(rows), spark_schema(COLUMNS[view]))
 
     def stream(self, info: wire.StreamInfo) -> DataFrame:
@@ -98,8 +98,6 @@ class StreamViews:
         return self._as_of(frame)
 
     def _as_of(self, frame: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as f
-
         return frame if self.as_of is None else frame.where(f.col("timestamp") <= f.lit(self.as_of))
 
     def _derived(
@@ -137,8 +135,6 @@ class StreamViews:
         return self.spark.read.format("nexo").options(**options).load()
 
     def _messages(self, frames: dict[str, DataFrame]) -> DataFrame:
-        from pyspark.sql import functions as f
-
         def message(topic: str, frame: DataFrame) -> DataFrame:
             text = "if(is_valid_utf8({0}), cast({0} as string), base64({0}))"
             return frame.select(
@@ -172,9 +168,6 @@ def register_views(
 
 def _newest(frame: DataFrame) -> DataFrame:
     """The newest record of each key without tombstones, and every record without a key."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     newest = f.max("offset").over(Window.partitionBy("partition", "key"))
     kept = f.expr("key is null or (offset = newest_offset and value is not null)")
     return frame.select(*ROWS.names, newest.alias("newest_offset")).where(kept).select(*ROWS.names)

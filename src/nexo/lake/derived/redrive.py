@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.errors import NotFound
+from nexo.errors import NotFound, ProtocolError
 from nexo.lake.catalog import DEAD_LETTERS, Lake, StreamId, as_ours, offsets_of, offsets_text
 from nexo.lake.derived.dead_letters import LETTERS
 from nexo.lake.read import FileSpan, row_groups, spans
+from nexo.protocol.values import decode_content
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +27,6 @@ HEADER = "nexo-dead-letter"
 
 Publish = Callable[[Sequence[Any], Sequence[Any], Sequence[dict[str, Any]]], Any]
 """Publishes values with their keys and headers, as ``Stream.publish_many`` does."""
-_TEXT, _JSON = 1, 2
 
 
 def redrive(lake: Lake, stream: StreamId, publish: Publish) -> int:
@@ -69,12 +69,10 @@ def _records(letters: pa.Table, stream: str) -> tuple[list[Any], list[Any], list
 
 
 def _value(content: bytes | None, kind: int) -> Any:
-    """A value as it was published: bytes, text or JSON."""
-    if content is None or kind not in (_TEXT, _JSON):
-        return content
+    """A value as it was published; bytes if it is not what its type says."""
     try:
-        return content.decode() if kind == _TEXT else msgspec.json.decode(content)
-    except (UnicodeDecodeError, msgspec.DecodeError):
+        return None if content is None else decode_content(kind, content)
+    except ProtocolError:
         return content
 
 
