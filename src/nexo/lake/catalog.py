@@ -124,16 +124,15 @@ class Lake:
     def catalog(self) -> Catalog:
         """PyIceberg's catalog; of a folder, made if need be."""
         with as_ours(f"cannot open the catalog {self._label}", settings=True):
-            return self._named() if self.settings.catalog else self._local()
+            if not self.settings.catalog:
+                return self._local()
+            from pyiceberg.catalog import load_catalog
+
+            return load_catalog(self.settings.catalog)
 
     @property
     def _label(self) -> str:
         return self.settings.catalog or str(self.settings.folder / CATALOG)
-
-    def _named(self) -> Catalog:
-        from pyiceberg.catalog import load_catalog
-
-        return load_catalog(self.settings.catalog)
 
     def _local(self) -> Catalog:
         from nexo.lake.folder.catalog import FolderCatalog
@@ -157,23 +156,19 @@ class Lake:
         A stream ``orders_latest`` and the newest records of a stream ``orders`` want one name:
         whoever comes second has a number in it.
         """
-        if not self.settings.there:
-            return None
         for name in table_names(stream, kind):
-            table = self._at(name, stream)
+            table = self.at(name)
             if table is not None and belongs(table.properties, stream, kind):
                 return table
         return None
 
     def at(self, name: str) -> Table | None:
-        """The table of that name, whosever it is."""
-        return self._at(name, name) if self.settings.there else None
-
-    def _at(self, name: str, stream: str) -> Table | None:
-        """The table of that name, whosever it is."""
+        """The table of that name, of whichever stream, or of another program."""
+        if not self.settings.there:
+            return None
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-        with as_ours(f"cannot read the table of stream {stream!r}"):
+        with as_ours(f"cannot read table {self.settings.namespace}.{name}"):
             try:
                 return self.catalog.load_table((self.settings.namespace, name))
             except (NoSuchTableError, NoSuchNamespaceError):
@@ -259,7 +254,7 @@ class Lake:
     def _free_name(self, stream: str, kind: str) -> str:
         """A name for a new table: the stream's own, unless another stream of ours has it."""
         own, other = table_names(stream, kind)
-        taken = self._at(own, stream)
+        taken = self.at(own)
         if taken is None:
             return own
         if STREAM not in taken.properties:

@@ -156,16 +156,13 @@ class LakeReader:
         Nothing comes if the lake does not go that far.
         """
         with self._lock, as_ours(f"cannot read stream {self._stream!r} from the lake"):
-            if not self._covers(partition, offset):
+            if self._table is None or offset >= self._end(partition):
                 self._plan()
             try:
                 return self._read(partition, offset, max_bytes)
             except FileNotFoundError:  # merged into another since it was planned
                 self._plan()
                 return self._read(partition, offset, max_bytes)
-
-    def _covers(self, partition: int, offset: int) -> bool:
-        return self._table is not None and offset < self._end(partition)
 
     def _end(self, partition: int) -> int:
         assert self._table is not None

@@ -216,7 +216,7 @@ class _Builder:
             return known
         untouched, found = [], set[str]()
         for manifest in known:
-            entries = self._entries(manifest) if manifest["content"] == DATA else []
+            entries = read_entries(self._table.io, manifest) if manifest["content"] == DATA else []
             gone = {entry["data_file"]["file_path"] for entry in entries} & removed
             if not gone:
                 untouched.append(manifest)
@@ -253,7 +253,7 @@ class _Builder:
         entries = [
             {**entry, "status": EXISTING}
             for manifest in merged
-            for entry in self._entries(manifest)
+            for entry in read_entries(self._table.io, manifest)
         ]
         entries += [added(fact, spec, self.snapshot_id) for fact in self._change.added]
         if entries:
@@ -274,9 +274,6 @@ class _Builder:
             if len(kinds[kind]) >= (_MERGE_LARGER_AT if kind else most):
                 return kinds[kind]
         return []
-
-    def _entries(self, manifest: Record) -> list[Record]:
-        return read_entries(self._table.io, manifest)
 
     def _write(self, spec_id: int, entries: Iterable[Record]) -> None:
         metadata = self._table.metadata
