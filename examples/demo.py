@@ -24,7 +24,7 @@ from nexo.lake.paths import local_path
 from nexo.lake.read import spans
 from nexo.lake.settings import LakeSettings
 from nexo.lake.typed.columns import set_schema
-from nexo.sql import Result
+from nexo.sql.result import Result
 from pyspark_nexo import session
 from pyspark_nexo.pipeline import Pipeline
 

@@ -26,8 +26,9 @@ from nexo.lake.catalog import NEWEST, Lake, StreamId, derived_view
 from nexo.lake.derived import latest
 from nexo.lake.settings import LakeSettings
 from nexo.lake.typed import columns as typed
-from nexo.sql import Engine, hot_rows
+from nexo.sql import hot_rows
 from nexo.sql.dialect import quoted
+from nexo.sql.engine import Engine
 
 from .tiering import take
 

@@ -16,7 +16,7 @@ import nexo
 from nexo.contracts import StreamContract
 from nexo.lake.catalog import Lake
 from nexo.lake.typed import columns as typed
-from nexo.sql import Engine
+from nexo.sql.engine import Engine
 from pyspark_nexo.pipeline import Pipeline
 from pyspark_nexo.types import spark_type
 from pyspark_nexo.views import register_views

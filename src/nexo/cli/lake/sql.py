@@ -112,7 +112,7 @@ class QueryEngine:
 def _duckdb(lake: Lake, streams: list[str], as_of: datetime | None) -> Iterator[QueryEngine]:
     gc.disable()  # what is imported stays, and looking for garbage takes a tenth of the time
     try:
-        from nexo.sql import Engine
+        from nexo.sql.engine import Engine
     except ImportError as error:
         raise ConfigError(hint(str(error.name), "sql")) from None
     finally:
