@@ -23,7 +23,7 @@ from nexo.lake.plan import BatchLimits, advances
 from nexo.lake.read import live_files
 from nexo.lake.rows import ROWS as COLUMNS
 from nexo.lake.settings import LakeSettings
-from pyspark_nexo.steps import Files, StreamStep, untold
+from pyspark_nexo.steps import Files, StreamStep, unreported
 from pyspark_nexo.tiering import Fetcher
 
 ROWS = 2_000_000
@@ -110,4 +110,4 @@ class _Ground:
                 assert isinstance(outcome, list)
                 files[part.stream, part.partition] += outcome
             commit(table, step.taken(files))
-            assert not any(broker.tiered_all(list(untold(info, table))))
+            assert not any(broker.tiered_all(list(unreported(info, table))))

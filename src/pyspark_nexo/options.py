@@ -46,16 +46,16 @@ class SourceOptions:
     rows_per_task: int = ROWS_PER_TASK
     columns: tuple[str, ...] = field(default=tuple(ROWS.names))
     data_dir: str | None = None
-    """A server's data folder, to be read instead of asking its broker."""
+    """A server's data folder, to read instead of asking its broker."""
     push_filters: bool = False
     typed: Terms | None = None
-    """How values are taken apart into further columns."""
+    """How values are parsed into further columns."""
 
 
 def parse(given: Mapping[str, str], *, writing: bool = False) -> SourceOptions:
-    """Options as Spark hands them over: keys in any case, values as text.
+    """Options as Spark passes them: keys in any case, values as text.
 
-    ``writing`` needs no stream: a column may say where each row goes.
+    ``writing`` needs no stream: a column may name the stream of each row.
     """
     found = _named(given, KNOWN)
     stream = found.get("stream") or found.get("topic") or found.get("path") or ""
@@ -176,7 +176,7 @@ def _topic_offsets(name: str, text: str) -> str | dict[str, dict[str, int]]:
 
 
 def _named(given: Mapping[str, str], known: tuple[str, ...], beside: str = "") -> dict[str, str]:
-    """Options by their names, which Spark hands over in any case."""
+    """Options by their names; Spark may change their case."""
     by_lower = {name.lower(): name for name in known}
     found: dict[str, str] = {}
     for key, value in given.items():
@@ -252,7 +252,7 @@ def _millis(name: str, text: str | None) -> int | None:
 
 
 def own_columns(permissive: bool) -> list[str]:
-    """Columns that say what did not fit."""
+    """Columns for what does not fit the typed ones."""
     return [REJECTED, MISFITS] if permissive else [REJECTED]
 
 

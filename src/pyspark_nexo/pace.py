@@ -1,4 +1,4 @@
-"""When each stream is taken: not before its target lag, and after a failure not before a pause."""
+"""When each stream is taken: when its target lag is reached, and after a pause if it failed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Lag:
     bytes: int | None = None
 
     def reached(self, waited_s: float, rows: int, size_bytes: float) -> bool:
-        """Whether it is time to take a stream that has waited so long with so much."""
+        """Whether to take a stream that has waited this long, with this many rows and bytes."""
         return (
             waited_s >= self.seconds
             or (self.rows is not None and rows >= self.rows)
@@ -28,15 +28,15 @@ class Lag:
 
 @dataclass(slots=True)
 class Pace:
-    """Decides per stream; ``lags`` are those of streams that differ from ``lag``."""
+    """Decides for each stream; ``lags`` are exceptions from ``lag``."""
 
     lag: Lag = field(default_factory=Lag)
     lags: Mapping[str, Lag] = field(default_factory=dict)
     ahead_s: float = 0.0
-    """How long a micro-batch takes about: a stream is taken that much before its lag is up."""
+    """About how long a micro-batch takes: a stream is taken that much earlier."""
     clock: Callable[[], float] = time.monotonic
     _waiting: dict[str, float] = field(default_factory=dict)
-    """Since when each stream has had something that is not taken yet."""
+    """Since when each stream has had records that are not taken yet."""
     _failures: dict[str, tuple[int, float]] = field(default_factory=dict)
     """How often a stream failed in a row, and when it is tried again."""
 
@@ -46,23 +46,22 @@ class Pace:
         return [name for name in names if self._failures.get(name, (0, now_s))[1] <= now_s]
 
     def due(self, name: str, rows: int, size_bytes: float) -> bool:
-        """Whether a stream that is so far behind is taken now."""
+        """Whether to take a stream now that lacks this many rows and bytes."""
         since_s = self._waiting.setdefault(name, self.clock())
         waited_s = self.clock() - since_s + self.ahead_s
         return self.lags.get(name, self.lag).reached(waited_s, rows, size_bytes)
 
     def took(self, name: str) -> None:
-        """A stream was taken."""
         self._waiting.pop(name, None)
         self._failures.pop(name, None)
 
     def failed(self, name: str, every_s: float) -> None:
-        """A stream failed: pause, twice as long each time."""
+        """A stream failed: pause, twice as long as the last time."""
         count = self._failures.get(name, (0, 0.0))[0] + 1
         pause_s = min(max(every_s, 0.5) * 2.0**count, LONGEST_PAUSE_S)
         self._failures[name] = count, self.clock() + pause_s
 
     def went_well(self, names: Iterable[str]) -> None:
-        """These streams were looked at and did not fail."""
+        """These streams did not fail this time."""
         for name in names:
             self._failures.pop(name, None)

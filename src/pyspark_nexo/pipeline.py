@@ -1,13 +1,13 @@
 """The pipeline: takes streams into the lake, micro-batch by micro-batch (SPEC I2, I4, I8, I9).
 
 There is no checkpoint beside the tables: what to take next is read from the tables' own offsets
-each time, so a pipeline can be killed anywhere and started anywhere. Reads, commits and reports to
-the broker name the stream's incarnation, so a stream that is deleted and created again meanwhile
-is never mixed with the earlier one.
+each time, so a pipeline can be killed at any point and started on any machine. Reads, commits and
+reports to the broker name the time at which the stream was created, so a stream that is deleted and
+created again is never mixed with the earlier one.
 
-A micro-batch takes the streams in slices: it asks the broker what is new of a slice, writes its
-new ranges in one Spark job, and commits its tables together while the next slice is written. What
-fails for one stream is noted and stops only that stream.
+A micro-batch takes the streams in slices: it asks the broker what is new in a slice, writes the
+new ranges in one Spark job, and commits the tables together while the next slice is written. A
+failure stops only the stream that it concerns.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ from nexo.lake.commit import LostRace, TableCommit, commit_all
 from nexo.lake.plan import BatchLimits
 from nexo.lake.progress import MicroBatchResult, Tracker
 from nexo.lake.typed.columns import REJECTED, set_schema
-from nexo.protocol import stream as wire
 from pyspark_nexo.derived import collect_dead_letters, compact
 from pyspark_nexo.failures import SparkEnded
 from pyspark_nexo.planning import SLICE, Planner, Wanted, chunks
-from pyspark_nexo.steps import Files, StreamStep, new_fields, replaced, untold
+from pyspark_nexo.steps import Files, StreamStep, new_fields, replaced, unreported
 from pyspark_nexo.tiering import Probe, no_probe, take
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 
 Outcome: TypeAlias = tuple[str, MicroBatchResult | Exception]
-"""A stream, and what became of it."""
+"""A stream, and its result or failure."""
 
 
 @dataclass(slots=True)
@@ -55,10 +54,10 @@ class Pipeline:
     limits: BatchLimits = field(default_factory=BatchLimits)
     probe: Probe = no_probe
     tracker: Tracker = field(default_factory=Tracker)
-    """What it did so far, for those who watch (`nexo.lake.progress`)."""
+    """What it did so far, for others to read (`nexo.lake.progress`)."""
     _planner: Planner = field(init=False)
     _collected: set[str] = field(default_factory=set)
-    """Streams whose dead letters are in their table, as far as this pipeline knows."""
+    """Streams without new dead letters, as far as this pipeline knows."""
 
     def __post_init__(self) -> None:
         self._planner = Planner(self.lake, self.tracker)
@@ -69,13 +68,16 @@ class Pipeline:
         return self._planner.refused
 
     def run_once(self, report: Callable[[MicroBatchResult], None] = lambda _: None) -> int:
-        """Take everything that is there at the start; returns the rows taken.
+        """Take all records that are there at the start; returns how many.
 
-        Raises what is wrong with a stream after the others were taken.
+        Raises the error of a failed stream after the others were taken.
         """
         folder = self.lake.settings.folder
         with HotLog(self.url) as broker, self.tracker.running(folder):
-            targets = {name: _ends(broker.describe(name)) for name in self._names(broker)}
+            infos = [broker.describe(name) for name in self._names(broker)]
+            targets = {
+                info.name: [part.stable_offset for part in info.partitions] for info in infos
+            }
             taken = 0
             while True:
                 done = self._batch(broker, targets)
@@ -92,7 +94,7 @@ class Pipeline:
     def run_batch(
         self, names: Iterable[str], wanted: Wanted = lambda *_: True
     ) -> list[MicroBatchResult]:
-        """One micro-batch of these streams over what is there now; empty if nothing is new."""
+        """One micro-batch of these streams; empty if nothing is new."""
         with HotLog(self.url) as broker:
             return self._batch(broker, dict.fromkeys(names), wanted)
 
@@ -120,7 +122,7 @@ class Pipeline:
         return done
 
     def _take(self, broker: HotLog, steps: Iterator[StreamStep]) -> list[MicroBatchResult]:
-        """Take streams, a slice at a time: one is written while the one before is committed."""
+        """Take streams, a slice at a time: one is written while the previous one is committed."""
         done = list[MicroBatchResult]()
         with ThreadPoolExecutor(1, "nexo-commit") as committer:
             under_way: Future[list[Outcome]] | None = None
@@ -142,14 +144,14 @@ class Pipeline:
     def _written(
         self, steps: Iterator[StreamStep]
     ) -> Iterator[tuple[list[StreamStep], Files, float]]:
-        """Steps whose files are written, and since when."""
+        """Steps whose files are written, and when that began."""
         for part in chunks(steps, SLICE):
             started_s = time.monotonic()
             for ready, files in self._attempted(part):
                 yield ready, files, started_s
 
     def _attempted(self, steps: list[StreamStep]) -> Iterator[tuple[list[StreamStep], Files]]:
-        """Write some steps; if Spark fails as a whole, each half is tried.
+        """Write some steps; if the Spark job fails, try each half alone.
 
         So a stream that kills its task stops only itself.
         """
@@ -169,9 +171,9 @@ class Pipeline:
             yield ready, files
 
     def _with_new_columns(self, steps: Sequence[StreamStep]) -> tuple[list[StreamStep], Files]:
-        """Files of every step; streams whose values have new columns are written once more.
+        """Files of every step; streams whose values have new fields are written once more.
 
-        So a column holds the field of the very record that brought it.
+        So a new column has a value in the record that brought the field.
         """
         files, ready = self._write(steps), list[StreamStep]()
         again = list[StreamStep]()
@@ -191,7 +193,7 @@ class Pipeline:
         return [*ready, *again], files | (self._write(again) if again else {})
 
     def _write(self, steps: Sequence[StreamStep]) -> Files:
-        """Files of every range; a stream of which one range failed is refused as a whole."""
+        """Files of every range; if one range fails, its whole stream does."""
         files: Files = defaultdict(list)
         ranges = [part for step in steps for part in step.ranges(self.limits)]
         outcomes = take(self.spark, self.url, ranges, self.probe, self.limits.task_s)
@@ -210,7 +212,7 @@ class Pipeline:
     def _finish(
         self, broker: HotLog, steps: Sequence[StreamStep], files: Files, started_s: float
     ) -> list[Outcome]:
-        """Commit streams' files together, and report them to the broker."""
+        """Commit streams' files together, and report them to the broker as tiered."""
         outcomes: dict[str, MicroBatchResult | Exception] = {}
         for _ in steps:
             self.probe("before the commit")
@@ -233,7 +235,7 @@ class Pipeline:
             self.probe("after the commit")
         refused = self._report(broker, committed)
         for step in committed:
-            self.probe("told")
+            self.probe("reported")
             outcomes[step.name] = (
                 self._not_committed(step, refused[step.name], started_s)
                 if step.name in refused
@@ -244,7 +246,7 @@ class Pipeline:
     def _not_committed(
         self, step: StreamStep, error: Exception, started_s: float
     ) -> MicroBatchResult | Exception:
-        """What another pipeline, or a new stream of the name, caused is no failure."""
+        """It is not a failure if another pipeline was first, or the stream was replaced."""
         if not isinstance(error, LostRace | StreamReplaced | NotFound):
             return error
         self._planner.tables.pop(step.name, None)
@@ -262,15 +264,15 @@ class Pipeline:
         return result
 
     def _report(self, broker: HotLog, steps: Sequence[StreamStep]) -> dict[str, NexoError]:
-        """Tell the broker what is safe now; of which streams it refused that."""
-        asks = [ask for step in steps for ask in untold(step.info, step.table)]
+        """Report to the broker what the lake holds now; returns the streams that it rejected."""
+        asks = [ask for step in steps for ask in unreported(step.info, step.table)]
         answers = zip(asks, broker.tiered_all(asks), strict=True)
         return {ask.stream: error for ask, error in answers if error is not None}
 
     # -- derived tables ----------------------------------------------------------------
 
     def _collect(self, names: Sequence[str]) -> None:
-        """Bring streams' tables of dead letters up to their tables."""
+        """Bring streams' tables of dead letters up to date."""
         for name in names:
             if (table := self._planner.tables.get(name)) is None:
                 continue
@@ -299,7 +301,3 @@ class Pipeline:
                 result, self.tracker.of(info.name).newest_records = found
                 done.append(result)
         return done
-
-
-def _ends(info: wire.StreamInfo) -> list[int]:
-    return [part.stable_offset for part in info.partitions]

@@ -1,4 +1,4 @@
-"""What a micro-batch takes: the streams that have news, and how far each partition goes."""
+"""What a micro-batch takes: streams with new records, and up to which offset of each partition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nexo.lake.progress import Tracker, now_ms
 from nexo.lake.rows import ROWS
 from nexo.protocol import stream as wire
 from pyspark_nexo.failures import SparkEnded
-from pyspark_nexo.steps import StreamStep, behind, matches, replaced, untold
+from pyspark_nexo.steps import StreamStep, behind, matches, replaced, unreported
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("nexo.pipeline")
 
 Wanted: TypeAlias = Callable[[str, int, float], bool]
-"""Whether a stream that is so many records and bytes behind is to be taken now."""
+"""Whether to take a stream now that is this many records and bytes behind."""
 SLICE = 100
 """Streams that are written by one Spark job and committed together."""
 _FAILURES_IN_A_ROW = 3
-"""Streams whose table cannot be read, one after the other, before it is the catalog that fails."""
+"""From this many streams in a row whose table cannot be read, the catalog counts as failed."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Planner:
-    """Finds each stream's next step, and keeps what a pipeline knows of its streams."""
+    """Finds each stream's next step, and remembers its table."""
 
     lake: Lake
     tracker: Tracker
@@ -46,19 +46,18 @@ class Planner:
     tables: dict[str, Table] = field(default_factory=dict)
     """Tables as this pipeline last saw them: another may have committed since."""
     _unchanged: set[str] = field(default_factory=set)
-    """Streams of which no other had committed to the table when the micro-batch began."""
+    """Streams whose table nobody else had changed when the micro-batch began."""
     _limits: BatchLimits = field(default_factory=BatchLimits)
     _failures: int = 0
     """Streams in a row whose table could not be read."""
 
     def begin(self, limits: BatchLimits) -> None:
-        """A new micro-batch."""
         self._limits = limits
         self.refused = {}
         self._unchanged = self.lake.unchanged(self.tables)
 
     def refuse(self, name: str, error: Exception) -> None:
-        """Note what is wrong with one stream; what is wrong with all of them is raised."""
+        """Note an error of one stream; raises an error that concerns all of them."""
         self.tables.pop(name, None)
         if isinstance(error, ConnectionLost | Unauthenticated | SparkEnded):
             raise error
@@ -71,7 +70,7 @@ class Planner:
     def steps(
         self, broker: HotLog, targets: Mapping[str, list[int] | None], wanted: Wanted
     ) -> Iterator[StreamStep]:
-        """The next step of each stream that has news, asked for as late as possible."""
+        """The next step of each stream with new records, asked for as late as possible."""
         self._failures = 0
         for names in chunks(targets, SLICE):
             for info, table, asked_ms in self._read(broker, names, wanted):
@@ -86,7 +85,7 @@ class Planner:
     def _read(
         self, broker: HotLog, names: Sequence[str], wanted: Wanted
     ) -> Iterator[tuple[wire.StreamInfo, Table, int]]:
-        """Streams to be taken now: what the broker says of them, their tables, and when it did."""
+        """Streams to take now: what the broker says of them, their tables, when it was asked."""
         unread = dict[str, int]()
         asked_ms = now_ms()
         for name, info in broker.describe_all(names).items():
@@ -100,7 +99,7 @@ class Planner:
                 yield info, known, asked_ms
             elif is_due and self._load(info):
                 unread[name] = info.created_ms
-        # The table first, then the broker: it cannot have more than the broker has by then.
+        # The table is read first, so that it cannot be ahead of what the broker reports.
         asked_ms = now_ms()
         for name, info in broker.describe_all(unread).items():
             if (reason := replaced(info, unread[name])) is not None:
@@ -121,11 +120,11 @@ class Planner:
         if rows and wanted(info.name, rows, size_bytes):
             return True, table if info.name in self._unchanged else None
         self.tracker.looked(info.name, table, rows, asked_ms)
-        self._tell(broker, info, table)
+        self._report(broker, info, table)
         return False, table
 
     def _load(self, info: wire.StreamInfo) -> bool:
-        """Read a stream's table, made if need be; a catalog that fails for several is raised."""
+        """Read a stream's table, created if missing; raises if the catalog fails for several."""
         try:
             stream = StreamId(info.name, info.created_ms)
             self.tables[info.name] = self.lake.ensure(stream, ROWS)
@@ -146,27 +145,27 @@ class Planner:
         ends: list[int] | None,
         asked_ms: int,
     ) -> StreamStep | None:
-        """How far each partition goes, to ``ends`` at most; None if nowhere."""
+        """What to take of each partition, below ``ends``; None if nothing is new."""
         offsets, parts = offsets_of(table.properties), info.partitions
         self.tracker.looked(info.name, table, behind(table, parts)[0], asked_ms)
-        if ends is not None and len(ends) == len(parts):  # else it was created again meanwhile
+        if ends is not None and len(ends) == len(parts):  # otherwise it was created again
             parts = [
                 msgspec.structs.replace(part, stable_offset=min(part.stable_offset, end))
                 for part, end in zip(parts, ends, strict=True)
             ]
         found = advances(info.name, offsets, parts, self._limits)
-        self._tell(broker, info, table)
+        self._report(broker, info, table)
         return StreamStep(info, table, found) if found else None
 
-    def _tell(self, broker: HotLog, info: wire.StreamInfo, table: Table) -> None:
-        """Tell the broker what an earlier pipeline could not tell any more."""
-        for error in broker.tiered_all(list(untold(info, table))):
+    def _report(self, broker: HotLog, info: wire.StreamInfo, table: Table) -> None:
+        """Report to the broker what an earlier pipeline committed but did not report."""
+        for error in broker.tiered_all(list(unreported(info, table))):
             if error is not None:
                 self.refuse(info.name, error)
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Some at a time, taken from ``items`` as late as possible."""
+    """Lists of up to ``size`` items, each taken from ``items`` as late as possible."""
     left = iter(items)
     while found := list(islice(left, size)):
         yield found

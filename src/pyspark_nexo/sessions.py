@@ -24,7 +24,7 @@ CONF = {
     "spark.log.level": "ERROR",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
-"""What our sessions differ in from Spark's defaults; ``conf`` wins over it."""
+"""How our sessions differ from Spark's defaults; ``conf`` overrides it."""
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def borrowed(master: str | None = None, *, app: str = "nexo") -> Iterator[SparkS
 
 
 def _stop(spark: SparkSession) -> None:
-    """End a session; one whose JVM is gone has ended."""
+    """End a session, unless its JVM has ended already."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
     with suppress(ConnectionError, Py4JError):
@@ -64,7 +64,7 @@ def context_of(spark: SparkSession) -> SparkContext | None:
 def tasks(spark: SparkSession) -> tuple[int, int]:
     """How many tasks of the stages that run now are done, and how many there are."""
     context = context_of(spark)
-    if context is None:  # a Spark Connect server does not tell
+    if context is None:  # a Spark Connect server does not say
         return 0, 0
     tracker = context.statusTracker()
     stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]

@@ -1,7 +1,7 @@
 """Writing into streams from Spark, each record once.
 
-Every (query, batch, task) is an idempotent producer of its own, whose sequences follow from the
-data: a task that Spark runs again, or twice at once, sends what the broker already has, and the
+Every (query, batch, task) is an idempotent producer of its own, and the data determine its sequence
+numbers: if Spark runs a task again, or twice at once, it sends what the broker already has, and the
 broker stores it once.
 """
 
@@ -66,7 +66,7 @@ class TaskWritten(WriterCommitMessage):
 class Sink:
     """Writes rows with a ``value`` and perhaps ``key``, ``headers``, ``partition`` and ``topic``.
 
-    Without a ``stream``, each row's ``topic`` says where it goes, as in Kafka's sink.
+    Without a ``stream``, each row's ``topic`` names its stream, as in Kafka's sink.
     """
 
     stream: str
@@ -142,7 +142,7 @@ def _check_columns(schema: StructType) -> None:
 
 
 class _Outbox:
-    """Rows of one task on their way, by stream and partition."""
+    """Rows of one task that are not sent yet, by stream and partition."""
 
     def __init__(self, sink: Sink, task: str) -> None:
         self._sink = sink
@@ -200,7 +200,7 @@ class _Outbox:
         return self._count % count if key is None else partition_of(key, count)
 
     def _send(self, where: tuple[str, int], broker: HotLog) -> None:
-        """Store the waiting rows, but those that an earlier run of the task has stored."""
+        """Store the waiting rows, except those that an earlier run of the task has stored."""
         rows, first = self._waiting.pop(where), self._sequences[where]
         self._bytes.pop(where)
         self._sequences[where] += len(rows)
@@ -228,7 +228,7 @@ class _Outbox:
         broker.publish(*where, head, body)
 
     def _producer_id(self, stream: str) -> int:
-        """The same each time that the task runs."""
+        """The same in every run of the task."""
         digest = hashlib.blake2b(f"{stream}:{self._task}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") >> 1
 
@@ -257,7 +257,7 @@ def _object(headers: str | list[dict[str, Any]] | None) -> str | None:
 
 
 def _checked_headers(text: str | None) -> bytes:
-    """Headers as they are stored; what is no JSON object would stop every consumer."""
+    """Headers as they are stored; anything but a JSON object would stop every consumer."""
     if not text:
         return b""
     try:
@@ -270,7 +270,7 @@ def _checked_headers(text: str | None) -> bytes:
 
 
 def _check_value(content: bytes | None, kind: int) -> None:
-    """Whether consumers can read a value as what it is said to be."""
+    """`InvalidInput` unless consumers can read a value as its type."""
     if kind not in (ValueType.RAW, ValueType.TEXT, ValueType.JSON):
         raise InvalidInput(f"value_type is 0 (bytes), 1 (text) or 2 (JSON), not {kind}")
     if content is None or kind == ValueType.RAW:

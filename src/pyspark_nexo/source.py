@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _TYPES: dict[str, DataType] = {field.name: spark_type(field.type) for field in ROWS}
 _CREATED = "created_ms"
-"""In a streaming query's offsets: which of several streams of one name they are of."""
+"""In a streaming query's offsets: when their stream was created."""
 
 
 class DefaultSource(DataSource):
@@ -43,7 +43,6 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What queries call it."""
         return "nexo"
 
     def schema(self) -> StructType:
@@ -55,7 +54,7 @@ class DefaultSource(DataSource):
         return StructType([StructField(name, types[name]) for name in options.columns])
 
     def _parsed(self, schema: StructType | None = None) -> SourceOptions:
-        """The options; a schema that the user gave chooses columns, as the option does."""
+        """The options; a schema that the user gave selects columns, as the option does."""
         options = parse(self.options)
         if schema is None:
             return options
@@ -113,14 +112,14 @@ class BatchReader(DataSourceReader):
 
 
 class NarrowReader(BatchReader):
-    """Reads only what a query's filters leave; right for one query on each loaded DataFrame.
+    """Reads only what a query's filters leave; correct for one query on each loaded DataFrame.
 
     Spark keeps the filters that it pushed last with the loaded DataFrame, and reads by them for
     every later query and every other place in the same query (4.1.4 and 4.3.0): hence opt-in.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Note them; Spark is to apply them all again."""
+        """Note them; Spark applies them all again."""
         self._spans = spans(filters)
         return filters
 
@@ -129,7 +128,7 @@ class StreamReader(topics.GrowingReader):
     """Reads a stream as it grows.
 
     Offsets are ``{"<partition>": <offset>, "created_ms": …}``, in order. A stream that was deleted
-    and created anew since is refused, because its offsets are not those of the checkpoint.
+    and created again is rejected, because the checkpoint's offsets are not of its records.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -180,7 +179,7 @@ class StreamReader(topics.GrowingReader):
         return [ReadTask(part, origin) for part in found]
 
     def _check_not_lost(self, starts: dict[int, int], ends: dict[int, int]) -> None:
-        if self._options.until_ms is not None:  # which may well lie before the start
+        if self._options.until_ms is not None:  # which may be before the start
             return
         for partition, end in ends.items():
             if end < starts.get(partition, 0):
@@ -193,7 +192,7 @@ class StreamReader(topics.GrowingReader):
     def _numbers(self, offsets: dict[str, int], created_ms: int) -> dict[int, int]:
         if offsets.get(_CREATED, created_ms) != created_ms:
             raise Conflict(
-                f"stream {self._options.stream!r} was deleted and created anew since the query's "
+                f"stream {self._options.stream!r} was deleted and created again since the query's "
                 "checkpoint: its offsets mean other records now; start with a new checkpoint"
             )
         return {int(key): offset for key, offset in offsets.items() if key != _CREATED}

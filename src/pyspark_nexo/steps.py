@@ -27,7 +27,7 @@ Files: TypeAlias = dict[tuple[str, int], list[DataFileFacts]]
 
 @dataclass(frozen=True, slots=True)
 class StreamStep:
-    """A stream's next step: its table, and how far each partition goes."""
+    """A stream's next step: its table, and the range of each partition."""
 
     info: wire.StreamInfo
     table: Table
@@ -35,7 +35,6 @@ class StreamStep:
 
     @property
     def name(self) -> str:
-        """The stream's name."""
         return self.info.name
 
     def ranges(self, limits: BatchLimits) -> Iterator[TableRange]:
@@ -50,13 +49,13 @@ class StreamStep:
 
     @property
     def complete(self) -> bool:
-        """Whether it goes up to what readers may see now."""
+        """Whether it takes all that readers may see now."""
         ends = {step.partition: step.end for step in self.advances}
         parts = enumerate(self.info.partitions)
         return all(ends.get(p, part.stable_offset) == part.stable_offset for p, part in parts)
 
     def taken(self, files: Files) -> list[TakenRange]:
-        """What its table gets of ``files``."""
+        """What to commit to its table, with the files of each partition."""
         return [
             TakenRange(each.partition, each.after, each.end, files[self.name, each.partition])
             for each in self.advances
@@ -70,7 +69,7 @@ class StreamStep:
 
 
 def new_fields(step: StreamStep, files: Files) -> dict[str, str]:
-    """Fields that are to become columns, as many as may, with types that fit every file's."""
+    """Fields that are to become columns, within the limit, with types that fit every file."""
     found = dict[str, str]()
     for facts in (facts for part in step.taken(files) for facts in part.files):
         found = merged(found, facts.new_fields)
@@ -79,7 +78,7 @@ def new_fields(step: StreamStep, files: Files) -> dict[str, str]:
 
 
 def replaced(info: wire.StreamInfo | NexoError, created_ms: int) -> NexoError | None:
-    """Why a stream cannot be described, or is no longer the one that was created then."""
+    """Why a stream cannot be described, or is not the one that was created at that time."""
     if isinstance(info, NexoError):
         return info
     if info.created_ms != created_ms:
@@ -88,7 +87,7 @@ def replaced(info: wire.StreamInfo | NexoError, created_ms: int) -> NexoError | 
 
 
 def matches(table: Table, info: wire.StreamInfo) -> bool:
-    """Whether a table is of this stream and has no records that the broker no longer has."""
+    """Whether a table is this stream's and not ahead of the broker."""
     if table.properties.get(CREATED_MS) != str(info.created_ms):
         return False
     offsets = offsets_of(table.properties)
@@ -105,8 +104,8 @@ def behind(table: Table, parts: Sequence[wire.PartitionInfo]) -> tuple[int, floa
     return rows, size_bytes
 
 
-def untold(info: wire.StreamInfo, table: Table) -> Iterator[wire.TieredTo]:
-    """What the table holds and the broker does not know of yet."""
+def unreported(info: wire.StreamInfo, table: Table) -> Iterator[wire.TieredTo]:
+    """What the table holds and the broker does not know to be tiered."""
     for partition, offset in offsets_of(table.properties).items():
         if offset > info.partitions[partition].tiered_offset:
             yield wire.TieredTo(

@@ -1,8 +1,8 @@
 """One micro-batch of tier-through: ranges to Parquet in Spark tasks, only manifests back.
 
 Tasks fetch from the broker and write lake files from the batches' own buffers; no row passes
-through the JVM. Ranges of many streams share a few tasks, because a task has a price of its own.
-A range that fails is reported as such and fails nothing else.
+through the JVM. Ranges of many streams share a few tasks, because each task has a cost of its own.
+A range that fails is reported and stops no other.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("nexo.pipeline")
 
 _FIRST_BYTES = 64 * 1024
-"""How much of a range is asked for together with those of other streams."""
+"""How much of a range is fetched in one request with ranges of other streams."""
 
 Probe: TypeAlias = Callable[[str], None]
-"""Called with the name of each point that a crash test stops at."""
+"""Called with the name of each point at which a crash test stops."""
 Outcome: TypeAlias = list[DataFileFacts] | NexoError
 """The files of a range, or why there are none."""
 
@@ -56,9 +56,9 @@ class TableRange:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Fetcher:
-    """What a Spark task does; travels to the executors.
+    """What a Spark task does; sent to the executors.
 
-    Spark's warnings show it, and its URL may hold a password: hence without a representation.
+    It has no representation because its URL may hold a password, and Spark's warnings show it.
     """
 
     url: str | None
@@ -82,12 +82,12 @@ class Fetcher:
             return error
         except OSError as error:
             return Unavailable(f"cannot write files of stream {part.stream!r}: {error}")
-        except Exception as error:  # a mistake of ours about one stream must not stop the others
+        except Exception as error:  # a bug that concerns one stream must not stop the others
             log.exception("stream %r cannot be taken", part.stream)
             return NexoError(f"stream {part.stream!r}: {type(error).__name__}: {error}")
 
     def _write(self, broker: HotLog, part: TableRange, fetched: Fetched) -> list[DataFileFacts]:
-        """Write one range; nothing is left behind on failure."""
+        """Write one range; a failure leaves no file."""
         label = f"{part.partition:04}-{part.first:016}-{part.end:016}"
         writer = FileWriter(part.target, label, sync=False)
         self.probe("before the file")
@@ -105,7 +105,7 @@ class Fetcher:
 
 
 def _fetched(broker: HotLog, ranges: Sequence[TableRange]) -> list[Fetched]:
-    """The first records of each range, or all if they are few; asked for together."""
+    """The first records of each range, or all if they are few; requested together."""
     try:
         return broker.first_batches(
             [
@@ -134,7 +134,7 @@ def _synced(ranges: Sequence[TableRange], found: list[Outcome]) -> list[Outcome]
 def take(
     spark: SparkSession, url: str | None, ranges: Sequence[TableRange], probe: Probe, task_s: float
 ) -> list[Outcome]:
-    """Write ranges in Spark tasks; what became of each."""
+    """Write ranges in Spark tasks; returns the outcome of each."""
     tasks = packed([each.cost_s for each in ranges], slots(spark), task_s)
     work = TaskGroup(Fetcher(url, probe), [[ranges[n] for n in numbers] for numbers in tasks])
     found: dict[int, Outcome] = {}
@@ -151,7 +151,6 @@ class TaskGroup:
     items: Sequence[Any]
 
     def __call__(self, number: int) -> bytes:
-        """Do one task."""
         return pickle.dumps(self.run(self.items[number]))
 
 
@@ -163,7 +162,7 @@ def slots(spark: SparkSession) -> int:
 
 
 def run_tasks(spark: SparkSession, work: TaskGroup) -> list[Any]:
-    """Run each item of ``work`` as a Spark task; what became of each."""
+    """Run each item of ``work`` as a Spark task; returns the result of each."""
     count = len(work.items)
     with plain_errors():
         context = context_of(spark)
@@ -175,10 +174,10 @@ def run_tasks(spark: SparkSession, work: TaskGroup) -> list[Any]:
 
 
 def _run_as_sql(spark: SparkSession, work: Callable[[int], bytes], count: int) -> list[bytes]:
-    """The same as a query, which costs more and is all that Spark Connect runs."""
+    """The same as a query, which costs more but is all that Spark Connect can run."""
     from pyspark.sql.functions import udf  # noqa: PLC0415 - pyspark takes a second to import
 
-    # A plain function of a row, as it needs no pandas.
+    # A plain function of a row needs no pandas.
     # One row per partition of the range: each is a Spark task of its own.
     column = udf(work, "binary", useArrow=False).asNondeterministic()
     frame = spark.range(0, count, 1, count).select("id", column("id").alias("result"))

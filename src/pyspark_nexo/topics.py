@@ -46,7 +46,7 @@ except ImportError:  # Spark 4.1 takes everything there is
 Place: TypeAlias = tuple[str, int]
 """A topic and a partition."""
 Offsets: TypeAlias = dict[str, dict[str, int]]
-"""As Spark keeps them: by topic and partition, with when the topic was created."""
+"""As Spark stores them: by topic and partition, with the time at which the topic was created."""
 _CREATED = "created_ms"
 _EARLIEST, _LATEST = -2, -1
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -101,11 +101,11 @@ class Found:
     created: dict[str, int]
 
     def ends(self) -> dict[Place, int]:
-        """Up to where readers may read."""
+        """One past the last offset that readers may read."""
         return {place: part.stable_offset for place, part in self.parts.items()}
 
     def text(self, offsets: Mapping[Place, int]) -> Offsets:
-        """As Spark keeps offsets: sorted, because it compares them as text."""
+        """Offsets as Spark stores them: sorted, because it compares them as text."""
         found: Offsets = {}
         for topic, partition in sorted(offsets):
             found.setdefault(topic, {})[str(partition)] = offsets[topic, partition]
@@ -139,7 +139,7 @@ def _topics(options: KafkaOptions, broker: HotLog) -> list[str]:
 
 
 def _resolved(options: KafkaOptions, at: str | Offsets, found: Found) -> dict[Place, int]:
-    """A position as offsets; partitions that it leaves out begin at the earliest."""
+    """A position as offsets; partitions that it does not name begin at the earliest."""
     resolved = {}
     for (topic, partition), part in found.parts.items():
         given = _LATEST if at == "latest" else _EARLIEST
@@ -151,14 +151,14 @@ def _resolved(options: KafkaOptions, at: str | Offsets, found: Found) -> dict[Pl
 
 
 def _held(options: KafkaOptions, place: Place, offset: int, part: PartitionInfo) -> int:
-    """An offset that is there; with ``failOnDataLoss`` off, the nearest one that is."""
+    """An offset that exists; with ``failOnDataLoss`` off, the nearest one that does."""
     if part.start_offset <= offset <= part.stable_offset:
         return offset
     if options.fail_on_loss:
         raise OffsetOutOfRange(
             f"stream {place[0]!r}, partition {place[1]}: offset {offset} is outside "
-            f"{part.start_offset}..{part.stable_offset}; set failOnDataLoss to false to go on with "
-            "what is there"
+            f"{part.start_offset}..{part.stable_offset}; set failOnDataLoss to false to continue "
+            "with what is there"
         )
     return min(max(offset, part.start_offset), part.stable_offset)
 
@@ -246,7 +246,7 @@ class GrowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class TopicStreamReader(GrowingReader):
-    """Reads streams as they grow; streams that are new are read from their earliest offset."""
+    """Reads streams as they grow; new streams are read from their earliest offset."""
 
     def __init__(self, options: KafkaOptions) -> None:
         super().__init__(options.max_per_trigger)
@@ -290,7 +290,7 @@ class TopicStreamReader(GrowingReader):
         return _tasks(self._options, starts, ends)
 
     def _starts(self, start: Offsets, found: Found) -> dict[Place, int]:
-        """Where each partition goes on, which must be there unless losses are allowed."""
+        """Where each partition continues; the offset must exist unless losses are allowed."""
         self._check_topics(start, found)
         starts = {}
         for place, part in found.parts.items():
@@ -308,7 +308,7 @@ class TopicStreamReader(GrowingReader):
             if topic not in found.created:
                 raise NotFound(
                     f"stream {topic!r} was deleted while the query read it: set failOnDataLoss to "
-                    "false to go on without it"
+                    "false to continue without it"
                 )
             if offsets.get(_CREATED, found.created[topic]) != found.created[topic]:
                 raise Conflict(
@@ -322,7 +322,7 @@ class TopicStreamReader(GrowingReader):
 
 
 def lag(progress: Mapping[str, Any]) -> int:
-    """Records that a query's sources have and it has not read, by its ``lastProgress``."""
+    """Records that a query has not read yet, according to its ``lastProgress``."""
     behind = 0
     for source in progress["sources"]:
         read, there = (_numbers(source.get(name)) for name in ("endOffset", "latestOffset"))

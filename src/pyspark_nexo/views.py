@@ -1,9 +1,9 @@
 """Streams as SQL views over the lake and the hot log, each record once (SPEC I5).
 
-`nexo.sql.views` describes them. A stream's view joins its table's files with the hot log from
-exactly the offsets that its table's snapshot ends at, up to the log's end when the view is first
-used: Spark keeps what it planned. To see what came later, register the views again. Typed columns
-are there for both: what the log holds is taken apart as it is read.
+`nexo.sql.views` describes them. A stream's view is the union of its table's files and the hot log
+from exactly the offsets at which the table's snapshot ends, up to the log's end when the view is
+first used: Spark keeps its plan. To see later records, register the views again. Both parts have
+the typed columns: records of the log are parsed as they are read.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class StreamViews:
         return self.spark.createDataFrame(list(rows), spark_schema(COLUMNS[view]))
 
     def stream(self, info: wire.StreamInfo) -> DataFrame:
-        """One stream: what the lake's snapshot holds, then the hot log from there on."""
+        """One stream: a snapshot of its table, then the hot log from there on."""
         table = self.lake.known(StreamId(info.name, info.created_ms))
         frame = self._hot(info, table)
         if table is not None:
@@ -103,14 +103,14 @@ class StreamViews:
     def _derived(
         self, info: wire.StreamInfo, frame: DataFrame, taken: Container[str]
     ) -> Iterator[str]:
-        """Views of what the lake makes of a stream: newest per key, and what a schema refused."""
+        """Views of a stream's derived tables: newest records per key, and dead letters."""
         stream = StreamId(info.name, info.created_ms)
         for kind in (NEWEST, DEAD_LETTERS):
             table = self.lake.known(stream, kind)
             if table is not None:
                 name = derived_view(info.name, kind, taken)
                 if kind == NEWEST and self.as_of is not None:
-                    found = _newest(frame)  # the table only knows those of today
+                    found = _newest(frame)  # the table has only those of now
                 else:
                     found = self._as_of(lake_frame(self.spark, table))
                 found.createOrReplaceTempView(name)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 SOAK = bool(os.environ.get("SOAK"))
 POINTS = [
-    "before the file", "after the file", "before the commit", "after the commit", "told",
+    "before the file", "after the file", "before the commit", "after the commit", "reported",
     "before the dead letters",
 ]  # fmt: skip
 START_S = 400

@@ -17,7 +17,7 @@ from nexo.lake.settings import LakeSettings
 from pyspark_nexo.pipeline import Pipeline
 
 OLD, NEW, MORE = [b"old"] * 300, [b"new"] * 400, [b"more"] * 500
-POINTS = ["before the file", "after the file", "before the commit", "after the commit", "told"]
+POINTS = ["before the file", "after the file", "before the commit", "after the commit", "reported"]
 
 
 class Recreate:

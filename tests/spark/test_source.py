@@ -220,7 +220,7 @@ def test_a_stream_made_anew_is_not_read_by_the_offsets_of_the_old_one(
     assert sum(run_stream(spark, url, tmp_path / "c")) == 100
     numbers.delete()
     numbers.create(partitions=2).publish_many([{"n": n} for n in range(200)])
-    with pytest.raises(Conflict, match="created anew"), plain_errors():
+    with pytest.raises(Conflict, match="created again"), plain_errors():
         run_stream(spark, url, tmp_path / "c")
     assert sum(run_stream(spark, url, tmp_path / "new")) == 200
 

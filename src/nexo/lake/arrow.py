@@ -78,7 +78,7 @@ def _first_numbers() -> pa.Array:
 
 
 def counting(n: int) -> pa.Array:
-    """0 up to before ``n``; made once, because counting in Python costs more than all the rest."""
+    """The numbers below ``n``; cached, because counting in Python costs more than all the rest."""
     if n <= _COUNT:
         return _first_numbers().slice(0, n)
     return _int64s(array("q", range(n)), pa.int64())
@@ -108,7 +108,7 @@ def _strings(batch: Batch, body: pa.Buffer, column: Strings | None, valid_at: in
 
 
 def _from_zero(offsets: pa.Buffer, n: int, first: int) -> pa.Buffer:
-    """Offsets counted from the content's start; those of a cut batch begin later."""
+    """Offsets counted from the content's start; the offsets of a cut batch begin later."""
     if not first:
         return offsets
     import pyarrow.compute as pc
@@ -130,5 +130,5 @@ def _validated(column: pa.Array) -> pa.Array:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise Corrupt(f"a column of the batch makes no sense: {error}") from None
+        raise Corrupt(f"a column of the batch is malformed: {error}") from None
     return column

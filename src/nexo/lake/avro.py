@@ -1,7 +1,7 @@
 """Avro files made of records that are encoded already.
 
-A commit writes two small Avro files that are mostly what the commit before wrote. fastavro's writer
-encodes the schema and every record again each time; here both are kept encoded.
+A commit writes two small Avro files whose content is mostly that of the previous commit. fastavro's
+writer encodes the schema and every record again each time; here both are kept encoded.
 
 A file is ``Obj\\x01``, a map of metadata (the schema is part of it), 16 bytes that mark the ends of
 blocks, then blocks: how many records, how many bytes, the records, the mark.
@@ -36,12 +36,10 @@ class RecordSchema:
 
     @staticmethod
     def of(schema: Any) -> RecordSchema:
-        """From Avro's own form."""
         text = json.dumps(schema, separators=(",", ":")).encode()
         return RecordSchema(text, fastavro.parse_schema(schema))
 
     def encode(self, record: Mapping[str, Any]) -> bytes:
-        """One record."""
         buffer = io.BytesIO()
         fastavro.schemaless_writer(buffer, self.parsed, record)
         return buffer.getvalue()

@@ -1,8 +1,6 @@
-"""Avro files read without fastavro, which takes longer to import than small files to read.
+"""Avro files (`nexo.lake.avro`) read without fastavro, whose import takes longer than small files.
 
-A file is ``Obj\\x01``, a map of metadata (the schema is part of it), 16 bytes that mark the ends of
-blocks, then blocks: how many records, how many bytes, the records, the mark. Logical types are not
-looked at: a date is its number of days.
+Logical types are ignored: a date is its number of days.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ _FLOAT, _DOUBLE = Struct("<f"), Struct("<d")
 
 
 def records(content: bytes) -> list[Any]:
-    """Every record of a file; `ValueError` or `EOFError` if it is none."""
+    """Every record of a file; `ValueError` or `EOFError` if it is not a whole Avro file."""
     if len(content) > SMALL_BYTES:
         return _with_fastavro(content)
     try:
@@ -44,7 +42,6 @@ def _with_fastavro(content: bytes) -> list[Any]:
 
 
 def _read(content: bytes) -> Iterator[Any]:
-    """The records of a file, one by one."""
     cursor = _AvroCursor(content)
     if cursor.take(len(_MAGIC)) != _MAGIC:
         raise ValueError("this is no Avro file")
@@ -67,7 +64,6 @@ def _read(content: bytes) -> Iterator[Any]:
 
 
 def _decoder(head: Mapping[str, bytes]) -> Decode:
-    """What reads the records of a file with this metadata."""
     try:
         return _Decoders().of(msgspec.json.decode(head["avro.schema"]))
     except (KeyError, TypeError) as error:
@@ -173,13 +169,12 @@ def _choice(parts: list[Any]) -> Decode:
 
 
 class _Decoders:
-    """Decoders of a schema's types; those that have a name may be meant again."""
+    """Decoders of a schema's types; a named type may be referred to again."""
 
     def __init__(self) -> None:
         self._named = dict(_PLAIN)
 
     def of(self, schema: Any) -> Decode:
-        """What reads a value of this schema."""
         match schema:
             case str():
                 return self._named[_own_name(schema)]
@@ -207,7 +202,7 @@ class _Decoders:
         def decode(cursor: _AvroCursor) -> dict[str, Any]:
             return {name: part(cursor) for name, part in fields}
 
-        self._keep(schema, decode)  # before its fields, which may hold such records
+        self._keep(schema, decode)  # before its fields, which may refer to it
         fields += [(each["name"], self.of(each["type"])) for each in schema["fields"]]
         return decode
 

@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 STREAM, CREATED_MS, OFFSETS = "nexo.stream", "nexo.created-ms", "nexo.offsets"
 KIND, COLUMNS = "nexo.kind", "nexo.columns"
-"""Table properties: whose records these are, how far they go (`nexo.lake.commit`), what they are
-(every record, the newest per key, or those that typed columns refused), and the typed columns."""
+"""Table properties: the stream, its offsets in the table (`nexo.lake.commit`), which records the
+table holds (all, the newest per key, or those that typed columns rejected), the typed columns."""
 RECORDS, NEWEST, DEAD_LETTERS = "records", "latest", "dead letters"
 SUFFIXES = {NEWEST: "_latest", DEAD_LETTERS: "_dead_letters"}
-"""How names of tables end that are made from a stream's, by their kind."""
+"""How the names of derived tables end, by kind."""
 
 _DRIVERS = ("pyiceberg", "pydantic", "sqlalchemy", "sqlite3", "requests", "urllib3", "botocore")
-"""Modules whose errors mean that a catalog or a store does not work, not that we do not."""
+"""Modules whose errors mean that a catalog or a store failed, not our own code."""
 _PLAIN = re.compile(r"[a-z][a-z0-9_]{0,120}")
 _VIEWS = {"stream_messages", "stream_offsets", "stream_groups"}
-"""What SQL calls other things."""
+"""Names that SQL has for other views."""
 _OWN_RETRIES = {"commit.retry.num-retries": "0"}
 _FORMAT = {
     "format-version": "2",
@@ -54,14 +54,14 @@ _FORMAT = {
 
 @dataclass(frozen=True, slots=True)
 class StreamId:
-    """A stream, told apart from a later one of the same name by when it was made."""
+    """A stream; ``created_ms`` distinguishes it from another one of the same name."""
 
     name: str
     created_ms: int
 
 
 def table_name(stream: str, kind: str = RECORDS) -> str:
-    """A table's name for a stream: the same where SQL allows it, else readable and unique."""
+    """The name of a stream's table: the stream's own if SQL allows it, else readable and unique."""
     suffix = SUFFIXES.get(kind, "")
     if _PLAIN.fullmatch(stream) and stream not in _VIEWS:
         return stream + suffix
@@ -71,7 +71,7 @@ def table_name(stream: str, kind: str = RECORDS) -> str:
 
 
 def table_names(stream: str, kind: str) -> Iterator[str]:
-    """The name that a table has, and the one that it has if the first is another stream's."""
+    """The name of a table, and its name if another stream has the first."""
     own = table_name(stream, kind)
     yield own
     digest = _digest(f"{stream}\n{SUFFIXES.get(kind, '')}")
@@ -85,18 +85,17 @@ def _digest(text: str) -> str:
 
 
 def derived_view(stream: str, kind: str, taken: Container[str]) -> str:
-    """What SQL calls a table made from a stream's; ``taken`` are the views of streams."""
+    """The SQL view of a derived table; ``taken`` are the views of streams."""
     own, other = table_names(stream, kind)
     return other if own in taken else own
 
 
 def belongs(properties: Mapping[str, str], stream: str, kind: str) -> bool:
-    """Whether a table is this stream's, and of this kind."""
     return properties.get(STREAM) == stream and properties.get(KIND, RECORDS) == kind
 
 
 def is_of(properties: Mapping[str, str], stream: StreamId) -> bool:
-    """Whether a table of the stream's name is of this stream, not of an earlier one."""
+    """Whether a table of the stream's name is this stream's, not an earlier one's."""
     return int(properties.get(CREATED_MS, stream.created_ms)) == stream.created_ms
 
 
@@ -122,7 +121,7 @@ class Lake:
 
     @cached_property
     def catalog(self) -> Catalog:
-        """PyIceberg's catalog; of a folder, made if need be."""
+        """PyIceberg's catalog; the one of a folder is created if missing."""
         with as_ours(f"cannot open the catalog {self._label}", settings=True):
             if not self.settings.catalog:
                 return self._local()
@@ -150,11 +149,10 @@ class Lake:
     # -- tables ----------------------------------------------------------------------
 
     def find(self, stream: str, kind: str = RECORDS) -> Table | None:
-        """A stream's table as it is now, under its own name or beside another stream's of that
-        name; None if there is none yet.
+        """A stream's table as it is now, None if there is none yet.
 
-        A stream ``orders_latest`` and the newest records of a stream ``orders`` want one name:
-        whoever comes second has a number in it.
+        A stream ``orders_latest`` and the newest records of a stream ``orders`` want the same name:
+        the second one gets a hash in its name.
         """
         for name in table_names(stream, kind):
             table = self.at(name)
@@ -163,7 +161,7 @@ class Lake:
         return None
 
     def at(self, name: str) -> Table | None:
-        """The table of that name, of whichever stream, or of another program."""
+        """The table of that name, which may be any stream's or another program's."""
         if not self.settings.there:
             return None
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -182,15 +180,12 @@ class Lake:
         return found
 
     def known(self, stream: StreamId, kind: str = RECORDS) -> Table | None:
-        """The table of this stream, not of an earlier one of its name, nor of another stream.
-
-        None if there is none: whatever else has its name holds nothing of this stream.
-        """
+        """The table of this stream; None if there is none, or only an earlier stream's."""
         found = self.find(stream.name, kind)
         return found if found is not None and is_of(found.properties, stream) else None
 
     def ensure(self, stream: StreamId, columns: pa.Schema, kind: str = RECORDS) -> Table:
-        """A stream's table, made if need be.
+        """A stream's table, created if missing.
 
         The table of an earlier stream of the same name is kept under another name, in its folder.
         """
@@ -203,9 +198,9 @@ class Lake:
         return self._create(stream, columns, kind, folder)
 
     def unchanged(self, tables: Mapping[str, Table]) -> set[str]:
-        """Which of these tables are as they were read; of a folder's catalog, with one query.
+        """Which of these tables are as they were read; one query, to a folder's catalog only.
 
-        Of other catalogs none is said to be.
+        With another catalog no table counts as unchanged.
         """
         if not tables or self.settings.catalog or not self.settings.there:
             return set()
@@ -252,20 +247,20 @@ class Lake:
                 return self.get(stream.name, kind)
 
     def _free_name(self, stream: str, kind: str) -> str:
-        """A name for a new table: the stream's own, unless another stream of ours has it."""
+        """A name for a new table: the stream's own, unless another stream has it."""
         own, other = table_names(stream, kind)
         taken = self.at(own)
         if taken is None:
             return own
         if STREAM not in taken.properties:
             raise Conflict(
-                f"table {'.'.join(taken.name())} is none of Nexo's: rename it, or give the lake "
+                f"table {'.'.join(taken.name())} is not Nexo's: rename it, or give the lake "
                 f"another namespace, to keep stream {stream!r} there"
             )
         return other
 
     def tables(self) -> Iterator[Table]:
-        """Every table of ours."""
+        """Every table that a stream has."""
         if not self.settings.there:
             return
         with as_ours("cannot list the lake's tables"):
@@ -284,12 +279,12 @@ class Lake:
 
 
 def _folder(stream: StreamId, kind: str) -> str:
-    """A folder that no table of an earlier stream of the name has."""
+    """A folder that no earlier stream of the same name has used."""
     return f"{table_name(stream.name, kind)}-{stream.created_ms}"
 
 
 def _spec(schema: Schema, kind: str) -> PartitionSpec:
-    """Partitioned by day, but for newest records, which are written anew with each step."""
+    """By day; newest records are not partitioned, because each step rewrites them."""
     from pyiceberg.partitioning import PartitionField, PartitionSpec
     from pyiceberg.transforms import DayTransform
 
@@ -309,10 +304,11 @@ def newest_snapshot(table: Table) -> Snapshot | None:
 
 @contextmanager
 def as_ours(what: str, *, settings: bool = False) -> Iterator[None]:
-    """Errors of catalogs, object stores and data files as ours, with ``what`` was tried.
+    """Raise errors of catalogs, object stores and data files as a `NexoError` that says ``what``
+    failed.
 
-    ``settings``: what is tried depends on the user's settings, so a bad value is theirs. Errors
-    of our own code are raised as they are.
+    ``settings``: the user's settings are used, so a bad value is a `ConfigError`. Errors of our own
+    code pass unchanged.
     """
     try:
         yield
@@ -326,7 +322,7 @@ def as_ours(what: str, *, settings: bool = False) -> Iterator[None]:
 
 
 def _kind(error: Exception, settings: bool) -> type[NexoError] | None:
-    """What an error means to the user; None if it is a mistake of ours."""
+    """What an error means to the user; None if our own code is wrong."""
     if type(error).__name__ == "NotInstalledError":
         return ConfigError
     home = type(error).__module__

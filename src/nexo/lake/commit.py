@@ -1,8 +1,8 @@
 """Exactly-once: files and the offsets they end at become part of a table in one commit (SPEC I4).
 
-The table's own properties are the only record of how far a stream has been taken. A commit says
-what they were when its ranges were planned; if they have moved meanwhile, another pipeline was
-first, and nothing is committed.
+The table's own properties are the only record of how far a stream has been taken. A commit names
+the offsets that its ranges were planned from; if they have moved since, another pipeline was first,
+and nothing is committed.
 
 Every commit carries an id in its snapshot's summary. A catalog that fails may have committed all
 the same, so after any answer but a clear conflict the table is read again and searched for the id.
@@ -57,7 +57,7 @@ class CommitUnknown(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class TakenRange:
-    """One partition's records up to before ``end``, and the files they are in.
+    """One partition's records below ``end``, and the files they are in.
 
     ``after`` is the table's offset when the range was planned, None if it had none.
     """
@@ -72,7 +72,7 @@ class TakenRange:
 class TableCommit:
     """A commit to one table: files are added and the offsets moved, together, as one snapshot.
 
-    ``replaced`` are paths of files that the new ones stand for.
+    ``replaced`` are paths of files that the new ones replace.
     """
 
     table: Table
@@ -82,7 +82,6 @@ class TableCommit:
 
     @property
     def new_files(self) -> list[str]:
-        """Paths of the files that it adds."""
         return [facts.path for part in self.taken for facts in part.files]
 
     def prepare(self, fresh: Table) -> Draft:
@@ -199,7 +198,7 @@ class _Attempts:
 
     @property
     def label(self) -> str:
-        """What it says of errors that it cannot treat."""
+        """How messages of other errors begin."""
         return f"cannot commit to table {'.'.join(self._table.name())}"
 
     def run(self, prepare: Callable[[Table], Draft | None], *, fresh: bool) -> Table:
@@ -227,7 +226,7 @@ class _Attempts:
             raise
 
     def prepared(self, prepare: Callable[[Table], D]) -> D:
-        """What is to be committed; if it cannot be any more, the new files go."""
+        """The change to commit; deletes the new files if a conflict rules it out."""
         try:
             return prepare(self._table)
         except Conflict:
@@ -243,7 +242,7 @@ class _Attempts:
         return True
 
     def failed(self, error: Exception, drafted: Draft) -> None:
-        """Note what became of an attempt; raises if there is to be no other."""
+        """Count a failed attempt; raises if it was the last one."""
         from pyiceberg.exceptions import CommitFailedException
 
         if isinstance(error, CommitFailedException):
@@ -283,9 +282,9 @@ def refresh(table: Table) -> Table:
     try:
         fresh = table.catalog.load_table(table.name())
     except NoSuchTableError:
-        raise LostRace(f"table {name} was removed or renamed meanwhile") from None
+        raise LostRace(f"table {name} was removed or renamed since it was read") from None
     if fresh.metadata.table_uuid != table.metadata.table_uuid:
-        raise LostRace(f"table {name} was replaced by another one meanwhile")
+        raise LostRace(f"table {name} was replaced by another one since it was read")
     table.metadata, table.metadata_location = fresh.metadata, fresh.metadata_location
     table.io, table.config = fresh.io, fresh.config
     return table
@@ -306,7 +305,7 @@ def _update(table: Table, drafted: Draft) -> None:
 
 
 def _committed(table: Table, reply: CommitTableResponse) -> None:
-    """Bring a table to what was committed, and delete metadata that it no longer names."""
+    """Show in ``table`` what was committed, and delete metadata that it no longer names."""
     known = {entry.metadata_file for entry in table.metadata.metadata_log}
     table.metadata, table.metadata_location = reply.metadata, reply.metadata_location
     dropped = known - {entry.metadata_file for entry in reply.metadata.metadata_log}
@@ -315,7 +314,7 @@ def _committed(table: Table, reply: CommitTableResponse) -> None:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether a catalog says clearly that it will not commit, and never would."""
+    """Whether a catalog has clearly rejected the commit, so that trying again is no use."""
     from pyiceberg import exceptions as known
 
     refusals = known.UnauthorizedError, known.ForbiddenError, known.BadRequestError
@@ -334,13 +333,13 @@ def _check(table: Table, taken: Sequence[TakenRange]) -> None:
 
 
 def _check_files(table: Table, taken: Sequence[TakenRange]) -> None:
-    """Never name a file that was deleted meanwhile, say by a sweep without grace."""
+    """Commit no file that was deleted since, for example by a sweep without grace."""
     for part in taken:
         for facts in part.files:
             path = local_path(facts.path)
             if path is not None and not os.path.exists(path):  # noqa: PTH110
                 raise Unavailable(
-                    f"{facts.path} is not there to be committed to {'.'.join(table.name())}: "
+                    f"{facts.path} is missing and cannot be committed to {'.'.join(table.name())}: "
                     "either it was deleted (keep a grace when maintaining beside a pipeline), or "
                     "executors write to a disk that this machine does not share (use one, or an "
                     "object store)"

@@ -1,6 +1,6 @@
 """Writing data files: Parquet, split by day, with what a manifest says about each.
 
-Runs where the data is, in a Spark task or a test; only `DataFileFacts` travel.
+It runs where the data is, in a Spark task or a test; only `DataFileFacts` are sent back.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 _LONG, _INT = Struct("<q"), Struct("<i")
 _EPOCH = date(1970, 1, 1)
 _BOUNDED = ("partition", "offset", "timestamp")
-"""Columns whose bounds readers use to leave files out."""
+"""Columns whose bounds let readers skip files."""
 SMALL_BYTES = 32 * 1024
-"""A file that begins with less than this is written in the way that costs least: it is merged into
-a larger one soon, and setting up a compressor costs more than it saves."""
+"""A file that begins with less than this is written without zstd and dictionaries: setting them up
+costs more than they save, and the file is soon merged into a larger one."""
 _NOT_FOR_FILES = ("nexo.", "write.", "commit.", "history.", "format-version")
-"""Properties of tables that say nothing about access to files."""
+"""Table properties that do not concern access to files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where and how a table's files are written; travels to tasks."""
+    """Where and how a table's files are written; sent to tasks."""
 
     location: str
     schema: pa.Schema
@@ -65,9 +65,9 @@ class DataFileFacts:
     upper: dict[int, bytes] = field(default_factory=dict)
     split_offsets: list[int] = field(default_factory=list)
     rejected: int = 0
-    """Rows that the typed columns refused."""
+    """Rows that the typed columns rejected."""
     new_fields: dict[str, str] = field(default_factory=dict)
-    """Of the rows' values: fields that are to become columns, with types that fit them."""
+    """Fields of the values that are to become columns, with types that fit them."""
 
 
 def target(table: Table) -> Target:
@@ -87,7 +87,7 @@ def target(table: Table) -> Target:
 
 
 def _schema(table: Table) -> pa.Schema:
-    """What its files are written with; one object for tables of the same columns."""
+    """The schema of its files; one object for tables of the same columns."""
     fields = tuple((f.field_id, f.name, str(f.field_type)) for f in table.schema().fields)
     if fields not in _schemas:
         _schemas[fields] = file_schema(table.schema())
@@ -99,12 +99,12 @@ _schemas: dict[tuple[tuple[int, str, str], ...], pa.Schema] = {}
 
 @lru_cache(maxsize=100)
 def _same(properties: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
-    """One object for equal properties, so that those of many tables travel once."""
+    """One object for equal properties, so that a pickle of many tables holds it once."""
     return dict(properties)
 
 
 def file_io(where: Target) -> FileIO:
-    """What reads and writes files there; kept, as a new one connects to its store again."""
+    """What reads and writes files there; cached, because a new one connects to its store again."""
     scheme = where.location.partition("://")[0] if "://" in where.location else "file"
     return _file_io(tuple(sorted(where.io_properties.items())), scheme)
 
@@ -119,7 +119,7 @@ def _file_io(properties: tuple[tuple[str, Any], ...], scheme: str) -> FileIO:
 class FileWriter:
     """Writes rows of one stream partition, in offset order, one file per day.
 
-    ``label`` begins the files' names. Nothing is part of the table before the commit; `discard`
+    The files' names begin with ``label``. Nothing is part of the table before the commit; `discard`
     removes what was written. Without ``sync`` the caller has to sync the files.
     """
 
@@ -141,7 +141,7 @@ class FileWriter:
             self.add(table if self._parser is None else self._parser.add_to(table))
 
     def add(self, table: pa.Table) -> None:
-        """Write rows that are a row group already."""
+        """Write rows as one row group per day."""
         for day, part in self._parts(table):
             self._file(day, small=part.nbytes < SMALL_BYTES).write(part)
 
@@ -187,7 +187,7 @@ class FileWriter:
         return self.done
 
     def discard(self) -> None:
-        """Remove every file written, also one that could not be closed on a full disk."""
+        """Remove every file written, even one that a full disk kept from closing."""
         if self._open is not None:
             with suppress(OSError):
                 self._open.close()

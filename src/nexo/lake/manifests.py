@@ -1,8 +1,8 @@
 """Manifests and manifest lists as plain records, read and written with fastavro.
 
-PyIceberg makes schemas, readers and writers again for every file, which took most of a commit.
+PyIceberg builds schemas, readers and writers again for every file, which took most of a commit.
 Records are dicts with Iceberg's own field names; only format version 2 is written. A manifest's
-record in lists is encoded once, as each commit writes it again.
+record is encoded once, because every later manifest list repeats it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DATA = 0
 _EPOCH = date(1970, 1, 1)
 _KEPT_LISTS = 1_000
 _ENCODED = "encoded"
-"""In a manifest's record: the record as lists hold it."""
+"""In a manifest's record: the record, encoded for manifest lists."""
 
 
 _lists: OrderedDict[str, list[Record]] = OrderedDict()
@@ -48,12 +48,11 @@ _writing = threading.Lock()
 
 
 def read_list(files: FileIO, path: str) -> list[Record]:
-    """The manifests of a snapshot that name files which are still there."""
+    """The manifests of a snapshot that name files of the table."""
     return [each for each in read_whole_list(files, path) if _is_live(each)]
 
 
 def read_whole_list(files: FileIO, path: str) -> list[Record]:
-    """All manifests of a snapshot."""
     found = _lists.get(path)
     return _read(files, path) if found is None else found
 
@@ -64,7 +63,7 @@ def _is_live(manifest: Record) -> bool:
 
 
 def read_entries(files: FileIO, manifest: Record) -> list[Record]:
-    """A manifest's files that are still there, with what they inherit from it written out."""
+    """A manifest's entries that are not deleted, with the fields that they inherit from it."""
     found = []
     for entry in _read(files, manifest["manifest_path"]):
         if entry["status"] == DELETED:
@@ -91,7 +90,6 @@ def write_list(
     files: FileIO, path: str, manifests: list[Record], snapshot_id: int, parent_id: int | None,
     sequence_number: int,
 ) -> None:  # fmt: skip
-    """Write a snapshot's list of manifests."""
     head = {
         "snapshot-id": str(snapshot_id),
         "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
@@ -153,7 +151,7 @@ def write_manifest(
 
 
 def _partitions(spec: PartitionSpec, entries: Iterable[Record]) -> list[Record] | None:
-    """The days of the files; None for what is not partitioned by one day of ours."""
+    """The days of the files; None for a table that is partitioned in another way."""
     from pyiceberg.transforms import DayTransform
 
     if len(spec.fields) != 1 or not isinstance(spec.fields[0].transform, DayTransform):
@@ -180,7 +178,7 @@ def _bound(day: int | None) -> bytes | None:
 
 
 def added(fact: DataFileFacts, spec: PartitionSpec, snapshot_id: int) -> Record:
-    """An entry of a new file; its sequence number is that of its manifest."""
+    """An entry of a new file, which inherits the sequence number of its manifest."""
     return {
         "status": ADDED,
         "snapshot_id": snapshot_id,
@@ -204,7 +202,7 @@ def added(fact: DataFileFacts, spec: PartitionSpec, snapshot_id: int) -> Record:
 
 
 def _schema_text(schema: Schema) -> str:
-    """A table's schema as JSON; made once, as long as the same object comes."""
+    """A table's schema as JSON; cached for as long as it is the same object."""
     known = _schema_texts.get(id(schema))
     if known is None or known[0] is not schema:
         if len(_schema_texts) >= _KEPT_LISTS:

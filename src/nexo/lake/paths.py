@@ -1,7 +1,7 @@
 """Files by their locations: written, read, synced and deleted.
 
-PyIceberg's access to files takes several times as long for small files of this machine, of which
-every commit writes three.
+PyIceberg's access to files takes several times as long for small local files, and every commit
+writes three of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def local_file(location: str) -> Path:
 
 
 def location_of(path: Path) -> str:
-    """A path as tables name it: a URL, but never escaped, as PyIceberg and Spark read it."""
+    """A path as tables name it: an unescaped URL, which is how PyIceberg and Spark read it."""
     plain = set("#?").isdisjoint(str(path))
     return f"file://{path}" if plain else str(path)
 
@@ -56,7 +56,7 @@ def sync_local(locations: Iterable[str]) -> None:
 
 
 def write_file(io: FileIO, location: str, content: bytes) -> None:
-    """Write a new file under a name that nobody else writes."""
+    """Write a new file; no other writer may use its name."""
     path = local_path(location)
     if path is None:
         with io.new_output(location).create(overwrite=True) as stream:
@@ -75,12 +75,10 @@ def _write(path: str, content: bytes) -> None:
 
 
 def make_folder_of(path: str) -> None:
-    """Make the folder that a local file is to be in."""
     os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
 
 
 def read_file(io: FileIO, location: str) -> bytes:
-    """A whole file."""
     path = local_path(location)
     if path is None:
         with io.new_input(location).open() as stream:

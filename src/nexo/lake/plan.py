@@ -23,15 +23,15 @@ class BatchLimits:
 
 
 def record_bytes(part: PartitionInfo) -> float:
-    """About what a record of a partition takes in the log."""
+    """About how many bytes a record of a partition takes in the log."""
     return part.size_bytes / max(part.stable_offset - part.hot_offset, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """One partition's next step: from ``first`` up to before ``end``, in one commit.
+    """One partition's next step: offsets from ``first``, below ``end``, in one commit.
 
-    ``after`` is where the table was, None if it had no offset yet.
+    ``after`` is the table's offset when it was planned, None if it had none.
     """
 
     partition: int
@@ -50,9 +50,9 @@ class Advance:
 def advances(
     stream: str, offsets: Mapping[int, int], parts: Sequence[PartitionInfo], limits: BatchLimits
 ) -> list[Advance]:
-    """The next step of every partition that has something new.
+    """The next step of every partition that has new records.
 
-    A partition whose front was forgotten before tiering was on begins where it begins now.
+    A partition that dropped records before tiering was on begins with the first that it still has.
     Raises `Conflict` if the lake is ahead: the broker lost records that the lake has.
     """
     found = []
@@ -73,7 +73,7 @@ def advances(
 
 
 RANGE_S, RECORD_S, BYTE_S = 0.006, 1e-6, 1e-8
-"""What taking a range costs, and each of its records and bytes: measured, roughly."""
+"""About what a range costs, and each of its records and bytes, as measured."""
 
 
 def cost_s(records: int, size_bytes: float) -> float:

@@ -1,8 +1,8 @@
 """What pipelines do, in files that others read: the dashboard, metrics, ``nexo pipeline status``.
 
-Each pipeline keeps one JSON file, ``<lake folder>/pipelines/<host>-<pid>.json``, replaced as a
-whole about once a second. It holds one `PipelineProgress`. Reading it needs neither Spark nor
-PyIceberg. The tables, not these files, say what is in the lake: they may be deleted at any time.
+Each pipeline keeps one JSON file, ``<lake folder>/pipelines/<host>-<pid>.json``, which it replaces
+about once a second. It holds one `PipelineProgress`. Reading it needs neither Spark nor PyIceberg.
+The tables, not these files, say what is in the lake: the files may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class StreamProgress(msgspec.Struct, kw_only=True):
     last_files: int = 0
     last_ms: float = 0.0
     error: str = ""
-    """Why it could not be taken, empty once it could again."""
+    """Why it could not be taken; empty after a success."""
     error_ms: int | None = None
 
 
@@ -79,13 +79,13 @@ class PipelineProgress(msgspec.Struct, kw_only=True):
     started_ms: int
     updated_ms: int
     running: bool = True
-    """False once it ended by itself; see `STALE_MS` for one that was killed."""
+    """False after an orderly end; see `STALE_MS` for one that was killed."""
     every_ms: int | None = None
     """The pause between micro-batches; None for ``--once``."""
     maintained_ms: int | None = None
     """When the tables were last merged, expired and swept."""
     error: str = ""
-    """What made the last micro-batch fail, empty once one went well again."""
+    """Why the last micro-batch failed; empty after a success."""
     error_ms: int | None = None
     streams: list[StreamProgress] = []
 
@@ -106,7 +106,7 @@ class MicroBatchResult:
 
 
 class Tracker:
-    """Collects a pipeline's progress; `save` writes it down."""
+    """Collects a pipeline's progress; `save` writes it to its file."""
 
     def __init__(self) -> None:
         host, pid, now = this_host(), os.getpid(), now_ms()
@@ -122,7 +122,7 @@ class Tracker:
 
     @contextmanager
     def running(self, lake_folder: Path, every_ms: int | None = None) -> Iterator[None]:
-        """Show the pipeline as running for the time of the block, and what ended it if it fails."""
+        """Show the pipeline as running during the block, and the error if one ends it."""
         self.pipeline.running, self.pipeline.every_ms = True, every_ms
         self.save(lake_folder)
         try:
@@ -163,7 +163,7 @@ class Tracker:
         describe(found, table)
 
     def refused(self, stream: str, message: str) -> None:
-        """One stream could not be taken; the others go on."""
+        """One stream could not be taken; the others continue."""
         found = self.of(stream)
         found.error, found.error_ms = message, now_ms()
 
@@ -174,17 +174,17 @@ class Tracker:
             self.refused(stream, message)
 
     def went_well(self) -> None:
-        """A micro-batch went well, whatever failed before."""
+        """A micro-batch succeeded, so earlier errors are over."""
         self.pipeline.error, self.pipeline.error_ms = "", None
 
     def save(self, lake_folder: Path, at_most_every_s: float = 0.0) -> None:
-        """Write everything down, unless that was done a moment ago."""
+        """Write the file, unless the last write was less than ``at_most_every_s`` ago."""
         now_s = time.monotonic()
         if now_s - self._saved_s < at_most_every_s:
             return
         folder = lake_folder / FOLDER
         self.pipeline.updated_ms = now_ms()
-        # A full disk under these numbers is no reason to stop taking records.
+        # A full disk must not stop the pipeline: these numbers are only shown.
         with suppress(OSError):
             lake_folder.mkdir(mode=0o750, parents=True, exist_ok=True)
             folder.mkdir(exist_ok=True)
@@ -229,7 +229,7 @@ def read_progress(lake_folder: Path) -> list[PipelineProgress]:
     for path in (lake_folder / FOLDER).glob("*.json"):
         try:
             found.append(msgspec.json.decode(path.read_bytes(), type=PipelineProgress))
-        except (OSError, msgspec.DecodeError):  # removed meanwhile, or not ours
+        except (OSError, msgspec.DecodeError):  # removed since it was listed, or not ours
             continue
     return sorted(found, key=lambda each: -each.updated_ms)
 
@@ -246,5 +246,4 @@ def by_stream(pipelines: Iterable[PipelineProgress]) -> dict[str, StreamProgress
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970."""
     return time.time_ns() // 1_000_000

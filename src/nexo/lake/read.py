@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 LEAST_ROWS = 1_000
-"""Records in an entry however little is asked for: each entry has its price."""
+"""Records in an entry, however few bytes are asked for: each entry has a cost of its own."""
 _LONG, _INT = Struct("<q"), Struct("<i")
 
 
@@ -43,7 +43,6 @@ class FileSpan:
 
     @property
     def path(self) -> str:
-        """Where the file is."""
         return str(self.file.file_path)
 
 
@@ -67,8 +66,8 @@ def spans(table: Table, snapshot_id: int | None = None) -> list[FileSpan]:
 def live_files(table: Table, snapshot_id: int | None = None) -> list[DataFile]:
     """The files whose rows are the table's.
 
-    `Conflict` if another program noted deleted rows beside the files instead of rewriting them:
-    reading or merging the files would bring those rows back.
+    `Conflict` if another program marked rows as deleted instead of rewriting the files: reading or
+    merging the files would bring those rows back.
     """
     tasks = list(table.scan(snapshot_id=snapshot_id).plan_files())
     if any(task.delete_files for task in tasks):
@@ -77,7 +76,6 @@ def live_files(table: Table, snapshot_id: int | None = None) -> list[DataFile]:
 
 
 def open_parquet(io: FileIO, path: str) -> pq.ParquetFile:
-    """A data file, to be read by row group."""
     return pq.ParquetFile(io.new_input(path).open())
 
 
@@ -89,9 +87,9 @@ def every(first: int, last: int) -> bool:
 def row_groups(
     io: FileIO, path: str, schema: pa.Schema, wanted: Callable[[int, int], bool] = every
 ) -> Iterator[pa.Table]:
-    """A file's row groups in order, as ``schema``; nothing but its columns is read.
+    """A file's row groups in order, as ``schema``; only its columns are read.
 
-    ``wanted`` is given the first and the last offset of each and may leave it out.
+    ``wanted`` gets the first and the last offset of each and may skip it.
     """
     with open_parquet(io, path) as file:
         columns = [name for name in sources(file.schema_arrow, schema) if name is not None]
@@ -109,9 +107,9 @@ def _offsets(file: pq.ParquetFile, number: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedEntries:
-    """Entries as the log would hold them, and where to read on.
+    """Entries as the log would hold them, and where to continue.
 
-    What lies between and did not come holds no records.
+    Offsets below ``next_offset`` that are in no entry have no records.
     """
 
     entries: list[bytes]
@@ -136,7 +134,7 @@ class _RowGroup:
 
 
 class LakeReader:
-    """Reads one stream's records out of its table; knows its files until they change.
+    """Reads one stream's records from its table; remembers its files until they change.
 
     May be called from several threads.
     """
@@ -153,14 +151,14 @@ class LakeReader:
     def read(self, partition: int, offset: int, max_bytes: int) -> ReplayedEntries:
         """Entries from the one that holds ``offset`` on, at least one and up to ``max_bytes``.
 
-        Nothing comes if the lake does not go that far.
+        There are none if the lake ends before ``offset``.
         """
         with self._lock, as_ours(f"cannot read stream {self._stream!r} from the lake"):
             if self._table is None or offset >= self._end(partition):
                 self._plan()
             try:
                 return self._read(partition, offset, max_bytes)
-            except FileNotFoundError:  # merged into another since it was planned
+            except FileNotFoundError:  # it was merged into another one since
                 self._plan()
                 return self._read(partition, offset, max_bytes)
 
@@ -189,7 +187,7 @@ class LakeReader:
         return ReplayedEntries(entries, at)
 
     def _next(self, partition: int, offset: int) -> _RowGroup | None:
-        """The first row group that reaches ``offset`` or lies behind it."""
+        """The row group that holds ``offset``, or the first after it."""
         found = self._spans.get(partition, [])
         index = bisect_right(found, offset, key=lambda span: span.first) - 1
         for span in found[max(index, 0) :]:
@@ -216,7 +214,7 @@ class LakeReader:
 
 
 def _row_group(file: pq.ParquetFile, offset: int) -> int:
-    """The row group that holds ``offset``, or the first behind it."""
+    """The number of the row group that holds ``offset``, or of the first after it."""
     for number in range(file.num_row_groups):
         if _offsets(file, number).max >= offset:
             return number

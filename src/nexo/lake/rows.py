@@ -35,7 +35,7 @@ CHUNK_BYTES = 8 * 1024**2
 
 
 def rows(batch: Batch, partition: int, first: int, end: int) -> pa.RecordBatch:
-    """The records of ``batch`` with offsets from ``first`` up to before ``end``."""
+    """The records of ``batch`` with offsets from ``first``, below ``end``."""
     start, stop = batch.index_of(first), batch.index_of(end)
     found = to_arrow(batch)
     if stop - start < len(batch):
@@ -53,7 +53,7 @@ def rows(batch: Batch, partition: int, first: int, end: int) -> pa.RecordBatch:
 
 
 def texts(headers: pa.Array) -> pa.Array:
-    """Nobody checks what clients publish as headers: what is no text must not stop the rest."""
+    """Headers as text; clients may publish anything, so bytes that are not UTF-8 are replaced."""
     found = headers.view(pa.string())
     try:
         found.validate(full=True)
@@ -76,7 +76,7 @@ def partitions(partition: int, count: int) -> pa.Array:
 
 
 def chunked(batches: Iterable[pa.RecordBatch], chunk_rows: int = CHUNK_ROWS) -> Iterator[pa.Table]:
-    """Small batches put together, so that no later step pays per batch."""
+    """Small batches joined, so that later steps do not pay per batch."""
     kept: list[pa.RecordBatch] = []
     count = size = 0
     for batch in batches:
@@ -91,7 +91,7 @@ def chunked(batches: Iterable[pa.RecordBatch], chunk_rows: int = CHUNK_ROWS) -> 
 
 
 def days(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """``table`` cut where a day (UTC, counted from 1970) ends; its timestamps never go back."""
+    """``table`` cut where a day (UTC, counted from 1970) ends; its timestamps are in order."""
     import pyarrow.compute as pc  # noqa: PLC0415 - readers need no days, and it is slow to import
 
     stamps = table.column("timestamp").cast(pa.int64())

@@ -1,4 +1,4 @@
-"""Table schemas: Iceberg's and Arrow's view of the same columns, bound by field id."""
+"""Table schemas: the same columns for Iceberg and for Arrow, matched by field id."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def iceberg_schema(columns: pa.Schema) -> Schema:
 
 
 def file_schema(schema: Schema) -> pa.Schema:
-    """What data files of a table are written with: its columns, marked with their ids."""
+    """The schema of a table's data files: its columns, marked with their ids."""
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
     return pa.schema([_short(field) for field in schema_to_pyarrow(schema)])
@@ -87,7 +87,7 @@ def projected(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def arranged(rows: pa.Table, schema: pa.Schema, names: Sequence[str | None]) -> pa.Table:
-    """The columns of these names as those of ``schema``; nulls for what has no name."""
+    """The columns of these names, as ``schema`` has them; nulls where the name is None."""
     columns = []
     for field, name in zip(schema, names, strict=True):
         if name is None:

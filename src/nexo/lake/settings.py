@@ -32,14 +32,11 @@ class LakeSettings:
 
     @property
     def there(self) -> bool:
-        """Whether there is a catalog; one that PyIceberg knows is taken to be."""
+        """Whether the catalog exists; a named one is assumed to."""
         return bool(self.catalog) or (self.folder / CATALOG).exists()
 
     def catalog_file(self) -> Path | None:
-        """The SQLite file of the catalog, which goes along with the server's data.
-
-        None if a service keeps it.
-        """
+        """The catalog's SQLite file, to be backed up with the server's data; None for a service."""
         if not self.catalog:
             return self.folder / CATALOG
         try:

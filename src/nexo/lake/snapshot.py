@@ -1,8 +1,8 @@
 """A table's next snapshot, built directly: one manifest, one manifest list, one metadata update.
 
 PyIceberg's transactions copy a table's whole metadata several times per commit. Here the files are
-written once and the catalog applies one update. Each commit also does a little of the work that
-keeps later commits cheap: it merges small manifests and expires the oldest snapshots.
+written once and the catalog applies one update. To keep later commits cheap, each commit also
+merges a few small manifests and expires the oldest snapshots.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ KEEP_SNAPSHOTS = 100
 EXPIRE_STEP = 20
 """Most snapshots that one commit expires."""
 _MERGE_AT = 24
-"""About how many manifests of few files there may be. Each table has a number of its own near it,
-so that tables that are committed together do not merge together."""
+"""About how many manifests of few files there may be. Each table's own limit differs a little, so
+that tables that are committed together do not merge together."""
 _MERGE_LARGER_AT = 8
-"""How many of a larger kind there may be."""
+"""How many manifests of each larger kind there may be."""
 _SMALL_BYTES = 256 * 1024
 """Manifests below this are small."""
 _KEPT = "history.expire.min-snapshots-to-keep"
@@ -71,11 +71,11 @@ class TableChange:
     commit_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     added: Sequence[DataFileFacts] = ()
     removed: frozenset[str] = frozenset()
-    """Paths of files that go."""
+    """Paths of files to remove."""
     properties: Mapping[str, str] = field(default_factory=dict)
     summary: Mapping[str, str] = field(default_factory=dict)
     merge_at: int | None = None
-    """Small manifests are merged once there are so many; None: as the table has it."""
+    """Merge small manifests from this many on; None for the table's own limit."""
     rewrites: bool = False
     """Whether the added files hold the same rows as the removed ones."""
 
@@ -148,7 +148,7 @@ def expiry(table: Table, keep: int) -> Draft | None:
 
 
 def expired(table: Table, keep: int, most: int | None = None) -> list[int]:
-    """The oldest snapshots beyond ``keep``, but those that a tag or a branch names."""
+    """The oldest snapshots beyond ``keep``, without those that a tag or a branch names."""
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
     ordered = sorted(table.metadata.snapshots, key=lambda each: each.sequence_number or 0)
     old = ordered[: max(len(ordered) - keep, 0)]
@@ -156,7 +156,7 @@ def expired(table: Table, keep: int, most: int | None = None) -> list[int]:
 
 
 def landed(table: Table, commit_id: str) -> bool:
-    """Whether a commit is part of a table, whatever the catalog said about it."""
+    """Whether a commit is part of a table, even if the catalog reported a failure."""
     return any(
         snapshot.summary is not None and snapshot.summary.get(COMMIT_ID) == commit_id
         for snapshot in reversed(table.metadata.snapshots)
@@ -210,7 +210,7 @@ class _Builder:
         return path
 
     def _without_removed(self, known: list[Record]) -> list[Record]:
-        """Manifests that name no removed file; what the others keep is written again."""
+        """Manifests that name no removed file; the others are rewritten without those files."""
         removed = self._change.removed
         if not removed:
             return known
@@ -261,8 +261,8 @@ class _Builder:
         return [each for each in known if each not in merged] if merged else known
 
     def _to_merge(self, small: list[Record]) -> list[Record]:
-        """Manifests of about as many files, if they are many: then every file's entry is written
-        again two or three times in all, not with each merge.
+        """Manifests of about equal size, if there are many: then a file's entry is rewritten two or
+        three times in all, not with each merge.
         """
         if self._change.merge_at is not None:
             return small if len(small) >= self._change.merge_at else []
@@ -324,11 +324,11 @@ class _Builder:
         return "overwrite" if self._removed else "append"
 
     def _totals(self, counts: Mapping[str, int]) -> dict[str, str]:
-        """The parent's totals and what changed; one that the parent does not say stays unsaid."""
+        """The parent's totals plus what changed; a total that the parent lacks is left out."""
         before = None if self._parent is None else self._parent.summary
         found = {}
         for name, (more, less) in _TOTALS.items():
-            told = "0" if before is None else before.get(name)
-            if told is not None:
-                found[name] = str(int(told) + counts.get(more, 0) - counts.get(less, 0))
+            known = "0" if before is None else before.get(name)
+            if known is not None:
+                found[name] = str(int(known) + counts.get(more, 0) - counts.get(less, 0))
         return found

@@ -1,8 +1,8 @@
 """A stream's table as readers see it, read without PyIceberg where the lake is a folder.
 
 Importing PyIceberg and SQLAlchemy takes longer than most queries. A folder's catalog is one SQLite
-table, a table's metadata is JSON and its manifests are Avro, so they are read as what they are.
-Tables of other catalogs are read with PyIceberg.
+table, a table's metadata is JSON and its manifests are Avro, so they can be read directly. Tables
+of other catalogs are read with PyIceberg.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 _WAIT_S = 60.0
 _DELETED, _DATA = 2, 0
-"""Iceberg's status of an entry that is gone, and its content of manifests and files of rows."""
+"""Iceberg's status of a deleted entry, and its content type of files and manifests of rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredField:
-    """A column: ``kind`` is what Iceberg's metadata says, a text or a nested type."""
+    """A column; ``kind`` is its type in Iceberg's metadata: text, or an object if nested."""
 
     field_id: int
     name: str
@@ -51,7 +51,7 @@ class StoredTable:
     properties: Mapping[str, str]
     fields: tuple[StoredField, ...]
     files: Callable[[], list[str]]
-    """Where its data files are; `Conflict` if rows are marked as deleted beside them."""
+    """The paths of its data files; `Conflict` if rows are marked as deleted beside them."""
     io: Callable[[], FileIO]
     """What reads files that are not on this machine's disk."""
 

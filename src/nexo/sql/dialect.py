@@ -1,4 +1,4 @@
-"""Queries as DuckDB reads them, so that one query means the same here and in Spark.
+"""Queries rewritten for DuckDB, so that one query means the same here and in Spark.
 
 Two things differ. ``offset`` is a reserved word in DuckDB and a column of every stream, so it is
 quoted where it names a column. A cast of bytes to text shows escapes in DuckDB and decodes UTF-8 in
@@ -25,7 +25,7 @@ _VALUES = (duckdb.token_type.numeric_const, duckdb.token_type.string_const)
 
 
 def quoted(query: str) -> str:
-    """``query`` with ``offset`` in quotes where it is a column, not a clause."""
+    """``query`` with ``offset`` in quotes wherever it is a column, not a clause."""
     tokens = list(_tokens(query))
     parts, at = list[str](), 0
     for number, (start, end, _) in enumerate(tokens):
@@ -60,7 +60,7 @@ class Parsed:
 
 
 def parse(connection: duckdb.DuckDBPyConnection, query: str) -> Parsed:
-    """A query as DuckDB is to run it; what is no SELECT, or no SQL, stays as it is."""
+    """A query for DuckDB to run; what is not a SELECT, or not SQL, stays as it is."""
     query = quoted(query)
     found = connection.execute("select json_serialize_sql(?::varchar)", [query]).fetchone()
     tree = json.loads(found[0]) if found else {"error": True}
@@ -74,7 +74,7 @@ def parse(connection: duckdb.DuckDBPyConnection, query: str) -> Parsed:
 
 
 def _tables(node: Any) -> Iterator[str]:
-    """Names of tables in a tree, in lower case; those of a query's own ``with`` among them."""
+    """Names of tables in a tree, in lower case, including those that ``with`` defines."""
     if isinstance(node, dict) and node.get("type") == "BASE_TABLE":
         yield str(node.get("table_name", "")).lower()
     for child in node.values() if isinstance(node, dict) else node:
@@ -83,7 +83,7 @@ def _tables(node: Any) -> Iterator[str]:
 
 
 def _replace(node: Any) -> int:
-    """Replace casts in a tree, in place; how many there were."""
+    """Replace casts in a tree, in place; returns how many there were."""
     count = 0
     for item in node.get("select_list", ()) if isinstance(node, dict) else ():
         _name_as_spark_does(item)
@@ -132,7 +132,7 @@ _PLAIN = {
 
 
 def duck_type(kind: Any) -> str:
-    """A type: a text, or an object for what is nested."""
+    """DuckDB's name of a type, which is text, or an object if it is nested."""
     if isinstance(kind, str):
         return kind.upper() if kind.startswith("decimal(") else _PLAIN[kind]
     match kind["type"]:
@@ -145,5 +145,5 @@ def duck_type(kind: Any) -> str:
 
 
 def quoted_name(name: str) -> str:
-    """A name that may hold anything."""
+    """A name, which may hold any characters, as SQL."""
     return '"' + name.replace('"', '""') + '"'

@@ -1,6 +1,6 @@
-"""DuckDB over streams: the views that a query names are made when it is asked, and no others.
-`nexo.sql.views` describes them. Data files are read by field id, so that renamed, widened and added
-columns read right.
+"""DuckDB over streams: a query gets the views that it names, which `nexo.sql.views` describes.
+
+Data files are read by field id, so that renamed, widened and added columns are read correctly.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _KIND = re.compile(r"^[\w ]+ Error: ")
 class Engine:
     """Answers queries about one server's streams.
 
-    Without a ``lake`` that can be read from here, the broker reads it for us, which is slower.
+    Without a ``lake`` that can be read from here, the broker reads it, which is slower.
     """
 
     lake: Lake | None = None
@@ -66,7 +66,7 @@ class Engine:
         streams: Sequence[str] | None = None,
         as_of: datetime | None = None,
     ) -> Result:
-        """Run a query over what there is now; ``as_of`` leaves out what was published later.
+        """Run a query over the records of now; ``as_of`` leaves out what was published later.
 
         ``streams`` are those that ``stream_messages`` covers. At most ``limit`` rows are returned.
         """
@@ -123,7 +123,7 @@ class QueryViews:
     _made: set[str] = field(default_factory=set)
 
     def make(self, names: frozenset[str]) -> None:
-        """Make the views of these names; a name that is no view of ours is left to DuckDB."""
+        """Make the views of these names; other names are left to DuckDB."""
         for name in sorted(names):
             if name == MESSAGES:
                 self._messages()
@@ -187,7 +187,7 @@ class QueryViews:
         return [self._by_view[base] for base in bases if base != name and base in self._by_view]
 
     def _derived_view(self, name: str, stream: str, table: StoredTable, kind: str) -> None:
-        if kind == NEWEST and self.as_of is not None:  # the table only knows those of today
+        if kind == NEWEST and self.as_of is not None:  # the table has only those of now
             self._view(name, _newest(self._stream(stream)))
         else:
             self._view(name, self._until(self._files(table) or _nothing(table)))
@@ -238,10 +238,10 @@ class QueryViews:
 
 
 def _make_readable(connection: duckdb.DuckDBPyConnection, io: Any, path: str) -> None:
-    """Have DuckDB read files of the object store that ``path`` is in.
+    """Let DuckDB read the object store of ``path``.
 
-    It is given the file system that PyIceberg made from the catalog's settings, so that credentials
-    are configured once.
+    It uses the file system that PyIceberg made from the catalog's settings, so that credentials are
+    configured once.
     """
     from fsspec.implementations.arrow import ArrowFSWrapper  # noqa: PLC0415 - only if need be
 
@@ -299,7 +299,7 @@ def _first(found: duckdb.DuckDBPyConnection, limit: int | None) -> pa.Table:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """DuckDB's errors as ours: a query that it does not understand is `InvalidInput`."""
+    """Raise DuckDB's errors as a `NexoError`: `InvalidInput` for a query that it rejects."""
     try:
         yield
     except duckdb.Error as error:

@@ -1,9 +1,9 @@
-"""The records of the hot log as a table of DuckDB's.
+"""The records of the hot log as a DuckDB table.
 
 ``pyarrow.compute`` and ``pyarrow.dataset`` take longer to import than most queries to run. DuckDB
-imports the latter for an Arrow table that is registered, so rows are copied into a table of its
-own instead, from a stream of Arrow's C interface. Records without typed columns are copied as they
-are stored, and DuckDB converts them.
+imports the latter for a registered Arrow table, so rows are copied into a DuckDB table instead,
+from a stream of Arrow's C interface. Records without typed columns are copied as they are stored,
+and DuckDB converts them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _AS_ROWS = "select * replace (nullif(headers, '') as headers, value_type::intege
 def make_hot_table(
     connection: duckdb.DuckDBPyConnection, name: str, broker: HotLog, seen: Seen
 ) -> None:
-    """Make ``name`` hold the records of the log, with the typed columns of the stream's table."""
+    """Make a table of the log's records, with the typed columns of the stream's table."""
     found = list[pa.Table]()
     with tempfile.TemporaryFile() as file:
         spill = _Spill(file)
@@ -54,7 +54,7 @@ def make_hot_table(
 def copy_table(
     connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table, select: str = "select *"
 ) -> None:
-    """Have DuckDB copy what it ``select``s from an Arrow table into a table of its own."""
+    """Copy an Arrow table into a DuckDB table, as ``select`` says."""
     source = f"{name}_source"
     connection.register(source, table.__arrow_c_stream__())  # can be read once
     connection.execute(
@@ -67,15 +67,15 @@ def _tables(broker: HotLog, seen: Seen) -> Iterator[pa.Table]:
     table = seen.table
     if table is None or COLUMNS not in table.properties:
         return chunked(_stored_rows(*each) for each in _batches(broker, seen))
-    from nexo.lake.typed.columns import terms_of  # noqa: PLC0415 - imports pyarrow.compute
-    from nexo.lake.typed.values import parsed  # noqa: PLC0415 - imports pyarrow.compute
+    from nexo.lake.typed.columns import terms_of  # noqa: PLC0415 - few queries need it
+    from nexo.lake.typed.values import parsed  # noqa: PLC0415 - few queries need it
 
     found = chunked(rows(*each) for each in _batches(broker, seen))
     return parsed(found, terms_of(table.properties, table.names))
 
 
 def _batches(broker: HotLog, seen: Seen) -> Iterator[tuple[Batch, int, int, int]]:
-    """The batches of the log, each with its partition and the offsets that are wanted of it."""
+    """The batches of the log, each with its partition and the range of wanted offsets."""
     name, created_ms = seen.info.name, seen.info.created_ms
     for partition, (first, end) in enumerate(seen.ranges):
         for batch in broker.read(name, partition, first, end, created_ms):
@@ -83,7 +83,7 @@ def _batches(broker: HotLog, seen: Seen) -> Iterator[tuple[Batch, int, int, int]
 
 
 def _stored_rows(batch: Batch, partition: int, first: int, end: int) -> pa.RecordBatch:
-    """`rows`, but for types that DuckDB is to convert."""
+    """`rows`, except for types that DuckDB converts."""
     start, stop = batch.index_of(first), batch.index_of(end)
     found = as_stored(batch).slice(start, max(stop - start, 0))
     columns = dict(zip(found.schema.names, found.columns, strict=True))
@@ -94,14 +94,14 @@ def _stored_rows(batch: Batch, partition: int, first: int, end: int) -> pa.Recor
 
 
 class _Spill:
-    """Rows on disk, mapped into memory to be read; the file goes with the last who reads it."""
+    """Rows in a file, which is mapped into memory for reading and removed after the last reader."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.writer: pa.ipc.RecordBatchFileWriter | None = None
         self._file = file
 
     def write(self, found: list[pa.Table]) -> None:
-        """Write tables down and forget them."""
+        """Write tables to the file and empty the list."""
         for table in found:
             if self.writer is None:
                 self.writer = pa.ipc.new_file(self._file, table.schema)
@@ -109,7 +109,6 @@ class _Spill:
         found.clear()
 
     def read(self) -> pa.Table:
-        """Everything written."""
         assert self.writer is not None
         self.writer.close()
         self._file.flush()

@@ -1,4 +1,4 @@
-"""What a query returned: an Arrow table, and what people make of one."""
+"""What a query returned: an Arrow table, with conversions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One stream as a query sees it: what a snapshot of its table holds, then the hot log from there.
+"""One stream as a query sees it: a snapshot of its table, then the hot log from there on.
 
-The table is read first and the broker asked after it, so that both fit together: the log begins
-where the snapshot ends, and each record is seen once.
+The table is read before the broker is asked, so that the log continues where the snapshot ends and
+each record is seen once.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ class Seen:
     info: wire.StreamInfo
     table: StoredTable | None
     ranges: tuple[tuple[int, int], ...]
-    """By partition: from where up to before where."""
+    """By partition: the first offset, and one past the last."""
 
 
 def look(broker: HotLog, lake: Lake | None, name: str) -> Seen:
-    """A stream now."""
     for _ in range(_TRIES):
         created_ms = broker.describe(name).created_ms
         table = None if lake is None else find(lake, StreamId(name, created_ms))
@@ -41,7 +40,7 @@ def look(broker: HotLog, lake: Lake | None, name: str) -> Seen:
 
 
 def _is_behind(info: wire.StreamInfo, offsets: dict[int, int]) -> bool:
-    """Whether the log has dropped records that this snapshot lacks: a newer one has them."""
+    """Whether the log has dropped records that this snapshot lacks; a newer one has them."""
     return any(
         number in offsets and part.hot_offset > offsets[number]
         for number, part in enumerate(info.partitions)

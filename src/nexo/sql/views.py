@@ -27,7 +27,7 @@ from nexo.hot_log import HotLog
 from nexo.protocol import stream as wire
 
 MOST_STREAMS = 200
-"""How many streams ``stream_messages`` covers unless they are named: a plan has its limits."""
+"""The most streams that ``stream_messages`` covers unless they are named: plans have limits."""
 MESSAGES, OFFSETS, GROUPS = "stream_messages", "stream_offsets", "stream_groups"
 _TEXT, _TIME = pa.string(), pa.timestamp("us", tz="UTC")
 COLUMNS = {
@@ -44,14 +44,14 @@ COLUMNS = {
         ("leader", _TEXT), ("members", _TEXT), ("assignment", _TEXT),
     ]),
 }  # fmt: skip
-"""Of the views that are not one stream's."""
+"""The columns of the views that are not one stream's."""
 
 
 def check_moment(as_of: datetime | None) -> None:
-    """`InvalidInput` for a moment that could be any of a day's."""
+    """`InvalidInput` for a time without a time zone."""
     if as_of is not None and as_of.tzinfo is None:
         raise InvalidInput(
-            f"as_of = {as_of.isoformat()} says nothing of its time zone: add tzinfo=UTC, say"
+            f"as_of = {as_of.isoformat()} has no time zone: add one, such as tzinfo=UTC"
         )
 
 

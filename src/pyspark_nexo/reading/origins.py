@@ -15,41 +15,38 @@ from pyspark_nexo.reading.segments import open_files
 
 
 class RecordOrigin(Protocol):
-    """One stream's records; travels to the executors."""
+    """One stream's records; sent to the executors."""
 
     @property
     def stream(self) -> str:
         """The stream's name."""
 
     def describe(self) -> StreamInfo:
-        """When the stream was created, and what there is of each partition."""
+        """When the stream was created, and the offsets of each partition."""
 
     def offsets_at(self, time_ms: int) -> list[int]:
         """Per partition: the first offset of a record of that time or later, else the end."""
 
     def read(self, partition: int, first: int, end: int) -> Iterator[Batch]:
-        """The batches that hold the offsets from ``first`` up to before ``end``."""
+        """The batches that hold the offsets from ``first``, below ``end``."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerOrigin:
-    """A stream as its broker gives it, the lake's part included."""
+    """A stream as its broker returns it, including the lake's part."""
 
     url: str | None
     stream: str
 
     def describe(self) -> StreamInfo:
-        """As the broker has it."""
         with HotLog(self.url) as broker:
             return broker.describe(self.stream)
 
     def offsets_at(self, time_ms: int) -> list[int]:
-        """Found by the broker's time index."""
         with HotLog(self.url) as broker:
             return broker.offsets_at(self.stream, time_ms)
 
     def read(self, partition: int, first: int, end: int) -> Iterator[Batch]:
-        """Over a connection of its own."""
         with HotLog(self.url) as broker:
             yield from broker.read(self.stream, partition, first, end)
 

@@ -1,6 +1,6 @@
-"""What a query's filters leave of a stream: spans of partitions, offsets and times.
+"""What a query's filters leave of a stream: ranges of partitions, offsets and times.
 
-Only to read less: Spark applies the filters themselves to what was read.
+They only make it read less: Spark applies the filters themselves to what was read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COMPARED = (
 
 @dataclass(frozen=True, slots=True)
 class NumberRange:
-    """Whole numbers from ``first`` up to before ``end``; None is no limit."""
+    """Whole numbers from ``first``, below ``end``; None is no limit."""
 
     first: int = 0
     end: int | None = None
@@ -40,7 +40,7 @@ EVERYTHING = NumberRange()
 
 
 def spans(filters: Iterable[spark.Filter]) -> Mapping[str, NumberRange]:
-    """By column what all filters together leave: partitions, offsets, and milliseconds."""
+    """What all filters together leave, by column; times are in milliseconds."""
     found: dict[str, NumberRange] = {}
     for each in filters:
         name, span = _span(each)
@@ -50,7 +50,7 @@ def spans(filters: Iterable[spark.Filter]) -> Mapping[str, NumberRange]:
 
 
 def _span(each: spark.Filter) -> tuple[str, NumberRange | None]:
-    """The column and what is left of it; None for what narrows nothing here."""
+    """The column and the range that a filter leaves; None if it narrows nothing here."""
     if not isinstance(each, (*_COMPARED, spark.In)) or len(each.attribute) != 1:
         return "", None
     name = each.attribute[0]

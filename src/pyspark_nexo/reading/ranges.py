@@ -18,12 +18,12 @@ from pyspark_nexo.reading.origins import RecordOrigin
 from pyspark_nexo.reading.pushdown import EVERYTHING, NumberRange
 
 SMALL_ROWS = 2_048
-"""Arrow batches below this are put together before they go to the JVM."""
+"""Arrow batches below this are joined before they are sent to the JVM."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Offsets of one partition from ``first`` up to before ``end``."""
+    """Offsets of one partition from ``first``, below ``end``."""
 
     partition: int
     first: int
@@ -87,7 +87,7 @@ def _least(ends: Mapping[int, int], others: Sequence[int] | None) -> dict[int, i
 
 
 def parts(options: SourceOptions, info: StreamInfo) -> dict[int, PartitionInfo]:
-    """What there is of the partitions that were asked for."""
+    """The partitions that were asked for."""
     found = info.partitions
     wanted = range(len(found)) if options.partitions is None else options.partitions
     for partition in wanted:
@@ -108,7 +108,7 @@ def resolve(
     held_by: Mapping[int, PartitionInfo],
     other: str = "earliest",
 ) -> dict[int, int]:
-    """A position as an offset for every partition; ``other`` is where it leaves one out."""
+    """A position as an offset for every partition; ``other`` is for those that it leaves out."""
     if isinstance(at, dict):
         for partition in at:
             if partition not in held_by:
@@ -150,7 +150,7 @@ def cut(starts: Mapping[int, int], ends: Mapping[int, int], rows_per_task: int) 
 class ReadTask(InputPartition):
     """A range that one Spark task reads, and from where.
 
-    Where there is none, Spark makes up a partition that is no such task.
+    If there are no tasks, Spark reads a partition of its own, which is not a `ReadTask`.
     """
 
     def __init__(self, part: Range, origin: RecordOrigin) -> None:
@@ -159,7 +159,6 @@ class ReadTask(InputPartition):
         self.origin = origin
 
     def tables(self) -> Iterator[pa.Table]:
-        """The records."""
         partition, first, end = self.part.partition, self.part.first, self.part.end
         found = self.origin.read(partition, first, end)
         return chunked(rows(batch, partition, first, end) for batch in found)
@@ -173,7 +172,7 @@ def read(options: SourceOptions, task: InputPartition) -> Iterator[pa.RecordBatc
 
 
 def _put_together(table: pa.Table) -> list[pa.RecordBatch]:
-    """Batches large enough for the JVM; those that are come through without a copy."""
+    """Batches large enough for the JVM; only smaller ones are copied."""
     found: list[pa.RecordBatch] = table.to_batches()
     if len(found) * SMALL_ROWS > table.num_rows:
         found = table.combine_chunks().to_batches()
@@ -190,7 +189,7 @@ K = TypeVar("K")
 
 
 def limited(starts: Mapping[K, int], ends: Mapping[K, int], max_rows: int | None) -> dict[K, int]:
-    """Ends at most ``max_rows`` behind the starts in all, shared out by how much there is."""
+    """Ends that leave at most ``max_rows`` in all, shared in proportion to what there is."""
     wanted = {partition: ends[partition] - starts.get(partition, 0) for partition in ends}
     total = sum(wanted.values())
     if max_rows is None or total <= max_rows:
@@ -205,7 +204,7 @@ def limited(starts: Mapping[K, int], ends: Mapping[K, int], max_rows: int | None
 def _not_stuck(
     starts: Mapping[K, int], ends: Mapping[K, int], found: dict[K, int], max_rows: int
 ) -> dict[K, int]:
-    """Hand out what rounding left over, so that a small limit still moves on."""
+    """Share out what rounding left, so that a small limit still makes progress."""
     left = max_rows - sum(found[partition] - starts.get(partition, 0) for partition in found)
     for partition, end in found.items():
         step = min(left, ends[partition] - end)

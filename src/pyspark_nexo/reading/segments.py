@@ -1,7 +1,7 @@
 """Streams straight from a server's files, without its broker; nothing is ever changed.
 
-The server may run. Then a query sees what the files held when it was planned, up to the first
-transaction that was undecided. The lake's part of a stream is not here: tables hold it.
+The server may be running. Then a query sees what the files held when it was planned, up to the
+first open transaction. The lake's part of a stream is not included: its table holds it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from nexo.storage.log import SegmentedLog
 
 _READ_BYTES = 8 * 1024**2
 _TRIES = 5
-"""A running server replaces its snapshot now and then, perhaps just while it is read."""
+"""A running server may replace its snapshot while it is read."""
 _LOCK = "nexo.lock"
 _CONTROL, _TRANSACTIONAL = int(Flags.CONTROL), int(Flags.TRANSACTIONAL)
 _decode_record = msgspec.msgpack.Decoder(JournalRecord).decode
@@ -41,7 +41,7 @@ _decode_snapshot = msgspec.msgpack.Decoder(StreamSnapshot).decode
 
 @dataclass(frozen=True, slots=True)
 class LogFiles:
-    """One partition's log: what readers may see of it, and what in between they may not."""
+    """One partition's log: what readers may see of it, and the ranges hidden from them."""
 
     folder: Path
     start: int
@@ -58,7 +58,7 @@ class LogFiles:
                 raise OffsetOutOfRange(f"{self.folder} begins at {log.start_offset}, not at {at}")
             found = log.read(at, _READ_BYTES)
             if not found:
-                return  # compaction left nothing behind
+                return  # compaction removed all the rest
             for entry in entries(found):
                 header = parse(entry)
                 if header.base_offset >= end:
@@ -77,14 +77,13 @@ class LogFiles:
 
 @dataclass(frozen=True, slots=True)
 class FilesOrigin:
-    """A stream as its server's files have it."""
+    """A stream in its server's files."""
 
     stream: str
     created_ms: int
     logs: tuple[LogFiles, ...]
 
     def describe(self) -> StreamInfo:
-        """As the journal and the logs have it."""
         parts = [
             PartitionInfo(log.start, log.end, log.end, log.size_bytes, hot_offset=log.start)
             for log in self.logs
@@ -92,11 +91,10 @@ class FilesOrigin:
         return StreamInfo(self.stream, self.created_ms, {}, parts, [])
 
     def offsets_at(self, time_ms: int) -> list[int]:
-        """Found by the logs' time indexes."""
         return [log.offset_at(time_ms) for log in self.logs]
 
     def read(self, partition: int, first: int, end: int) -> Iterator[Batch]:
-        """From this machine's disk; `Unavailable` if the files went away."""
+        """From this machine's disk; `Unavailable` if the files are gone."""
         try:
             yield from map(decode, self.logs[partition].entries(first, end))
         except OSError as error:

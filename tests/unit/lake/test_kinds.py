@@ -32,7 +32,7 @@ def test_a_type_is_written_as_it_is_read(text: str) -> None:
         ("decimal", "expected '\\('"),
         ("decimal(39, 2)", "1 to 38 digits"),
         ("decimal(2, 3)", "1 to 38 digits"),
-        ("decimal(2.5, 1)", "makes no sense"),
+        ("decimal(2.5, 1)", "is not expected"),
         ("list<long", "expected '>'"),
         ("list<long>>", "follows a whole type"),
         ("map<double, long>", "keys of a map"),

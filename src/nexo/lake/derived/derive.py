@@ -1,8 +1,8 @@
 """Tables made from a stream's table, step by step: newest records per key, dead letters.
 
 A derived table has offsets of its own and moves them in the commit that adds its files, as the
-stream's table does (`nexo.lake.commit`). So it may lag behind after a crash, but the next step
-takes up where it is: what it holds is exact, whatever was killed.
+stream's table does (`nexo.lake.commit`). A crash leaves it behind but exact, and the next step
+continues from there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 Wanted: TypeAlias = Callable[[int, int], bool]
-"""Whether any offset from the first up to and with the second is of use."""
+"""Whether any offset from the first to the second, both included, is of use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,6 @@ class DeriveStep:
     target: Target
 
     def writer(self, kind: str) -> FileWriter:
-        """Writes its files."""
         return FileWriter(self.target, f"{self.partition:04}-{self.end:016}-{kind}")
 
     def rows(self, columns: pa.Schema, wanted: Wanted = every) -> Iterator[pa.Table]:
@@ -95,7 +94,7 @@ def finish(
     written: Sequence[Sequence[DataFileFacts]],
     replaced: Sequence[str] = (),
 ) -> Table:
-    """Add the steps' files and move the offsets, in one commit; ``replaced`` files go."""
+    """Add the steps' files, remove ``replaced`` ones and move the offsets, in one commit."""
     taken = [
         TakenRange(step.partition, step.after, step.end, files)
         for step, files in zip(done, written, strict=True)

@@ -1,7 +1,7 @@
 """Key compaction: a table of the newest record per key, kept up step by step (SPEC I1, I2).
 
-Only what is new since the last step and the table itself are read. Keys and offsets are looked at
-first; values are read only where a newest record is, and never aggregated.
+A step reads the table and what is new since the last step. It reads keys and offsets first; values
+are read only where a newest record is, and never aggregated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 FOLD_ROWS = 4_000_000
-"""Places looked at before older ones are forgotten, so that memory is bounded by distinct keys."""
+"""Rows read before older ones of the same key are dropped, so that distinct keys bound memory."""
 _PLACES = pa.schema([ROWS.field("offset"), ROWS.field("key")])
 
 
@@ -80,7 +80,7 @@ def _survivors(places: Iterable[pa.Table]) -> pa.Array:
 
 
 def _folded(places: Sequence[pa.Table]) -> pa.Table:
-    """The last place of each key."""
+    """The last offset of each key."""
     found = pa.concat_tables(places).group_by("key").aggregate([("offset", "max")])
     return pa.table({"offset": found.column("offset_max"), "key": found.column("key")})
 

@@ -1,7 +1,7 @@
 """The catalog of a lake in a folder: PyIceberg's SQLite catalog with a shorter, safer commit.
 
 PyIceberg loads and copies a table's metadata again for each commit, and points the catalog at a
-metadata file that a power cut may still take away. Here the caller's table is taken as it is, the
+metadata file that a power cut may still lose. Here the caller's table is used as it is, the
 metadata is synced before the catalog names it, and one SQL statement decides: the update counts
 only if the catalog still names the metadata that the caller's table was read from. Commits to
 several tables share their sync and their transaction.
@@ -42,12 +42,12 @@ _OURS = (SetPropertiesUpdate, AddSnapshotUpdate, SetSnapshotRefUpdate, RemoveSna
 Change: TypeAlias = tuple[Table, tuple[Any, ...], tuple[Any, ...], Sequence[str]]
 """A table as it was read, what is required of it, its updates, and the files that they name."""
 Texts: TypeAlias = dict[str, tuple[Snapshot, str]]
-"""Snapshots and their JSON, by the path of their manifest list: most of a table's metadata are the
-kept snapshots, which do not change, so the text of each is made once."""
+"""Snapshots and their JSON, by the path of their manifest list. Snapshots are most of a table's
+metadata and do not change, so each is encoded once."""
 
 
 def snapshot_texts(metadata: TableMetadata, known: Mapping[str, tuple[Snapshot, str]]) -> Texts:
-    """The JSON of every snapshot, taken from ``known`` where that is of the same object."""
+    """The JSON of every snapshot, from ``known`` if it is the same object's."""
     found: Texts = {}
     for each in metadata.snapshots:
         kept = known.get(each.manifest_list)
@@ -74,7 +74,6 @@ class FolderCatalog(SqlCatalog):
         self._turn = threading.Lock()
 
     def load_table(self, identifier: str | tuple[str, ...]) -> Table:
-        """A table as it is now."""
         name = Catalog.identifier_to_tuple(identifier)
         location = self._location(name)
         if location is None:
@@ -136,7 +135,7 @@ class FolderCatalog(SqlCatalog):
         return reply
 
     def commit_tables(self, changes: Sequence[Change]) -> list[CommitTableResponse | Exception]:
-        """`commit_table` for several tables in one transaction; what it returns or raises of each.
+        """`commit_table` for several tables in one transaction; what it returns or raises for each.
 
         A failure of the transaction itself is raised.
         """
@@ -151,7 +150,7 @@ class FolderCatalog(SqlCatalog):
         updates: tuple[Any, ...],
         written: Sequence[str],
     ) -> _Pointer | Exception:
-        """Write a table's next metadata, which nothing names yet; or what is wrong with it."""
+        """Write a table's next metadata, which nothing names yet; or why that is not possible."""
         try:
             for requirement in requirements:
                 requirement.validate(table.metadata)
@@ -197,7 +196,7 @@ _POINT = (
 
 @dataclass(slots=True, eq=False)
 class _Pointer:
-    """New metadata of a table: it counts if the catalog still names what was known."""
+    """New metadata of a table; it counts if the catalog still names the ``known`` one."""
 
     table: tuple[str, ...]
     known: str
@@ -210,8 +209,8 @@ class _Pointer:
 def _applied(metadata: TableMetadata, updates: tuple[Any, ...], location: str) -> TableMetadata:
     """Metadata after some updates; ``location`` is where it was read from.
 
-    PyIceberg copies everything that metadata holds, which grows with the kept snapshots. A commit
-    of ours (`nexo.lake.snapshot`) only replaces some fields.
+    PyIceberg copies the whole metadata, which grows with the kept snapshots. Our own commits
+    (`nexo.lake.snapshot`) only replace some fields.
     """
     if not any(isinstance(each, AddSnapshotUpdate) for each in updates) or not all(
         isinstance(each, _OURS) for each in updates

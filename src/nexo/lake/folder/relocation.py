@@ -1,10 +1,10 @@
-"""A lake whose folder was moved or copied goes on where it is now.
+"""A lake whose folder was moved or copied works where it is now.
 
 Iceberg tables name their files by absolute path. When the folder's catalog is opened and its
-tables point elsewhere while their files are here, the metadata is written anew with today's paths,
-every snapshot and tag included; data files stay as they are. The catalog turns to it in one
-transaction, so a crash in the middle leaves what was there. Without this, a copy would read, write
-and sweep the files of the original.
+tables point elsewhere while their files are here, the metadata is rewritten with the new paths,
+including every snapshot and tag; data files stay as they are. The catalog switches to it in one
+transaction, so a crash changes nothing. Without this, a copy would read, write and sweep the files
+of the original.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WAIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """From a former warehouse to the one that is opened: URLs without a slash at the end."""
+    """From a former warehouse to the present one: URLs without a slash at the end."""
 
     old: str
     new: str
@@ -45,7 +45,7 @@ class Move:
 
 
 def settle(folder: Path) -> int:
-    """Have the tables of a folder's catalog point into it; returns how many did not."""
+    """Make the tables of a folder's catalog point into it; returns how many did not."""
     path = folder / CATALOG
     if not path.exists():
         return 0
@@ -70,7 +70,7 @@ def settle(folder: Path) -> int:
 
 
 def _strays(catalog: sqlite3.Connection, folder: Path) -> dict[str, Move]:
-    """Tables whose metadata is said to be elsewhere but is here, by where it is said to be."""
+    """Moves of tables whose metadata is here, by the other place where the catalog has it."""
     known = catalog.execute("select 1 from sqlite_master where name = 'iceberg_tables'").fetchone()
     if known is None:
         return {}
@@ -96,8 +96,8 @@ def _move(location: str, warehouse: Path) -> Move | None:
 class MetadataRewriting:
     """Writes one table's metadata again, next to what it replaces.
 
-    Manifests and their lists are Avro files that say themselves how they are to be read, so only
-    the paths in them are looked at; whatever else they hold stays as it is.
+    Manifests and their lists are Avro files that contain their schemas, so only the paths in them
+    change; everything else stays as it is.
     """
 
     move: Move

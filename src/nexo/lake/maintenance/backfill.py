@@ -1,8 +1,8 @@
 """Fill typed columns of records that were taken before the columns were there (SPEC I11).
 
-The raw values are in the table, so they are taken apart again, file by file. Files whose columns
-would not change are left alone; the others are replaced in commits of a few files each, beside a
-running pipeline and maintenance.
+The raw values are in the table, so they are parsed again, file by file. Files whose columns would
+not change are left alone; the others are replaced in commits of a few files each. The pipeline and
+maintenance may run at the same time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 FILES_PER_COMMIT = 16
 _ROUNDS = 5
-"""How often files that another replaced meanwhile are looked for again."""
+"""How often to look again for files that another process replaced."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Backfilled:
 
 
 def backfill(table: Table) -> Backfilled:
-    """Take all values apart by today's columns; `InvalidOption` if there are none."""
+    """Parse all values into the present columns; `InvalidOption` if there are none."""
     done = Backfilled()
     with as_ours(f"cannot fill the columns of {'.'.join(table.name())}"):
         for _ in range(_ROUNDS):
@@ -54,7 +54,7 @@ def backfill(table: Table) -> Backfilled:
 
 
 def _round(table: Table, done: Backfilled) -> bool:
-    """Replace what is there now; False if another replaced some of it meanwhile."""
+    """Replace the files of now; False if another process replaced some of them first."""
     terms = parser_of(refresh(table))
     if terms is None or not terms.columns:
         raise InvalidOption(f"table {'.'.join(table.name())} has no typed columns: set them first")
@@ -69,19 +69,19 @@ def _round(table: Table, done: Backfilled) -> bool:
 
 
 def _ids(where: Target, terms: Terms) -> list[int]:
-    """Of the columns and the fields in them."""
+    """Field ids of the columns and of the fields in them."""
     names = (terms.names[column.field_id] for column in terms.columns)
     return [field_id for name in names for field_id in leaf_ids(where.schema.field(name))]
 
 
 def _lacks(span: FileSpan, ids: list[int]) -> bool:
-    """Whether some column has no value in a file: it may be older than the column."""
+    """Whether a column has no value in a file, which may be older than the column."""
     counts, nulls = span.file.value_counts or {}, span.file.null_value_counts or {}
     return any(counts.get(each, 0) <= nulls.get(each, 0) for each in ids)
 
 
 def _filled(table: Table, span: FileSpan, where: Target, terms: Terms) -> list[DataFileFacts]:
-    """A file with its columns filled; none if they are as they should be."""
+    """A file with its columns filled; nothing if they already are."""
     if not _differs(table, span, where, terms):
         return []
     label = f"{span.partition:04}-{span.first:016}-{span.last + 1:016}-filled"

@@ -1,9 +1,9 @@
 """Keeping a table small: files merged, manifests merged, old snapshots and their files gone.
 
-Safe beside running appends. Merging replaces files in one commit per table, which is tried again
-when the table moved. A file is deleted only after no snapshot has named it for a grace period, so
-that neither a write under way nor a reader of an expired snapshot loses what it needs; snapshots
-with a tag or a branch are never expired.
+Appends may run at the same time. Merging replaces files in one commit per table, which is tried
+again if the table changed. A file is deleted only after no snapshot has named it for a grace
+period, so that neither a write under way nor a reader of an expired snapshot loses what it needs;
+snapshots with a tag or a branch are never expired.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Care:
-    """How much care a table gets."""
+    """When a table's files are merged, and how long old ones are kept."""
 
     small_bytes: int = 32 * 1024**2
     """Files below this are merged…"""
@@ -41,7 +41,7 @@ class Care:
     grace_s: float = 3_600.0
     """How long a file that no snapshot names is kept."""
     budget_s: float = float("inf")
-    """How long files are merged at a time; the rest is left to the next time."""
+    """How long one run merges files; the next run continues."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Report:
 
     @property
     def did_something(self) -> bool:
-        """Whether there is anything to tell."""
+        """Whether anything but waiting was done."""
         return bool(
             self.merged_files or self.merged_manifests or self.expired_snapshots
             or self.deleted_files
@@ -73,11 +73,11 @@ class Report:
 
 
 def maintain(table: Table, care: Care | None = None) -> Report:
-    """Do what is due, as far as the budget goes."""
+    """Do what is due, within the budget."""
     care = care or Care()
     report = Report(".".join(table.name()))
     with as_ours(f"cannot maintain table {report.table}"):
-        if table.properties.get(KIND) != NEWEST:  # which is written anew with each step
+        if table.properties.get(KIND) != NEWEST:  # which each step rewrites
             _merge_files(table, care, report)
         _merge_manifests(table, care, report)
         _expire(table, care, report)
@@ -104,7 +104,7 @@ def _merge_files(table: Table, care: Care, report: Report) -> None:
 
 
 def replace_files(table: Table, old: Iterable[str], new: Sequence[DataFileFacts]) -> bool:
-    """Commit files that hold the rows of old ones; False if another replaced one of those first."""
+    """Commit files that hold the rows of old ones; False if another change replaced one first."""
     try:
         _apply_change(table, TableChange(added=new, removed=frozenset(old), rewrites=True))
     except FilesGone:

@@ -1,7 +1,7 @@
 """Deleting files that no snapshot names, in two steps: seen unused, and still unused later.
 
 What was seen unused, and when, is in ``metadata/unused.json`` beside the table's metadata. A folder
-may hold another table's files too, say those of one that was renamed: they stay.
+may also hold files of another table, for example of one that was renamed: they stay.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Swept:
 def sweep(table: Table, grace_s: float) -> Swept:
     """Delete what has been unused for ``grace_s``; note what is unused now."""
     now_s = time.time()
-    # Listed before the table is read: what is committed in between is then named by it.
+    # List first: a file that is committed before the table is read is then named by it.
     there = set(_files(table))
     unused = _without(there, table.refresh())
     for other in _others(table, unused):
@@ -51,7 +51,7 @@ def sweep(table: Table, grace_s: float) -> Swept:
 
 
 def _without(paths: set[str], table: Table) -> set[str]:
-    """``paths`` but for those that a table needs."""
+    """``paths`` without those that a table needs."""
     used = {_plain(path) for path in _used(table)}
     return {path for path in paths if _plain(path) not in used}
 
@@ -90,7 +90,7 @@ def _files(table: Table) -> Iterator[str]:
 
 
 def _used(table: Table) -> Iterator[str]:
-    """Every file that the table as it is now needs, for any of its snapshots."""
+    """Every file that any of the table's snapshots needs."""
     yield table.metadata_location
     yield from (entry.metadata_file for entry in table.metadata.metadata_log)
     yield from (each.statistics_path for each in table.metadata.statistics)

@@ -1,7 +1,7 @@
 """Maintenance in a process of its own, so that it never stalls the pipeline (SPEC I8).
 
 ``python -m nexo.lake.maintenance.upkeep``, with its settings as one JSON object on standard input,
-maintains every table of a lake again and again. It runs at low priority and part of the time only,
+maintains every table of a lake periodically. It runs at low priority and rests most of the time,
 and prints one JSON object per line: ``{"note": …}`` for people, ``{"maintained_ms": …}`` after
 each round. It ends when standard input does, that is with the process that started it.
 """
@@ -33,13 +33,13 @@ EVERY_S = 300.0
 BUDGET_S = 5.0
 """How long files of one table are merged at a time."""
 SHARE = 0.15
-"""The part of the time that it works, beside which the pipeline has the machine to itself."""
+"""The part of the time that it works; otherwise the pipeline has the machine to itself."""
 NICE = 19
 _RESTART_S = 30.0
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a maintenance process is told."""
+    """What a maintenance process is to do."""
 
     folder: str
     catalog: str
@@ -54,11 +54,10 @@ class Rounds:
 
     plan: Plan
     wait: Callable[[float], bool]
-    """Waits so many seconds; whether it is time to end."""
+    """Waits for some seconds; returns whether it is time to end."""
     say: Callable[[dict[str, object]], None]
 
     def run(self) -> None:
-        """Until it is time to end."""
         while not self.wait(self.plan.every_s):
             if self._round():
                 return
@@ -97,7 +96,7 @@ class Rounds:
 
 @dataclass(slots=True)
 class Upkeep:
-    """Runs the maintenance process for the time of a ``with`` block; starts it again if it ends."""
+    """Runs the maintenance process during a ``with`` block; starts it again if it ends."""
 
     plan: Plan
     note: Callable[[str], None]
@@ -150,7 +149,7 @@ class Upkeep:
 
 
 def main() -> None:
-    """Run as told on standard input."""
+    """Carry out the plan on standard input."""
     os.nice(NICE)
     plan = msgspec.json.decode(sys.stdin.readline(), type=Plan)
     ended = threading.Event()

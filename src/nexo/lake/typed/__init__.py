@@ -1,1 +1,1 @@
-"""Typed columns: values taken apart into columns of the stream's own table (SPEC I11)."""
+"""Typed columns: values parsed into columns of the stream's own table (SPEC I11)."""

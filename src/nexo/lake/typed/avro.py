@@ -36,16 +36,16 @@ _MOMENTS = {
     "local-timestamp-millis": "timestamp", "local-timestamp-micros": "timestamp",
 }  # fmt: skip
 _LOGICAL = {*_MOMENTS, "decimal"}
-"""Logical types that are columns of their own; of others the plain type counts."""
+"""Logical types with a column type of their own; other fields have their plain type."""
 _BAD = (
     EOFError, ValueError, LookupError, TypeError, ArithmeticError, MemoryError, RecursionError,
     struct.error,
 )  # fmt: skip
-"""What fastavro raises for bytes that are not of the schema."""
+"""What fastavro raises for bytes that do not fit the schema."""
 
 
 def avro_format(schema: object) -> tuple[ValueFormat, dict[str, str]]:
-    """The format of values of this schema (JSON text or what it means), and their columns."""
+    """The format of values of this schema (JSON text, or decoded), and their columns."""
     found = _loaded(schema)
     kind = _Kinds().of(_parsed(found))
     if not isinstance(kind, StructKind):
@@ -94,7 +94,7 @@ def _loaded(schema: object) -> Any:
 
 
 def _parsed(schema: Any) -> Any:
-    """A schema as fastavro has it, in which only logical types count that are columns."""
+    """A schema as fastavro has it, without logical types that have no column type."""
     fastavro = _fastavro()
     known = fastavro.schema.SchemaParseException, fastavro.schema.UnknownType
     try:
@@ -116,7 +116,7 @@ def _without_others(schema: Any) -> Any:
 
 
 class _Kinds:
-    """Types of columns for Avro's; named types are known once they were met."""
+    """Column types of Avro's types; a named type is known after its definition."""
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
@@ -164,7 +164,7 @@ class _Kinds:
             self._named[schema["name"]] = schema
 
     def _items(self, schema: Any) -> Kind:
-        """Items without bytes could be of any number: a few bytes would fill the memory."""
+        """Items without bytes are rejected: a few bytes could claim any number of them."""
         kind = self.of(schema)
         if _is_empty(schema, self._named):
             raise InvalidInput("items of an Avro array must have at least one byte each")

@@ -1,8 +1,8 @@
-"""A stream's contract: the typed columns of its table, and how values are taken apart into them.
+"""A stream's contract: the typed columns of its table, and how values are parsed into them.
 
 The contract is kept in the table's properties and changes in one commit with the columns, so a
 running pipeline never sees half of a change. Columns are bound to the fields of the values by field
-id, so renaming one rewrites nothing. The raw columns stay, so replay never depends on a contract.
+id, so a renamed column needs no rewrite. The raw columns stay, so replay needs no contract.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ PERMISSIVE, ADDITIONS = f"{COLUMNS}.permissive", f"{COLUMNS}.additions"
 """Table properties: how values are encoded, whether a field that does not fit leaves the others
 alone, and whether new fields become columns."""
 REJECTED, MISFITS = "rejected", "misfits"
-"""Columns that say why a value was refused, and which fields of a value were left out."""
+"""Columns that say why a value was rejected, and which fields of a value were left out."""
 MOST_SET = 1_000
 """Typed columns of a table."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedColumn:
-    """A field of the values and the column it goes to."""
+    """A field of the values and its column."""
 
     source: str
     field_id: int
@@ -45,25 +45,24 @@ class ParsedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How values are taken apart; ``names`` maps field ids to the columns' names."""
+    """How values are parsed; ``names`` maps field ids to the columns' names."""
 
     columns: Sequence[ParsedColumn]
     names: Mapping[int, str]
     permissive: bool = False
     """Whether a field that does not fit leaves the others of its value alone."""
     additions: bool = False
-    """Whether fields that are no columns are to be found."""
+    """Whether to look for fields that have no column."""
     format: ValueFormat | None = None
     """How values are encoded; None for JSON."""
 
 
 def columns_of(properties: Mapping[str, str]) -> list[ParsedColumn]:
-    """A table's typed columns."""
     return [ParsedColumn(**row) for row in json.loads(properties.get(COLUMNS, "[]"))]
 
 
 def parser_of(table: Table) -> Terms | None:
-    """What `Parser` needs for a table, in a form that travels; None without a contract."""
+    """What `Parser` needs for a table, in a form that can be sent; None without a contract."""
     return terms_of(table.properties, {each.field_id: each.name for each in table.schema().fields})
 
 
@@ -84,7 +83,7 @@ def terms_of(properties: Mapping[str, str], names: Mapping[int, str]) -> Terms |
 
 
 def set_schema(table: Table, wanted: Mapping[str, str]) -> Table:
-    """Have fields as columns, ``{"amount": "double"}``: added, or widened if they exist.
+    """Give fields columns, ``{"amount": "double"}``: added, or widened if they exist.
 
     Columns that are not named stay. Nothing that is stored is rewritten.
     """
@@ -109,7 +108,7 @@ def set_additions(table: Table, additions: bool) -> Table:
 
 
 def _alter(table: Table, wanted: Mapping[str, str], properties: Mapping[str, str]) -> Table:
-    """Columns and properties change in one commit."""
+    """Change columns and properties in one commit."""
     with (
         as_ours(f"cannot change the columns of {'.'.join(table.name())}"),
         table.transaction() as transaction,
@@ -121,7 +120,7 @@ def _alter(table: Table, wanted: Mapping[str, str], properties: Mapping[str, str
 
 
 def _extra(table: Table, wanted: Mapping[str, str], properties: Mapping[str, str]) -> list[str]:
-    """Columns of our own that the change needs."""
+    """Columns for rejected values and misfits that the change needs."""
     needed = [REJECTED] if wanted or properties.get(ADDITIONS) == "true" else []
     if properties.get(PERMISSIVE) != "true":
         return needed
@@ -134,7 +133,7 @@ def _extra(table: Table, wanted: Mapping[str, str], properties: Mapping[str, str
 def _bind(
     transaction: Transaction, wanted: Mapping[str, str], extra: Iterable[str]
 ) -> list[ParsedColumn]:
-    """Add and widen columns; which fields they are bound to afterwards."""
+    """Add and widen columns; returns every column with its field."""
     metadata = transaction.table_metadata
     stored = {field.field_id: field.name for field in metadata.schema().fields}
     bound = {  # but for columns that were dropped, whose fields may have new ones
@@ -162,7 +161,7 @@ def _bind(
 
 
 def _kind(column: ParsedColumn | None, source: str, text: object) -> Kind:
-    """What a column is to be, checked against what it is."""
+    """A column's new type, checked against its present one."""
     if not isinstance(source, str):
         raise InvalidOption(f"{source!r} is no name of a field")
     try:
@@ -173,7 +172,7 @@ def _kind(column: ParsedColumn | None, source: str, text: object) -> Kind:
 
 
 class _Names:
-    """Names of columns, told apart as SQL does: in any case."""
+    """Names of columns; like SQL, it ignores case."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = {name.lower() for name in (*taken, *ROWS.names)}
@@ -182,7 +181,7 @@ class _Names:
         return name.lower() in self._taken
 
     def take(self, source: str) -> str:
-        """A name that is free, from now on taken: the field's own where possible."""
+        """Reserve a free name: the field's own if possible."""
         numbered = (f"value_{source}_{number}" for number in count(2))
         own = [source, f"value_{source}"] if source.strip() else [f"value_{source}"]
         name = next(name for name in chain(own, numbered) if self._is_free(name.lower()))
@@ -190,7 +189,7 @@ class _Names:
         return name
 
     def _is_free(self, name: str) -> bool:
-        """Iceberg also knows fields of structs by their path: ``a.b`` is not to mean two."""
+        """Iceberg also names fields of structs by path: ``a.b`` must not mean two columns."""
         inside = any(each.startswith(f"{name}.") for each in self._taken)
         return not inside and not any(path in self._taken for path in _paths(name))
 

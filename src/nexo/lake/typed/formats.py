@@ -1,7 +1,7 @@
 """How values are encoded: JSON, or what a schema beside them says (Avro, Protobuf).
 
-Schema registries put five bytes before each value, a zero and the schema's id. A format with ids
-reads such values by the schema of their id; one without reads the values as they are.
+Schema registries put five bytes before each value: a zero and the schema's id. A format with ids
+reads a value with the schema of its id; one without ids has a single schema.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from nexo.errors import InvalidInput
 AVRO: Final = "avro"
 PROTOBUF: Final = "protobuf"
 MOST_BYTES = 512 * 1024
-"""Of a contract's schemas in all: they are part of the table's metadata."""
+"""The limit for all schemas of a contract: they are part of the table's metadata."""
 _HEADER = Struct(">BI")
 
 Unpack: TypeAlias = Callable[[bytes], Mapping[str, Any]]
-"""A value's fields as Python values; ``msgspec.DecodeError`` if it is not of its format."""
+"""A value's fields as Python values; ``msgspec.DecodeError`` if it does not fit its format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +37,18 @@ class ValueFormat:
 
 
 def format_of(text: str | None) -> ValueFormat | None:
-    """A format out of a table's properties; None for JSON."""
+    """A format from a table's properties; None for JSON."""
     return msgspec.json.decode(text, type=ValueFormat) if text else None
 
 
 def format_text(value_format: ValueFormat | None) -> str:
-    """A format for a table's properties."""
     return "" if value_format is None else msgspec.json.encode(value_format).decode()
 
 
 def extended(
     known: ValueFormat | None, new: ValueFormat, schema_id: int | None = None
 ) -> ValueFormat:
-    """``new``, with the schemas of other ids that are known already if it has one itself."""
+    """``new``, with the known schemas of other ids if it has an id itself."""
     if schema_id is not None and not 0 <= schema_id < 2**32:
         raise InvalidInput(f"schema id {schema_id} is not between 0 and {2**32 - 1}")
     schemas = {"" if schema_id is None else str(schema_id): new.schemas[""]}

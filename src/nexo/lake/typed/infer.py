@@ -1,7 +1,7 @@
-"""Columns that fit values, found by looking at them, within bounds.
+"""Columns that fit values, inferred from the values, within bounds.
 
-Numbers of both kinds are doubles, text that varies in what it says is text, and whatever varies
-more is kept as JSON. Objects are structs; those with ever new keys are maps.
+Whole and other numbers mixed are doubles, dates and other texts mixed are text, and any other
+mixture is JSON. Objects are structs, or maps if they have too many different keys.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from nexo.lake.typed.kinds import (
 from nexo.lake.typed.reading import raw_by_name, utc
 
 MOST_COLUMNS = 200
-"""Columns that are inferred at most; the fields that occur most often have them."""
+"""The most columns to infer; the most frequent fields get them."""
 MOST_KEYS = 50
-"""Fields of an inferred struct; an object with more is a map, or JSON."""
+"""The most fields of an inferred struct; an object with more is a map, or JSON."""
 MOST_LEVELS = 4
 """What is nested more deeply is JSON."""
 MOST_NAME = 200
-"""Letters of a field's name that becomes a column."""
+"""The longest name of a field that becomes a column."""
 _COUNTED = 5_000
-"""Fields that are counted: of a map of ids there may be millions."""
+"""The most fields to count: a map of ids may have millions."""
 
 _UNKNOWN: Kind = PlainKind("unknown")
-"""Of null, and of what is in an empty list: fits everything."""
+"""The type of null and of the items of an empty list; it fits everything."""
 _TEXTS = {"string", "date", "timestamp"}
 _MOMENTS: dict[str, Callable[[str], object]] = {
     "date": lambda text: msgspec.convert(text, date),
@@ -66,7 +66,7 @@ class Inference:
         self._counts: Counter[str] = Counter()
 
     def add_json(self, value: bytes) -> None:
-        """Look at a value; what is no JSON object says nothing."""
+        """Look at a value, unless it is not a JSON object."""
         try:
             fields = raw_by_name(value)
             new = [name for name in fields if name not in self._known]
@@ -95,7 +95,7 @@ class Inference:
 
 
 def merged(left: Mapping[str, str], right: Mapping[str, str]) -> dict[str, str]:
-    """Columns that fit what either fits."""
+    """Columns that fit the values of both."""
     found = dict(left)
     for name, kind in right.items():
         found[name] = str(settled(common(parse(found.get(name, kind)), parse(kind))) or JSON)
@@ -125,7 +125,7 @@ def kind_of(item: object, levels: int = MOST_LEVELS) -> Kind:  # noqa: PLR0911 -
 
 
 def _kind_of_text(text: str) -> str:
-    """``date`` or ``timestamp`` for what is written as ISO 8601 says."""
+    """``date`` or ``timestamp`` for text in ISO 8601, else ``string``."""
     if not text[:4].isdigit():
         return "string"
     for name, read in _MOMENTS.items():
@@ -150,7 +150,7 @@ def _object(fields: Mapping[str, Kind]) -> Kind:
 
 
 def common(left: Kind, right: Kind) -> Kind:  # noqa: PLR0911 - a case for each type
-    """A type that fits what either fits."""
+    """A type that fits the values of both."""
     match left, right:
         case _ if right in (left, _UNKNOWN):
             return left

@@ -109,7 +109,6 @@ def _quoted(name: str) -> str:
 
 
 def arrow_type(kind: Kind) -> pa.DataType:
-    """How a column is stored."""
     match kind:
         case PlainKind():
             return _PLAIN[kind.name]
@@ -149,7 +148,7 @@ class _Parser:
         while token:
             found = _TOKEN.match(text, at)
             if found is None:
-                self._refuse(f"{text[at:].strip()[:1]!r} makes no sense")
+                self._refuse(f"{text[at:].strip()[:1]!r} is not expected")
             at, token = found.end(), found[1]
             yield token
 
@@ -236,7 +235,7 @@ class _Parser:
         while more == ",":
             name = self._name()
             if name.lower() in seen:
-                self._refuse(f"there are two fields {name!r}: SQL does not tell cases apart")
+                self._refuse(f"there are two fields {name!r}: SQL ignores case")
             seen.add(name.lower())
             self._take(":")
             yield name, self._kind(depth + 1)
@@ -259,7 +258,7 @@ class _Parser:
 
 
 def nested(kind: StructKind) -> Kind:
-    """A struct inside a column; JSON if engines could not tell its fields apart."""
+    """A struct inside a column; JSON if engines could not distinguish its fields."""
     try:
         return parse(str(kind))
     except InvalidOption:
@@ -267,7 +266,7 @@ def nested(kind: StructKind) -> Kind:
 
 
 def may_be_field(name: str) -> bool:
-    """Whether a field of a struct may have this name: engines take points for paths."""
+    """Whether a field of a struct may have this name: engines read a point as a path."""
     return bool(name.strip()) and "." not in name
 
 

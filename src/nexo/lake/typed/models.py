@@ -1,7 +1,7 @@
 """Typed columns from a model or a JSON Schema (SPEC I11).
 
-What is nested is a struct, a list or a map; what may be of several types, or contains itself, is a
-column of JSON text. Decimals of which nothing is said have 38 digits, 18 of them after the point.
+Nested types are structs, lists or maps; a field that may have several types, or contains itself, is
+a column of JSON text. A decimal without given digits has 38, 18 of them after the point.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nexo.lake.typed.kinds import (
 _PLAIN = {"boolean": "boolean", "integer": "long", "number": "double", "string": "string"}
 _FORMATS = {"date-time": "timestamp", "date": "date"}
 _DECIMAL = "x-decimal"
-"""In a JSON Schema of ours: digits in all and after the point, as far as they are known."""
+"""In a JSON Schema made here: digits in all and after the point, as far as they are known."""
 _REF = "#/$defs/"
 _NULL = PlainKind("null")
 _ANY_DECIMAL = DecimalKind(38, 18)
@@ -65,7 +65,7 @@ def columns_from(source: object) -> dict[str, str]:
 
 
 def _struct(fields: Iterable[tuple[str, Kind]], *, whole: bool) -> Kind:
-    """Fields as a struct; JSON if engines could not tell them apart inside a column."""
+    """Fields as a struct; JSON if engines could not distinguish them inside a column."""
     kind = StructKind(tuple(fields))
     if not kind.fields:
         return JSON
@@ -123,7 +123,7 @@ def _of_fields(found: Any, within: tuple[type, ...]) -> Kind:
 
 
 def _or_json(kind: Kind) -> Kind:
-    """Of what is always null nothing is known."""
+    """A field that is always null is JSON: nothing else is known of it."""
     return JSON if kind == _NULL else kind
 
 
@@ -141,7 +141,7 @@ def _map(key: Kind, value: Kind) -> Kind:
 
 
 def _pydantic_schema(model: Any) -> Mapping[str, Any]:
-    """A model's JSON Schema, in which decimals say how many digits they have."""
+    """A model's JSON Schema, with the digits of decimals."""
     from pydantic.json_schema import GenerateJsonSchema  # noqa: PLC0415 - the model is pydantic's
 
     class WithDecimals(GenerateJsonSchema):
@@ -215,7 +215,7 @@ def _of_value(value: object) -> Kind:
 
 
 def _common(kinds: Iterable[Kind]) -> Kind:
-    """One type for all that a field may be; null fits any."""
+    """One type for all types that a field may have; null fits any."""
     every = set(kinds)
     found = every - {_NULL} or every
     if found == {PlainKind("long"), PlainKind("double")}:

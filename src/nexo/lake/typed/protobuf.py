@@ -1,9 +1,9 @@
 """Protobuf values: columns of a message, and the values that are such messages.
 
 The message is described by a descriptor set, as ``protoc --include_imports --descriptor_set_out``
-writes it. Numbers without a sign are of the next larger type, enums are their names, and messages
-that contain themselves, or anything, are JSON. A field that was not set is null where Protobuf
-can tell, else the default of its type.
+writes it. Unsigned numbers have the next larger type, enums are their names, and messages that
+contain themselves, or anything, are JSON. A field that was not set is null if its presence is
+tracked, else the default of its type.
 """
 
 from __future__ import annotations
@@ -69,22 +69,23 @@ def protobuf_format(descriptors: bytes, message: str) -> tuple[ValueFormat, dict
 
 def reader(value_format: ValueFormat, schema_id: str) -> Unpack:
     """What reads values of one of the descriptor sets."""
+    from google.protobuf.message import DecodeError
+
     made = _message_class(b64decode(value_format.schemas[schema_id]), value_format.message)
     _, read = _Parts().of(made.DESCRIPTOR)
-    wrong = _decode_error()
 
     def unpack(value: bytes) -> Mapping[str, Any]:
         try:
             found: Mapping[str, Any] = read(made.FromString(value))
-        except (wrong, ValueError, OverflowError, TypeError) as error:
+        except (DecodeError, ValueError, OverflowError, TypeError) as error:
             raise msgspec.DecodeError(f"no message {value_format.message}: {error}") from None
         return found
 
-    return (lambda value: unpack(_behind_indexes(value))) if schema_id else unpack
+    return (lambda value: unpack(_after_indexes(value))) if schema_id else unpack
 
 
-def _behind_indexes(value: bytes) -> bytes:
-    """A value of a schema registry without the numbers that say which message of a file it is."""
+def _after_indexes(value: bytes) -> bytes:
+    """A value of a schema registry without its first numbers, which choose the file's message."""
     try:
         count, at = read_unsigned(value, 0)  # of numbers; a lone zero means the first message
         for _ in range(count >> 1):
@@ -97,17 +98,11 @@ def _behind_indexes(value: bytes) -> bytes:
 # -- descriptors -----------------------------------------------------------------------
 
 
-def _decode_error() -> type[Exception]:
-    from google.protobuf.message import DecodeError
-
-    found: type[Exception] = DecodeError
-    return found
-
-
 def _message_class(descriptors: bytes, message: str) -> Any:
     try:
         from google.protobuf import descriptor_pool, message_factory
         from google.protobuf.descriptor_pb2 import FileDescriptorSet
+        from google.protobuf.message import DecodeError
     except ImportError:
         raise ConfigError(hint("protobuf", "protobuf")) from None
     pool = descriptor_pool.DescriptorPool()
@@ -119,7 +114,7 @@ def _message_class(descriptors: bytes, message: str) -> Any:
     except KeyError:
         known = ", ".join(_messages(files)) or "none"
         raise InvalidInput(f"the descriptors have no message {message!r}, but {known}") from None
-    except (_decode_error(), TypeError, ValueError) as error:
+    except (DecodeError, TypeError, ValueError) as error:
         raise InvalidInput(
             f"bad descriptor set (protoc --include_imports --descriptor_set_out): {error}"
         ) from None
@@ -173,7 +168,6 @@ class _Parts:
         self._within: list[str] = []
 
     def of(self, message: Any) -> Part:
-        """A message."""
         name = message.full_name
         if name == "google.protobuf.Timestamp":
             return PlainKind("timestamp"), lambda item: item.ToDatetime(tzinfo=UTC)

@@ -28,7 +28,7 @@ _TYPES: dict[str, Any] = {
 _list_type: Any = list
 _dict_type: Any = dict
 _typed_dict: Any = TypedDict
-"""Made while running, which no type checker follows."""
+"""Types that are built at run time, which type checkers do not follow."""
 
 Finish: TypeAlias = Callable[[Any], Any]
 
@@ -64,7 +64,7 @@ def python_type(kind: Kind, as_json: bool) -> Any:  # noqa: PLR0911 - a case for
 def finisher(  # noqa: PLR0911 - a case for each type
     kind: Kind, path: str, as_json: bool
 ) -> Finish | None:
-    """What is left to do once a field at ``path`` is read, unless it is null; None if nothing is.
+    """What is left to do after a field at ``path`` was read, unless it is null; None if nothing.
 
     Raises `Misfit`.
     """
@@ -145,11 +145,11 @@ _list_of_raw = msgspec.json.Decoder(list[msgspec.Raw]).decode
 raw_by_name = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 """The fields of a JSON object, not read yet."""
 BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What is raised for a value that is not what it should be."""
+"""What is raised for a value that does not fit."""
 
 
 class LenientReader:
-    """Reads one field; what does not fit is null, as deep inside as it is."""
+    """Reads one field; only the innermost part that does not fit becomes null."""
 
     def __init__(self, kind: Kind, path: str, as_json: bool) -> None:
         self._path = path
@@ -178,7 +178,7 @@ class LenientReader:
                 self._parts = {}
 
     def read(self, item: Any, misfits: list[str]) -> Any:
-        """Its item, or what of it fits; adds what is wrong to ``misfits``."""
+        """The item, or the parts of it that fit; adds what is wrong to ``misfits``."""
         try:
             found = self._decode(item)
             return found if found is None or self._finish is None else self._finish(found)

@@ -1,4 +1,4 @@
-"""Values taken apart into the typed columns of their rows.
+"""Values parsed into the typed columns of their rows.
 
 A value that does not fit leaves its typed columns null and says why in ``rejected``: those rows are
 the stream's dead letters. In permissive mode only the fields that do not fit are null, and
@@ -71,13 +71,13 @@ class Parser:
         return rows
 
     def new_fields(self) -> dict[str, str]:
-        """Fields of the values so far that are no columns and may be, with types that fit them."""
+        """Fields of the values so far that may become columns, with types that fit them."""
         return {} if self._found is None else self._found.columns(self._room)
 
     def _items(
         self, value: bytes | None, reasons: list[str | None], misfits: list[str | None]
     ) -> Sequence[Any]:
-        """A value's fields; none, and the reason, of one that does not fit."""
+        """A value's fields, all null if it does not fit; adds the reasons."""
         items: Sequence[Any] = self._empty
         reason = misfit = None
         if value is not None:
@@ -101,7 +101,7 @@ class Parser:
         return done
 
     def _fitting(self, value: bytes, reason: str) -> tuple[Sequence[Any], str | None, str | None]:
-        """The fields that fit, if that is wanted, and what is wrong with the others."""
+        """In permissive mode the fields that fit, and what is wrong with the others."""
         if not self._permissive:
             return self._empty, reason, None
         try:
@@ -127,7 +127,7 @@ def _text(error: BaseException) -> str:
 
 
 def parsed(tables: Iterable[pa.Table], terms: Terms | None) -> Iterator[pa.Table]:
-    """Rows with their typed columns, if there are any; for readers, who add no columns."""
+    """Rows with their typed columns, if any; for readers, which add no columns."""
     parser = None if terms is None else Parser(replace(terms, additions=False))
     for table in tables:
         yield table if parser is None else parser.add_to(table)
