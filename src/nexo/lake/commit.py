@@ -162,9 +162,7 @@ def _replies(
     catalog: FolderCatalog, drafts: Sequence[tuple[Table, Draft]]
 ) -> Sequence[CommitTableResponse | Exception]:
     try:
-        return catalog.commit_tables(
-            [(table, each.requirements, each.updates, each.written) for table, each in drafts]
-        )
+        return catalog.commit_tables(drafts)
     except Exception as error:  # whether it has committed is not known
         return [error] * len(drafts)
 

@@ -34,13 +34,12 @@ from pyiceberg.table.update import (
 
 from nexo.lake.folder.relocation import next_metadata
 from nexo.lake.paths import sync_local, write_file
+from nexo.lake.snapshot import Draft
 
 _KEPT_TABLES = 1_000
 """Tables whose metadata is kept in memory."""
 _OURS = (SetPropertiesUpdate, AddSnapshotUpdate, SetSnapshotRefUpdate, RemoveSnapshotsUpdate)
 
-Change: TypeAlias = tuple[Table, tuple[Any, ...], tuple[Any, ...], Sequence[str]]
-"""A table as it was read, what is required of it, its updates, and the files that they name."""
 Texts: TypeAlias = dict[str, tuple[Snapshot, str]]
 """Snapshots and their JSON, by the path of their manifest list. Snapshots are most of a table's
 metadata and do not change, so each is encoded once."""
@@ -129,40 +128,36 @@ class FolderCatalog(SqlCatalog):
         """
         if not table.metadata_location:  # a table that is being created
             return super().commit_table(table, requirements, updates)
-        (reply,) = self.commit_tables([(table, requirements, updates, written)])
+        (reply,) = self.commit_tables([(table, Draft(updates, requirements, tuple(written)))])
         if isinstance(reply, Exception):
             raise reply
         return reply
 
-    def commit_tables(self, changes: Sequence[Change]) -> list[CommitTableResponse | Exception]:
+    def commit_tables(
+        self, drafts: Sequence[tuple[Table, Draft]]
+    ) -> list[CommitTableResponse | Exception]:
         """`commit_table` for several tables in one transaction; what it returns or raises for each.
 
         A failure of the transaction itself is raised.
         """
-        prepared = [self._prepared(*change) for change in changes]
+        prepared = [self._prepared(table, drafted) for table, drafted in drafts]
         self._point([each for each in prepared if isinstance(each, _Pointer)])
         return [self._reply(each) if isinstance(each, _Pointer) else each for each in prepared]
 
-    def _prepared(
-        self,
-        table: Table,
-        requirements: tuple[Any, ...],
-        updates: tuple[Any, ...],
-        written: Sequence[str],
-    ) -> _Pointer | Exception:
+    def _prepared(self, table: Table, drafted: Draft) -> _Pointer | Exception:
         """Write a table's next metadata, which nothing names yet; or why that is not possible."""
         try:
-            for requirement in requirements:
+            for requirement in drafted.requirements:
                 requirement.validate(table.metadata)
             known = table.metadata_location
-            made = _applied(table.metadata, updates, known)
+            made = _applied(table.metadata, drafted.updates, known)
             location = next_metadata(known)
             texts = snapshot_texts(made, self._texts.get(table.name(), {}))
             write_file(table.io, location, encoded(made, texts))
         except Exception as error:  # of this table alone
             return error
         reply = CommitTableResponse.model_construct(metadata=made, metadata_location=location)
-        return _Pointer(table.name(), known, reply, (*written, location), texts)
+        return _Pointer(table.name(), known, reply, (*drafted.written, location), texts)
 
     def _reply(self, pointer: _Pointer) -> CommitTableResponse | Exception:
         table, reply = pointer.table, pointer.reply
