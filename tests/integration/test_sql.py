@@ -26,7 +26,7 @@ from nexo.lake.catalog import NEWEST, Lake, StreamId, derived_view
 from nexo.lake.derived import latest
 from nexo.lake.settings import LakeSettings
 from nexo.lake.typed import columns as typed
-from nexo.sql import hot_rows
+from nexo.sql import streams as sql_streams
 from nexo.sql.dialect import quoted
 from nexo.sql.engine import Engine
 
@@ -153,7 +153,7 @@ def test_a_machine_that_cannot_reach_the_lake_reads_it_through_the_broker(
 
 
 def test_many_hot_records_go_through_a_file(both: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hot_rows, "SPILL_BYTES", 1)
+    monkeypatch.setattr(sql_streams, "SPILL_BYTES", 1)
     join = "select count(*) from orders a join orders b using (partition, offset)"
     assert both.query(join).scalar() == 1_000
 

@@ -29,9 +29,8 @@ from nexo.lake.settings import LakeSettings, servers_lake
 from nexo.lake.stored import StoredTable, find
 from nexo.sql import dialect
 from nexo.sql.dialect import duck_type, quoted_name
-from nexo.sql.hot_rows import copy_table, make_hot_table
 from nexo.sql.result import Result
-from nexo.sql.streams import Seen, look
+from nexo.sql.streams import SeenStream, copy_table, look, make_hot_table
 from nexo.sql.views import (
     COLUMNS,
     GROUPS,
@@ -119,7 +118,7 @@ class QueryViews:
     lake: Lake | None
     as_of: datetime | None
     streams: Sequence[str] | None
-    _seen: dict[str, Seen] = field(default_factory=dict)
+    _seen: dict[str, SeenStream] = field(default_factory=dict)
     _made: set[str] = field(default_factory=set)
 
     def make(self, names: frozenset[str]) -> None:
@@ -140,7 +139,7 @@ class QueryViews:
     def _by_view(self) -> dict[str, str]:
         return {table_name(name): name for name in self.broker.names()}
 
-    def _look(self, name: str) -> Seen:
+    def _look(self, name: str) -> SeenStream:
         if name not in self._seen:
             self._seen[name] = look(self.broker, self.lake, name)
         return self._seen[name]
