@@ -140,9 +140,8 @@ class StreamReader(topics.GrowingReader):
         """Where a new query begins."""
         options, origin = self._options, open_origin(self._options)
         info = origin.describe()
-        found = ranges.parts(options, info)
-        starts = ranges.begin(options, origin, found, NumberRange(options.from_ms or 0))
-        return _text(starts, info.created_ms)
+        starts = ranges.resolve(options, options.starting, ranges.parts(options, info))
+        return _text(ranges.since(origin, starts, options.from_ms or 0), info.created_ms)
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
         """How far the next micro-batch goes; Spark 4.1 asks without arguments."""
@@ -168,7 +167,9 @@ class StreamReader(topics.GrowingReader):
         """When the stream was created, and where each partition ends now."""
         origin = open_origin(self._options)
         info = origin.describe()
-        return info.created_ms, ranges.until(self._options, origin, info)
+        parts = ranges.parts(self._options, info)
+        ends = {number: part.stable_offset for number, part in parts.items()}
+        return info.created_ms, ranges.until(origin, ends, self._options.until_ms)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[ReadTask]:
         """The ranges of a micro-batch."""

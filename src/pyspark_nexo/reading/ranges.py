@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -39,9 +39,9 @@ def plan(
         options.from_ms or 0, options.until_ms
     )
     ends = resolve(options, options.ending, found, "latest")
-    _check_order(options.stream, resolve(options, options.starting, found), ends)
-    starts = begin(options, origin, found, limits)
-    ends = _least(ends, _times(origin, limits.end))
+    starts = resolve(options, options.starting, found)
+    _check_order(options.stream, starts, ends)
+    starts, ends = since(origin, starts, limits.first), until(origin, ends, limits.end)
     offsets, wanted = spans.get("offset", EVERYTHING), spans.get("partition", EVERYTHING)
     starts = {p: max(at, offsets.first) for p, at in starts.items() if p in wanted}
     if offsets.end is not None:
@@ -58,32 +58,20 @@ def _check_order(stream: str, starts: Mapping[int, int], ends: Mapping[int, int]
             )
 
 
-def begin(
-    options: SourceOptions,
-    origin: RecordOrigin,
-    found: Mapping[int, PartitionInfo],
-    limits: NumberRange,
-) -> dict[int, int]:
-    """Where each partition begins: the starting offsets, or the first time if that is later."""
-    starts = resolve(options, options.starting, found)
-    if limits.first:
-        times = origin.offsets_at(limits.first)
-        starts = {p: max(at, times[p]) for p, at in starts.items()}
-    return starts
+def since(origin: RecordOrigin, starts: dict[int, int], time_ms: int) -> dict[int, int]:
+    """``starts``, or the first record of that time if it is later; 0 is no limit."""
+    if not time_ms:
+        return starts
+    times = origin.offsets_at(time_ms)
+    return {p: max(at, times[p]) for p, at in starts.items()}
 
 
-def until(options: SourceOptions, origin: RecordOrigin, info: StreamInfo) -> dict[int, int]:
-    """Where each partition ends now, or at the ending time if that is earlier."""
-    found = {key: part.stable_offset for key, part in parts(options, info).items()}
-    return _least(found, _times(origin, options.until_ms))
-
-
-def _times(origin: RecordOrigin, time_ms: int | None) -> Sequence[int] | None:
-    return None if time_ms is None else origin.offsets_at(time_ms)
-
-
-def _least(ends: Mapping[int, int], others: Sequence[int] | None) -> dict[int, int]:
-    return {p: end if others is None else min(end, others[p]) for p, end in ends.items()}
+def until(origin: RecordOrigin, ends: dict[int, int], time_ms: int | None) -> dict[int, int]:
+    """``ends``, or the first record of that time if it is earlier."""
+    if time_ms is None:
+        return ends
+    times = origin.offsets_at(time_ms)
+    return {p: min(end, times[p]) for p, end in ends.items()}
 
 
 def parts(options: SourceOptions, info: StreamInfo) -> dict[int, PartitionInfo]:
