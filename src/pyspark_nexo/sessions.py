@@ -30,6 +30,7 @@ CONF = {
 @contextmanager
 def borrowed(master: str | None = None, *, app: str = "nexo") -> Iterator[SparkSession]:
     """The running session, or a new one that ends with the block."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
@@ -40,15 +41,8 @@ def borrowed(master: str | None = None, *, app: str = "nexo") -> Iterator[SparkS
     try:
         yield spark
     finally:
-        _stop(spark)
-
-
-def _stop(spark: SparkSession) -> None:
-    """End a session, unless its JVM has ended already."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-
-    with suppress(ConnectionError, Py4JError):
-        spark.stop()
+        with suppress(ConnectionError, Py4JError):  # its JVM may have ended already
+            spark.stop()
 
 
 def context_of(spark: SparkSession) -> SparkContext | None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LETTERS = ROWS.append(pa.field("reason", pa.string()))
 """A refused record as it was published, and why it was refused."""
-_SHOWN = pa.schema([LETTERS.field(name) for name in ("partition", "offset", "timestamp", "reason")])
+_SHOWN = pa.schema([LETTERS.field(name) for name in ("offset", "timestamp", "reason")])
 _REFUSED = ROWS.append(pa.field(REJECTED, pa.string()))
 
 
@@ -85,8 +85,7 @@ def newest(table: Table, most: int) -> list[RefusedRecord]:
     found: list[RefusedRecord] = []
     for span in last.values():
         for rows in row_groups(table.io, span.path, _SHOWN):
-            columns = (rows.slice(max(rows.num_rows - most, 0)).column(n) for n in _SHOWN.names)
-            partition, offset, time, reason = (column.to_pylist() for column in columns)
-            times = (int(each.timestamp() * 1000) for each in time)
-            found += map(RefusedRecord, partition, offset, times, reason)
+            for row in rows.slice(max(rows.num_rows - most, 0)).to_pylist():
+                time_ms = int(row["timestamp"].timestamp() * 1000)
+                found.append(RefusedRecord(span.partition, row["offset"], time_ms, row["reason"]))
     return sorted(found, key=lambda letter: letter.time_ms, reverse=True)[:most]

@@ -7,7 +7,7 @@ continues from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -81,7 +81,7 @@ def steps(
     return found
 
 
-def _paths(found: Sequence[FileSpan] | Iterator[FileSpan]) -> dict[int, list[str]]:
+def _paths(found: Iterable[FileSpan]) -> dict[int, list[str]]:
     paths: dict[int, list[str]] = {}
     for span in found:
         paths.setdefault(span.partition, []).append(span.path)

@@ -57,15 +57,15 @@ def _unsent(table: Table, span: FileSpan) -> Iterator[pa.Table]:
 
 
 def _records(letters: pa.Table, stream: str) -> tuple[list[Any], list[Any], list[Any]]:
-    headers = []
-    columns = (letters.column(name).to_pylist() for name in ("headers", "partition", "offset"))
-    for text, partition, offset in zip(*columns, strict=True):
-        known = msgspec.json.decode(text) if text else {}
-        headers.append({**known, HEADER: f"{stream}/{partition}/{offset}"})
-    kinds = zip(
-        letters.column("value").to_pylist(), letters.column("value_type").to_pylist(), strict=True
-    )
-    return [_value(*each) for each in kinds], letters.column("key").to_pylist(), headers
+    """Values, keys and headers to publish."""
+    values, keys, headers = list[Any](), list[Any](), list[Any]()
+    for row in letters.to_pylist():
+        values.append(_value(row["value"], row["value_type"]))
+        keys.append(row["key"])
+        known = msgspec.json.decode(row["headers"]) if row["headers"] else {}
+        origin = f"{stream}/{row['partition']}/{row['offset']}"
+        headers.append({**known, HEADER: origin})
+    return values, keys, headers
 
 
 def _value(content: bytes | None, kind: int) -> Any:
