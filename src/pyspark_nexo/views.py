@@ -110,7 +110,7 @@ class StreamViews:
             if table is not None:
                 name = derived_view(info.name, kind, taken)
                 if kind == NEWEST and self.as_of is not None:
-                    found = _newest(frame)  # the table has only those of now
+                    found = _newest(frame)  # the table has only the present ones
                 else:
                     found = self._as_of(lake_frame(self.spark, table))
                 found.createOrReplaceTempView(name)

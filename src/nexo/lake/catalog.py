@@ -162,7 +162,7 @@ class Lake:
 
     def at(self, name: str) -> Table | None:
         """The table of that name, which may be any stream's or another program's."""
-        if not self.settings.there:
+        if not self.settings.exists:
             return None
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
@@ -202,7 +202,7 @@ class Lake:
 
         With another catalog no table counts as unchanged.
         """
-        if not tables or self.settings.catalog or not self.settings.there:
+        if not tables or self.settings.catalog or not self.settings.exists:
             return set()
         from nexo.lake.folder.catalog import FolderCatalog
 
@@ -261,7 +261,7 @@ class Lake:
 
     def tables(self) -> Iterator[Table]:
         """Every table that a stream has."""
-        if not self.settings.there:
+        if not self.settings.exists:
             return
         with as_ours("cannot list the lake's tables"):
             for identifier in self._listed():

@@ -196,7 +196,7 @@ class _Attempts:
 
     @property
     def label(self) -> str:
-        """How messages of other errors begin."""
+        """How the message of an error begins that is not tried again."""
         return f"cannot commit to table {'.'.join(self._table.name())}"
 
     def run(self, prepare: Callable[[Table], Draft | None], *, fresh: bool) -> Table:

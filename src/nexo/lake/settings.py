@@ -31,8 +31,8 @@ class LakeSettings:
     namespace: str = NAMESPACE
 
     @property
-    def there(self) -> bool:
-        """Whether the catalog exists; a named one is assumed to."""
+    def exists(self) -> bool:
+        """Whether there is a catalog; a named one is assumed to be."""
         return bool(self.catalog) or (self.folder / CATALOG).exists()
 
     def catalog_file(self) -> Path | None:

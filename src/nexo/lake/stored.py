@@ -66,7 +66,7 @@ def find(lake: Lake, stream: StreamId, kind: str = RECORDS) -> StoredTable | Non
     if lake.settings.catalog:
         table = lake.known(stream, kind)
         return None if table is None else _of_table(table)
-    if not lake.settings.there:
+    if not lake.settings.exists:
         return None
     return _in_folder(lake, stream, kind)
 

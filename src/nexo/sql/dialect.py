@@ -145,5 +145,5 @@ def duck_type(kind: Any) -> str:
 
 
 def quoted_name(name: str) -> str:
-    """A name, which may hold any characters, as SQL."""
+    """A name of any characters, quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'

@@ -65,7 +65,7 @@ class Engine:
         streams: Sequence[str] | None = None,
         as_of: datetime | None = None,
     ) -> Result:
-        """Run a query over the records of now; ``as_of`` leaves out what was published later.
+        """Run a query over the present records; ``as_of`` leaves out what was published later.
 
         ``streams`` are those that ``stream_messages`` covers. At most ``limit`` rows are returned.
         """
@@ -186,7 +186,7 @@ class QueryViews:
         return [self._by_view[base] for base in bases if base != name and base in self._by_view]
 
     def _derived_view(self, name: str, stream: str, table: StoredTable, kind: str) -> None:
-        if kind == NEWEST and self.as_of is not None:  # the table has only those of now
+        if kind == NEWEST and self.as_of is not None:  # the table has only the present ones
             self._view(name, _newest(self._stream(stream)))
         else:
             self._view(name, self._until(self._files(table) or _nothing(table)))

@@ -169,7 +169,7 @@ def missing(settings: Settings) -> str:
     """Why there is nothing to show; empty if there is."""
     if find_spec("pyiceberg") is None:
         return "the lake's packages are not installed: pip install 'nexo-broker[spark]'"
-    if not LakeSettings(settings.lake_folder, settings.lake_catalog).there:
+    if not LakeSettings(settings.lake_folder, settings.lake_catalog).exists:
         return "nothing has been written to the lake yet: run the pipeline"
     return ""
 

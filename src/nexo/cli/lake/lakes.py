@@ -46,7 +46,7 @@ def open_lake(
 
     if any((file, folder, catalog, *map(os.environ.get, _SAID_BY))):
         where = _settings(file, {"lake_path": folder, "lake_catalog": catalog})
-        if not make and not where.there:
+        if not make and not where.exists:
             raise NotFound(f"there is no lake in {where.folder}: 'nexo pipeline run' makes one")
     else:
         where = _servers()
@@ -66,7 +66,7 @@ def _servers() -> LakeSettings:
         return _asked()
     except NexoError as error:
         here = _settings(None, {})
-        if here.there:
+        if here.exists:
             return here
         if isinstance(error, ConfigError | ConnectionLost):
             raise

@@ -70,7 +70,7 @@ def settle(folder: Path) -> int:
 
 
 def _strays(catalog: sqlite3.Connection, folder: Path) -> dict[str, Move]:
-    """Moves of tables whose metadata is here, by the other place where the catalog has it."""
+    """By location in the catalog: the moves of tables whose metadata is here, not there."""
     known = catalog.execute("select 1 from sqlite_master where name = 'iceberg_tables'").fetchone()
     if known is None:
         return {}

@@ -54,7 +54,7 @@ def backfill(table: Table) -> Backfilled:
 
 
 def _round(table: Table, done: Backfilled) -> bool:
-    """Replace the files of now; False if another process replaced some of them first."""
+    """Replace the present files; False if another process replaced some of them first."""
     terms = parser_of(refresh(table))
     if terms is None or not terms.columns:
         raise InvalidOption(f"table {'.'.join(table.name())} has no typed columns: set them first")

@@ -65,7 +65,7 @@ class Report:
 
     @property
     def did_something(self) -> bool:
-        """Whether anything but waiting was done."""
+        """Whether anything was merged, expired or deleted."""
         return bool(
             self.merged_files or self.merged_manifests or self.expired_snapshots
             or self.deleted_files

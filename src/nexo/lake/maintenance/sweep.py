@@ -90,7 +90,7 @@ def _files(table: Table) -> Iterator[str]:
 
 
 def _used(table: Table) -> Iterator[str]:
-    """Every file that any of the table's snapshots needs."""
+    """Every file that the table needs for any of its snapshots."""
     yield table.metadata_location
     yield from (entry.metadata_file for entry in table.metadata.metadata_log)
     yield from (each.statistics_path for each in table.metadata.statistics)

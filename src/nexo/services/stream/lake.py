@@ -43,7 +43,7 @@ class LakeTier:
 
     def reachable(self) -> bool:
         """Whether there is a catalog."""
-        self._there = self._there or self._where.there
+        self._there = self._there or self._where.exists
         return self._there
 
     def read(self, place: DroppedPosition, max_bytes: int, done: Read) -> None:
