@@ -8,7 +8,7 @@ import msgspec
 
 from nexo.client.contract_views import ContractColumn
 from nexo.config import Settings
-from nexo.lake.catalog import DEAD_LETTERS, KIND, RECORDS, STREAM, Lake, as_ours
+from nexo.lake.catalog import DEAD_LETTERS, KIND, RECORDS, STREAM, Lake, lake_errors
 from nexo.lake.progress import StreamProgress, describe
 from nexo.lake.settings import LakeSettings
 
@@ -128,7 +128,7 @@ def read_letters(settings: Settings, stream: str, most: int) -> list[LetterRow]:
 
     lake = Lake(LakeSettings(settings.lake_folder, settings.lake_catalog))
     table = lake.find(stream, DEAD_LETTERS)
-    with as_ours(f"cannot read the dead letters of stream {stream!r}"):
+    with lake_errors(f"cannot read the dead letters of stream {stream!r}"):
         found = [] if table is None else dead_letters.newest(table, most)
     return [LetterRow(one.partition, one.offset, one.time_ms, one.reason) for one in found]
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from nexo.errors import ConfigError, Conflict, Corrupt, NexoError, NotFound, Unavailable
-from nexo.lake.folder.relocation import WAREHOUSE, settle
+from nexo.lake.folder.relocation import WAREHOUSE, relocate
 from nexo.lake.paths import location_of
 from nexo.lake.settings import CATALOG, LakeSettings
 
@@ -122,7 +122,7 @@ class Lake:
     @cached_property
     def catalog(self) -> Catalog:
         """PyIceberg's catalog; the one of a folder is created if missing."""
-        with as_ours(f"cannot open the catalog {self._label}", settings=True):
+        with lake_errors(f"cannot open the catalog {self._label}", settings=True):
             if not self.settings.catalog:
                 return self._local()
             from pyiceberg.catalog import load_catalog
@@ -139,7 +139,7 @@ class Lake:
         folder = self.settings.folder.absolute()
         folder.mkdir(mode=0o750, parents=True, exist_ok=True)  # its files are readable by all
         (folder / WAREHOUSE).mkdir(exist_ok=True)
-        settle(folder)
+        relocate(folder)
         return FolderCatalog(
             "nexo",
             uri=f"sqlite:///{folder / CATALOG}",
@@ -166,7 +166,7 @@ class Lake:
             return None
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-        with as_ours(f"cannot read table {self.settings.namespace}.{name}"):
+        with lake_errors(f"cannot read table {self.settings.namespace}.{name}"):
             try:
                 return self.catalog.load_table((self.settings.namespace, name))
             except (NoSuchTableError, NoSuchNamespaceError):
@@ -209,7 +209,7 @@ class Lake:
         catalog = self.catalog
         if not isinstance(catalog, FolderCatalog):
             return set()
-        with as_ours(f"cannot read the catalog {self._label}"):
+        with lake_errors(f"cannot read the catalog {self._label}"):
             found = catalog.locations(self.settings.namespace)
         return {
             label
@@ -220,7 +220,7 @@ class Lake:
     def _set_aside(self, table: Table) -> None:
         old = table.name()
         new = (*old[:-1], f"{old[-1]}_until_{table.properties[CREATED_MS]}")
-        with as_ours(f"cannot rename table {'.'.join(old)}"):
+        with lake_errors(f"cannot rename table {'.'.join(old)}"):
             self.catalog.rename_table(old, new)
 
     def _create(self, stream: StreamId, columns: pa.Schema, kind: str, folder: str | None) -> Table:
@@ -233,7 +233,7 @@ class Lake:
         properties = {
             STREAM: stream.name, CREATED_MS: str(stream.created_ms), OFFSETS: "{}", KIND: kind,
         }  # fmt: skip
-        with as_ours(f"cannot create the table of stream {stream.name!r}", settings=True):
+        with lake_errors(f"cannot create the table of stream {stream.name!r}", settings=True):
             self.catalog.create_namespace_if_not_exists(self.settings.namespace)
             try:
                 return self.catalog.create_table(
@@ -263,7 +263,7 @@ class Lake:
         """Every table that a stream has."""
         if not self.settings.exists:
             return
-        with as_ours("cannot list the lake's tables"):
+        with lake_errors("cannot list the lake's tables"):
             for identifier in self._listed():
                 table = self.catalog.load_table(identifier)
                 if STREAM in table.properties:
@@ -303,9 +303,8 @@ def newest_snapshot(table: Table) -> Snapshot | None:
 
 
 @contextmanager
-def as_ours(what: str, *, settings: bool = False) -> Iterator[None]:
-    """Raise errors of catalogs, object stores and data files as a `NexoError` that says ``what``
-    failed.
+def lake_errors(what: str, *, settings: bool = False) -> Iterator[None]:
+    """Raise errors of catalogs, object stores and data files as a `NexoError`: ``what`` failed.
 
     ``settings``: the user's settings are used, so a bad value is a `ConfigError`. Errors of our own
     code pass unchanged.

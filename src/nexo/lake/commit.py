@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from nexo.errors import Conflict, NexoError, Unavailable
-from nexo.lake.catalog import OFFSETS, as_ours, first_line, offsets_of, offsets_text
+from nexo.lake.catalog import OFFSETS, first_line, lake_errors, offsets_of, offsets_text
 from nexo.lake.files import DataFileFacts
 from nexo.lake.paths import delete_files, local_path, sync_local
 from nexo.lake.snapshot import Draft, TableChange, draft, landed
@@ -139,7 +139,7 @@ def _commit_together(
     attempts = [_Attempts(each.table, each.commit_id, each.new_files) for each in work]
     for number, attempt in enumerate(attempts):
         try:
-            with as_ours(attempt.label):
+            with lake_errors(attempt.label):
                 drafts[number] = attempt.prepared(work[number].prepare)
         except Exception as error:  # of this table alone
             outcomes[number] = error
@@ -147,7 +147,7 @@ def _commit_together(
     for number, reply in zip(drafts, replies, strict=True):
         try:
             if isinstance(reply, Exception):
-                with as_ours(attempts[number].label):
+                with lake_errors(attempts[number].label):
                     attempts[number].failed(reply, drafts[number])
                     outcomes[number] = attempts[number].run(work[number].prepare, fresh=False)
             else:
@@ -181,7 +181,7 @@ def apply(
     that the change did not happen because of a conflict.
     """
     attempt = _Attempts(table, commit_id, new_files)
-    with as_ours(attempt.label):
+    with lake_errors(attempt.label):
         return attempt.run(prepare, fresh=fresh)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nexo.lake.catalog import Lake, as_ours, offsets_of
+from nexo.lake.catalog import Lake, lake_errors, offsets_of
 from nexo.lake.entries import to_entry
 from nexo.lake.rows import ROWS
 from nexo.lake.schema import projected, sources
@@ -153,7 +153,7 @@ class LakeReader:
 
         There are none if the lake ends before ``offset``.
         """
-        with self._lock, as_ours(f"cannot read stream {self._stream!r} from the lake"):
+        with self._lock, lake_errors(f"cannot read stream {self._stream!r} from the lake"):
             if self._table is None or offset >= self._end(partition):
                 self._plan()
             try:

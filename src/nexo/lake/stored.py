@@ -19,7 +19,7 @@ import msgspec
 from nexo.errors import Conflict, Corrupt, NexoError, Unavailable
 from nexo.lake.avro_records import records
 from nexo.lake.catalog import RECORDS, Lake, StreamId, belongs, is_of, table_names
-from nexo.lake.folder.relocation import settle
+from nexo.lake.folder.relocation import relocate
 from nexo.lake.paths import local_file
 from nexo.lake.settings import CATALOG
 
@@ -92,7 +92,7 @@ def _of_table(table: Table) -> StoredTable:
 
 def _in_folder(lake: Lake, stream: StreamId, kind: str) -> StoredTable | None:
     folder = lake.settings.folder.absolute()
-    settle(folder)
+    relocate(folder)
     for name in table_names(stream.name, kind):
         found = _read(folder, lake.settings.namespace, name)
         if found is not None and belongs(found.properties, stream.name, kind):

@@ -22,7 +22,15 @@ import pyarrow as pa
 from nexo.client.address import Address
 from nexo.errors import ConfigError, Conflict, InvalidInput, NotFound
 from nexo.hot_log import HotLog
-from nexo.lake.catalog import NEWEST, SUFFIXES, Lake, StreamId, as_ours, derived_view, table_name
+from nexo.lake.catalog import (
+    NEWEST,
+    SUFFIXES,
+    Lake,
+    StreamId,
+    derived_view,
+    lake_errors,
+    table_name,
+)
 from nexo.lake.paths import local_path
 from nexo.lake.rows import ROWS
 from nexo.lake.settings import LakeSettings, servers_lake
@@ -221,7 +229,7 @@ class QueryViews:
 
     def _files(self, table: StoredTable) -> str | None:
         """A query of a table's data files, matched by field id; None if it has none."""
-        with as_ours(f"cannot read table {table.name}"):
+        with lake_errors(f"cannot read table {table.name}"):
             paths = table.files()
         if not paths:
             return None

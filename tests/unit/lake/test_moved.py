@@ -12,7 +12,7 @@ import pytest
 
 from nexo.lake.catalog import Lake, offsets_of
 from nexo.lake.folder import relocation as moved
-from nexo.lake.folder.relocation import settle
+from nexo.lake.folder.relocation import relocate
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
 from nexo.lake.read import spans
@@ -89,7 +89,7 @@ def test_it_may_be_moved_again_and_back(filled: Filler, tmp_path: Path) -> None:
     for source, to in ((old, new), (new, old)):
         shutil.move(source, to)
         assert len(values(Lake(LakeSettings(to)))) == 7
-        assert settle(to) == 0
+        assert relocate(to) == 0
 
 
 def test_a_crash_while_settling_leaves_it_to_be_done(
@@ -104,8 +104,8 @@ def test_a_crash_while_settling_leaves_it_to_be_done(
     with monkeypatch.context() as patch:
         patch.setattr(moved, "sync_local", crash)
         with pytest.raises(KeyboardInterrupt):
-            settle(new)
-    assert settle(new) == 1
+            relocate(new)
+    assert relocate(new) == 1
     assert len(values(Lake(LakeSettings(new)))) == 7
 
 
@@ -113,15 +113,15 @@ def test_of_many_that_open_it_at_once_one_settles_it(filled: Filler, tmp_path: P
     new = tmp_path / "new"
     shutil.move(filled.lake.settings.folder, new)
     with ThreadPoolExecutor(4) as threads:
-        settled = list(threads.map(lambda _: settle(new), range(4)))
-    assert sorted(settled) == [0, 0, 0, 1]
+        relocated = list(threads.map(lambda _: relocate(new), range(4)))
+    assert sorted(relocated) == [0, 0, 0, 1]
     assert len(values(Lake(LakeSettings(new)))) == 7
 
 
 def test_another_name_for_the_same_folder_is_no_move(filled: Filler, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(filled.lake.settings.folder)
-    assert settle(link) == 0
+    assert relocate(link) == 0
     assert len(values(Lake(LakeSettings(link)))) == 7
 
 
@@ -132,4 +132,4 @@ def test_tables_that_are_elsewhere_are_left_alone(filled: Filler, tmp_path: Path
             "insert into iceberg_tables (catalog_name, table_namespace, table_name,"
             " metadata_location) values ('nexo', 'other', 't', 's3://lake/warehouse/t/m.json')"
         )
-    assert settle(folder) == 0
+    assert relocate(folder) == 0

@@ -10,7 +10,7 @@ from pyiceberg.io import FileIO
 
 from nexo.errors import Corrupt, NexoError
 from nexo.lake import snapshot as snapshots
-from nexo.lake.catalog import as_ours, offsets_of
+from nexo.lake.catalog import lake_errors, offsets_of
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.manifests import Record, write_manifest
 from nexo.lake.paths import local_path
@@ -80,6 +80,6 @@ def test_a_damaged_data_file_is_reported_as_damaged(filler: Filler) -> None:
 
 @pytest.mark.parametrize("mistake", [KeyError("ours"), TypeError("ours"), ValueError("ours")])
 def test_a_mistake_of_ours_is_not_blamed_on_the_settings(mistake: Exception) -> None:
-    with pytest.raises(type(mistake)) as raised, as_ours("cannot read"):
+    with pytest.raises(type(mistake)) as raised, lake_errors("cannot read"):
         raise mistake
     assert not isinstance(raised.value, NexoError)

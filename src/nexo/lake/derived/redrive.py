@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.errors import NotFound, ProtocolError
-from nexo.lake.catalog import DEAD_LETTERS, Lake, StreamId, as_ours, offsets_of, offsets_text
+from nexo.lake.catalog import DEAD_LETTERS, Lake, StreamId, lake_errors, offsets_of, offsets_text
 from nexo.lake.derived.dead_letters import LETTERS
 from nexo.lake.read import FileSpan, row_groups, spans
 from nexo.protocol.values import decode_content
@@ -35,7 +35,7 @@ def redrive(lake: Lake, stream: StreamId, publish: Publish) -> int:
     if table is None:
         raise NotFound(f"stream {stream.name!r} has no dead letters")
     count = 0
-    with as_ours(f"cannot read the dead letters of stream {stream.name!r}"):
+    with lake_errors(f"cannot read the dead letters of stream {stream.name!r}"):
         for span in spans(table):
             for letters in _unsent(table, span):
                 publish(*_records(letters, stream.name))
@@ -59,7 +59,7 @@ def _unsent(table: Table, span: FileSpan) -> Iterator[pa.Table]:
 def _records(letters: pa.Table, stream: str) -> tuple[list[Any], list[Any], list[Any]]:
     """Values, keys and headers to publish."""
     values, keys, headers = list[Any](), list[Any](), list[Any]()
-    for row in letters.to_pylist():
+    for row in letters.drop_columns(["timestamp", "reason"]).to_pylist():
         values.append(_value(row["value"], row["value_type"]))
         keys.append(row["key"])
         known = msgspec.json.decode(row["headers"]) if row["headers"] else {}

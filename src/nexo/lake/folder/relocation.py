@@ -44,7 +44,7 @@ class Move:
         return path
 
 
-def settle(folder: Path) -> int:
+def relocate(folder: Path) -> int:
     """Make the tables of a folder's catalog point into it; returns how many did not."""
     path = folder / CATALOG
     if not path.exists():

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from nexo.errors import Conflict, InvalidOption
-from nexo.lake.catalog import as_ours
+from nexo.lake.catalog import lake_errors
 from nexo.lake.commit import refresh
 from nexo.lake.files import DataFileFacts, FileWriter, Target, target
 from nexo.lake.maintenance.maintain import replace_files
@@ -44,7 +44,7 @@ class Backfilled:
 def backfill(table: Table) -> Backfilled:
     """Parse all values into the present columns; `InvalidOption` if there are none."""
     done = Backfilled()
-    with as_ours(f"cannot fill the columns of {'.'.join(table.name())}"):
+    with lake_errors(f"cannot fill the columns of {'.'.join(table.name())}"):
         for _ in range(_ROUNDS):
             if _round(table, done):
                 return done

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from nexo.lake.catalog import KIND, NEWEST, OFFSETS, as_ours, offsets_of, offsets_text
+from nexo.lake.catalog import KIND, NEWEST, OFFSETS, lake_errors, offsets_of, offsets_text
 from nexo.lake.commit import apply, refresh
 from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.maintenance.sweep import sweep
@@ -76,7 +76,7 @@ def maintain(table: Table, care: Care | None = None) -> Report:
     """Do what is due, within the budget."""
     care = care or Care()
     report = Report(".".join(table.name()))
-    with as_ours(f"cannot maintain table {report.table}"):
+    with lake_errors(f"cannot maintain table {report.table}"):
         if table.properties.get(KIND) != NEWEST:  # which each step rewrites
             _merge_files(table, care, report)
         _merge_manifests(table, care, report)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from nexo.errors import InvalidOption
-from nexo.lake.catalog import COLUMNS, as_ours
+from nexo.lake.catalog import COLUMNS, lake_errors
 from nexo.lake.rows import ROWS
 from nexo.lake.typed.formats import ValueFormat, format_of, format_text
 from nexo.lake.typed.kinds import Kind, arrow_type, parse, widened
@@ -110,7 +110,7 @@ def set_additions(table: Table, additions: bool) -> Table:
 def _alter(table: Table, wanted: Mapping[str, str], properties: Mapping[str, str]) -> Table:
     """Change columns and properties in one commit."""
     with (
-        as_ours(f"cannot change the columns of {'.'.join(table.name())}"),
+        lake_errors(f"cannot change the columns of {'.'.join(table.name())}"),
         table.transaction() as transaction,
     ):
         bound = _bind(transaction, wanted, _extra(table, wanted, properties))
@@ -212,7 +212,7 @@ def rename(table: Table, old: str, new: str) -> Table:
     if new in _Names([*(name for name in known.values() if name != old), *parts]):
         raise InvalidOption(f"there is a column {new!r} already")
     with (
-        as_ours(f"cannot rename a column of {'.'.join(table.name())}"),
+        lake_errors(f"cannot rename a column of {'.'.join(table.name())}"),
         table.update_schema() as update,
     ):
         update.rename_column((old,), new)
