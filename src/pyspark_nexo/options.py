@@ -276,7 +276,7 @@ def _columns(text: str | None, typed: Terms | None) -> tuple[str, ...]:
         if name not in known:
             raise InvalidOption(f"unknown column {name!r}; known are {', '.join(known)}")
         if names.count(name) > 1:
-            raise InvalidOption(f"columns = {text!r}: {name!r} is there twice")
+            raise InvalidOption(f"columns = {text!r}: {name!r} appears twice")
     return names
 
 
@@ -293,7 +293,7 @@ def _typed(text: str | None, permissive: bool, value_format: ValueFormat | None)
     fields = [column.source for column in columns]
     for source in fields:
         if fields.count(source) > 1:
-            raise InvalidOption(f"typed: the JSON field {source!r} is there twice")
+            raise InvalidOption(f"typed: the JSON field {source!r} appears twice")
     own = own_columns(permissive)
     taken = [name.lower() for name in (*ROWS.names, *own, *found)]
     for name, column in zip(found, columns, strict=True):

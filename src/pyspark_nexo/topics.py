@@ -84,7 +84,7 @@ def _chosen(options: KafkaOptions, wanted: StructType) -> KafkaOptions:
     for field in wanted:
         if _TYPES.get(field.name) != field.dataType:
             raise InvalidOption(
-                f"column {field.name!r} {field.dataType.simpleString()} is none of Kafka's: "
+                f"column {field.name!r} {field.dataType.simpleString()} is not one of Kafka's: "
                 + ", ".join(f"{name} {kind.simpleString()}" for name, kind in _TYPES.items())
             )
     return replace(options, columns=tuple(wanted.names))

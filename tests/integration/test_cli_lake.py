@@ -153,7 +153,7 @@ def test_a_contract_is_made_and_shown_by_the_command(served: str, tmp_path: Path
     assert "values: avro with schema ids 7; strict" in coded.stderr
     assert "values: json" in schema("--format", "json").stderr
     for bad, why in (
-        (("--set", '{"a": "list<x>"}'), "column 'a': type 'list<x>': 'x' is no type"),
+        (("--set", '{"a": "list<x>"}'), "column 'a': type 'list<x>': 'x' is not a type"),
         (("--set", '{"n": "string"}'), "column 'n' is long and cannot become string"),
         (("--avro", '{"type": "record"}'), "bad Avro schema"),
         (("--avro", AVRO.replace("record", "recrod")), "bad Avro schema"),

@@ -44,7 +44,7 @@ def _with_fastavro(content: bytes) -> list[Any]:
 def _read(content: bytes) -> Iterator[Any]:
     cursor = _AvroCursor(content)
     if cursor.take(len(_MAGIC)) != _MAGIC:
-        raise ValueError("this is no Avro file")
+        raise ValueError("this is not an Avro file")
     head = _map(_bytes)(cursor)
     mark = cursor.take(_MARK_BYTES)
     unpack = _CODECS.get(head.get("avro.codec", b"null"))

@@ -84,5 +84,5 @@ def test_damage_is_an_error_or_other_values_but_never_another_failure() -> None:
 
 
 def test_what_is_no_avro_file_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no Avro file"):
+    with pytest.raises(ValueError, match="not an Avro file"):
         records(b"PAR1 and more of it")

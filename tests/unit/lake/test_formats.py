@@ -86,7 +86,7 @@ def test_avro_values_become_the_columns_of_their_schema(filler: Filler) -> None:
         own = {"key": "value_key", "day": "value_day"}  # the table has such names already
         assert {name: row[own.get(name, name)] for name in COLUMNS} == STORED
         assert row["rejected"] is None
-    assert all(row["id"] is None and "no Avro value" in row["rejected"] for row in bad)
+    assert all(row["id"] is None and "not an Avro value" in row["rejected"] for row in bad)
     assert "1 bytes are left over" in bad[1]["rejected"]
     assert last["rejected"] is None
     with pytest.raises(InvalidOption, match="in a schema"):
@@ -138,7 +138,7 @@ def test_in_permissive_mode_avro_fields_that_do_not_fit_are_null(filler: Filler)
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ({"type": "recrod", "name": "R"}, "bad Avro schema"),
         ('"string"', "is a record"),
         ({"type": "record", "name": "R", "fields": []}, "no fields"),

@@ -27,8 +27,8 @@ def test_a_type_is_written_as_it_is_read(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "no type"),
-        ("int8", "'int8' is no type"),
+        ("", "not a type"),
+        ("int8", "'int8' is not a type"),
         ("decimal", "expected '\\('"),
         ("decimal(39, 2)", "1 to 38 digits"),
         ("decimal(2, 3)", "1 to 38 digits"),

@@ -111,7 +111,7 @@ def test_protobuf_values_become_the_columns_of_their_message(filler: Filler) -> 
         None,
         [],
     )
-    assert "no message shop.Order" in rows[2]["rejected"]
+    assert "not a message shop.Order" in rows[2]["rejected"]
     assert rows[3]["state"] == "9"
 
 

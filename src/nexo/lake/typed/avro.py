@@ -64,9 +64,11 @@ def reader(value_format: ValueFormat, schema_id: str) -> Unpack:
         try:
             found: Mapping[str, Any] = read(stream, parsed, None)
         except _BAD as error:
-            raise msgspec.DecodeError(f"no Avro value of the schema: {_said(error)}") from None
+            raise msgspec.DecodeError(f"not an Avro value of the schema: {_said(error)}") from None
         if left := len(value) - stream.tell():
-            raise msgspec.DecodeError(f"no Avro value of the schema: {left:,} bytes are left over")
+            raise msgspec.DecodeError(
+                f"not an Avro value of the schema: {left:,} bytes are left over"
+            )
         return found
 
     return unpack
@@ -90,7 +92,7 @@ def _loaded(schema: object) -> Any:
     try:
         return json.loads(schema)
     except ValueError as error:
-        raise InvalidInput(f"the Avro schema is no JSON: {error}") from None
+        raise InvalidInput(f"the Avro schema is not JSON: {error}") from None
 
 
 def _parsed(schema: Any) -> Any:

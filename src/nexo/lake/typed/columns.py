@@ -163,7 +163,7 @@ def _bind(
 def _kind(column: ParsedColumn | None, source: str, text: object) -> Kind:
     """A column's new type, checked against its present one."""
     if not isinstance(source, str):
-        raise InvalidOption(f"{source!r} is no name of a field")
+        raise InvalidOption(f"{source!r} is not the name of a field")
     try:
         kind = parse(text)
     except InvalidOption as error:

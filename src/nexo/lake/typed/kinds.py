@@ -194,7 +194,7 @@ class _Parser:
 
     def _named(self, name: str) -> PlainKind:
         if name not in _PLAIN:
-            self._refuse(f"{name or 'nothing'!r} is no type")
+            self._refuse(f"{name or 'nothing'!r} is not a type")
         self._count()
         return PlainKind(name)
 

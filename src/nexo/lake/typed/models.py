@@ -82,7 +82,7 @@ def _of_model(model: Any) -> Kind:
         found = None
     if not isinstance(found, msgspec.inspect.StructType | msgspec.inspect.DataclassType):
         raise InvalidInput(
-            f"{model!r} is no dataclass, msgspec struct, pydantic model or JSON Schema"
+            f"{model!r} is not a dataclass, msgspec struct, pydantic model or JSON Schema"
         )
     return _of_type(found, ())
 

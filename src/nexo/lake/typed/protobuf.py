@@ -78,7 +78,7 @@ def reader(value_format: ValueFormat, schema_id: str) -> Unpack:
         try:
             found: Mapping[str, Any] = read(made.FromString(value))
         except (DecodeError, ValueError, OverflowError, TypeError) as error:
-            raise msgspec.DecodeError(f"no message {value_format.message}: {error}") from None
+            raise msgspec.DecodeError(f"not a message {value_format.message}: {error}") from None
         return found
 
     return (lambda value: unpack(_after_indexes(value))) if schema_id else unpack
