@@ -16,6 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -23,14 +24,14 @@ from nexo.errors import ConnectionLost, NexoError, NotFound, StreamReplaced, Una
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import CREATED_MS, Lake, StreamId
 from nexo.lake.commit import LostRace, TableCommit, commit_all
+from nexo.lake.derived import dead_letters, latest
 from nexo.lake.plan import BatchLimits
-from nexo.lake.progress import MicroBatchResult, Tracker
+from nexo.lake.progress import MicroBatchResult, Tracker, total
 from nexo.lake.typed.columns import REJECTED, set_schema
-from pyspark_nexo.derived import collect_dead_letters, compact
 from pyspark_nexo.failures import SparkEnded
 from pyspark_nexo.planning import SLICE, Planner, Wanted, chunks
 from pyspark_nexo.steps import Files, StreamStep, new_fields, replaced, unreported
-from pyspark_nexo.tiering import Probe, no_probe, take
+from pyspark_nexo.tiering import Probe, TaskGroup, no_probe, run_tasks, take
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -281,23 +282,44 @@ class Pipeline:
                 continue
             stream = StreamId(name, int(table.properties[CREATED_MS]))
             try:
-                count = collect_dead_letters(self.spark, self.lake, stream, self.probe)
+                count = self._collect_letters(stream)
             except NexoError as error:
                 self._planner.refuse(name, error)
             else:
                 self._collected.add(name)
                 self.tracker.of(name).dead_letters = count
 
+    def _collect_letters(self, stream: StreamId) -> int:
+        """Bring a stream's table of dead letters up to date; returns how many there are."""
+        while planned := dead_letters.plan(self.lake, stream):
+            table, steps = planned
+            self.probe("before the dead letters")
+            written = run_tasks(self.spark, TaskGroup(dead_letters.run, steps))
+            with suppress(LostRace):
+                dead_letters.finish(table, steps, written)
+        return sum(dead_letters.count(self.lake, stream).values())
+
     def compact(self, names: Sequence[str]) -> list[MicroBatchResult]:
         """Bring the tables of newest records up to date, of those streams that compact."""
         with HotLog(self.url) as broker:
             infos = [broker.describe(name) for name in names]
-        done = list[MicroBatchResult]()
-        for info in infos:
-            if "compact" not in info.options.get("cleanup", ""):
-                continue
-            found = compact(self.spark, self.lake, StreamId(info.name, info.created_ms))
-            if found is not None:
-                result, self.tracker.of(info.name).newest_records = found
-                done.append(result)
-        return done
+        streams = [
+            StreamId(info.name, info.created_ms)
+            for info in infos
+            if "compact" in info.options.get("cleanup", "")
+        ]
+        return [result for stream in streams if (result := self._compact(stream)) is not None]
+
+    def _compact(self, stream: StreamId) -> MicroBatchResult | None:
+        """Bring a stream's table of newest records up to date; None if it already is."""
+        started_s = time.monotonic()
+        table, steps = latest.plan(self.lake, stream)
+        if not steps:
+            return None
+        written = run_tasks(self.spark, TaskGroup(latest.run, steps))
+        with suppress(LostRace):
+            latest.finish(table, steps, written)
+        files = [facts for each in written for facts in each]
+        rows, seconds = sum(facts.count for facts in files), time.monotonic() - started_s
+        self.tracker.of(stream.name).newest_records = total(table.refresh(), "total-records")
+        return MicroBatchResult(f"{stream.name}_latest", rows, len(files), seconds)
