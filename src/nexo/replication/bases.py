@@ -28,15 +28,13 @@ from nexo.replication.objects import (
     LOG,
     RESET,
     AlreadyThere,
+    ObjectFormat,
     ObjectStore,
-    base_key,
-    log_key,
     number_of,
+    numbered,
 )
-from nexo.storage import sealed
 from nexo.storage.ports import Files
 
-MAGIC = b"NEXOBAS\0"
 KEPT = 2
 """Bases kept: the newest, and one for the day it turns out damaged."""
 
@@ -71,8 +69,7 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
     """The maker's clock, for a restore to a chosen time."""
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Manifest).decode
+FORMAT = ObjectFormat(b"NEXOBAS\0", Manifest, "the base at")
 
 
 def upload(
@@ -106,7 +103,7 @@ def upload(
 def publish(store: ObjectStore, manifest: Manifest) -> Manifest:
     """Create the manifest; one that is there already must be of the same files."""
     try:
-        store.create(base_key(manifest.number), pack(manifest))
+        store.create(numbered(BASE, manifest.number), FORMAT.pack(manifest, manifest.number))
     except AlreadyThere:
         found = load(store, manifest.number)
         if {(f.path, f.sha) for f in found.files} != {(f.path, f.sha) for f in manifest.files}:
@@ -114,23 +111,6 @@ def publish(store: ObjectStore, manifest: Manifest) -> Manifest:
                 f"the base at {manifest.number} holds other files than this folder"
             ) from None
         return found
-    return manifest
-
-
-def pack(manifest: Manifest) -> bytes:
-    """The bytes of a manifest."""
-    return sealed.pack(MAGIC, _encode(manifest), manifest.number)
-
-
-def unpack(data: bytes) -> Manifest:
-    """The manifest in these bytes; `Corrupt` if they are damaged."""
-    payload, mark = sealed.unpack(MAGIC, data)
-    try:
-        manifest = _decode(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Corrupt(f"the base at {mark} cannot be decoded: {error}") from None
-    if mark != manifest.number:
-        raise Corrupt(f"the base at {mark} says that it is at {manifest.number}")
     return manifest
 
 
@@ -162,10 +142,10 @@ def _sound(store: ObjectStore, keys: list[str]) -> Iterator[Manifest]:
 
 def load(store: ObjectStore, number: int) -> Manifest:
     """The manifest at a number; `Corrupt` if it is missing or damaged."""
-    data = store.get(base_key(number))
+    data = store.get(numbered(BASE, number))
     if data is None:
         raise Corrupt(f"there is no base at {number}")
-    manifest = unpack(data)
+    manifest = FORMAT.unpack(data, number)
     if manifest.number != number:
         raise Corrupt(f"the base at {number} says that it is at {manifest.number}")
     return manifest
@@ -218,10 +198,10 @@ def collect(store: ObjectStore, since_ms: int | None = None) -> int:
         return 0
     needed = {stored.key for manifest in kept for stored in manifest.files}
     oldest = min(manifest.number for manifest in kept)
-    gone = [key for key in bases if key < base_key(oldest)]
-    gone += [key for key in store.list(LOG) if key < log_key(oldest)]
-    gone += [key for key in contents if key not in needed]
-    gone += [key for key in store.list(RESET) if key < f"{RESET}{oldest:020}"]
+    gone: list[str] = []
+    for prefix, keys in ((BASE, bases), (LOG, store.list(LOG)), (RESET, store.list(RESET))):
+        gone += [key for key in keys if key < numbered(prefix, oldest)]
+    gone += [key for key in contents if key not in needed]  # after the bases that name them
     store.delete(gone)
     return len(gone)
 

@@ -1,8 +1,7 @@
 """What a log object holds: file operations of one writer, or its claim to lead.
 
-A group is a sealed frame (`nexo.storage.sealed`) whose mark is its number. Its bytes are a pure
-function of writer, epoch, number and operations, and writers differ: two objects with the same
-bytes are the same put.
+The bytes of a log object are a pure function of writer, epoch, number and operations, and writers
+differ: two objects with the same bytes are the same put.
 """
 
 from __future__ import annotations
@@ -10,10 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from nexo.errors import Corrupt
-from nexo.storage import sealed
+from nexo.replication.objects import ObjectFormat
 from nexo.storage.disk.recording import Operation
-
-MAGIC = b"NEXOGRP\0"
 
 
 class LogObject(msgspec.Struct, frozen=True, array_like=True):
@@ -32,6 +29,9 @@ class LogObject(msgspec.Struct, frozen=True, array_like=True):
     goes on with files of its own that hold more than the log."""
 
 
+FORMAT = ObjectFormat(b"NEXOGRP\0", LogObject, "log object")
+
+
 class Mark(msgspec.Struct, frozen=True):
     """How far the log was read: the next number, with epoch and writer of the object before it."""
 
@@ -44,7 +44,7 @@ class Mark(msgspec.Struct, frozen=True):
 
         Raises `Corrupt` if it is damaged, another number's, or of an epoch that is over.
         """
-        group = unpack(data, self.number)
+        group = FORMAT.unpack(data, self.number)
         is_other = self.writer not in {"", group.writer}
         if group.epoch < self.epoch or (group.epoch == self.epoch and is_other):
             raise Corrupt(
@@ -52,23 +52,3 @@ class Mark(msgspec.Struct, frozen=True):
                 f"though epoch {self.epoch} of {self.writer} had begun"
             )
         return group, Mark(self.number + 1, group.epoch, group.writer)
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(LogObject).decode
-
-
-def pack(group: LogObject, number: int) -> bytes:
-    """The bytes of a log object."""
-    return sealed.pack(MAGIC, _encode(group), number)
-
-
-def unpack(data: bytes, number: int) -> LogObject:
-    """The group of a number; `Corrupt` if the object is damaged or another one's."""
-    payload, mark = sealed.unpack(MAGIC, data)
-    if mark != number:
-        raise Corrupt(f"log object {number} says that it is {mark}: restore from an earlier base")
-    try:
-        return _decode(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Corrupt(f"log object {number} cannot be decoded: {error}") from None

@@ -11,11 +11,16 @@ from contextlib import suppress
 
 import msgspec
 
-from nexo.errors import Corrupt
-from nexo.replication.objects import AlreadyThere, ObjectStore, StoreFailed, number_of
-from nexo.storage import sealed
+from nexo.replication.objects import (
+    AlreadyThere,
+    ObjectFormat,
+    ObjectStore,
+    StoreFailed,
+    delete_below,
+    next_number,
+    numbered,
+)
 
-MAGIC = b"NEXOLSE\0"
 LEASE = "lease/"
 STANDBY = "standby/"
 HANDOVER = "handover/"
@@ -56,33 +61,20 @@ class Standby(msgspec.Struct, frozen=True, array_like=True):
     """The next number of each broker's log to apply."""
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(LeaderLease).decode
-_decode_standby = msgspec.msgpack.Decoder(Standby).decode
-
-
-def lease_key(number: int) -> str:
-    """Where the lease of a number is."""
-    return f"{LEASE}{number:020}"
+_FORMAT = ObjectFormat(b"NEXOLSE\0", LeaderLease, "lease")
 
 
 def get(store: ObjectStore, number: int) -> LeaderLease | None:
     """The lease of a number."""
-    data = store.get(lease_key(number))
-    if data is None:
-        return None
-    payload, mark = sealed.unpack(MAGIC, data)
-    if mark != number:
-        raise Corrupt(f"lease {number} says that it is {mark}")
-    return _decode(payload)
+    data = store.get(numbered(LEASE, number))
+    return None if data is None else _FORMAT.unpack(data, number)
 
 
 def newest(store: ObjectStore) -> tuple[int, LeaderLease] | None:
     """The newest lease and its number; None if nobody ever led."""
-    keys = store.list(LEASE)
-    if not keys:
+    number = next_number(store, LEASE) - 1
+    if number < 0:
         return None
-    number = number_of(keys[-1])
     lease = get(store, number)
     return newest(store) if lease is None else (number, lease)
 
@@ -94,7 +86,7 @@ def create(store: ObjectStore, number: int, lease: LeaderLease) -> bool:
     it although nothing is there.
     """
     try:
-        store.create(lease_key(number), sealed.pack(MAGIC, _encode(lease), number))
+        store.create(numbered(LEASE, number), _FORMAT.pack(lease, number))
     except AlreadyThere:
         found = get(store, number)
         if found is None:
@@ -105,8 +97,7 @@ def create(store: ObjectStore, number: int, lease: LeaderLease) -> bool:
 
 def forget(store: ObjectStore, below: int) -> None:
     """Delete leases long past."""
-    oldest = lease_key(max(0, below - KEPT))
-    store.delete([key for key in store.list(LEASE) if key < oldest])
+    delete_below(store, LEASE, max(0, below - KEPT))
 
 
 def announce(store: ObjectStore, standby: Standby, number: int) -> None:
@@ -114,10 +105,10 @@ def announce(store: ObjectStore, standby: Standby, number: int) -> None:
 
     May be called again with the same number if its outcome is unknown.
     """
-    key = f"{STANDBY}{standby.server}/"
+    prefix = f"{STANDBY}{standby.server}/"
     with suppress(AlreadyThere):  # by an earlier try
-        store.create(f"{key}{number:020}", _encode(standby))
-    store.delete([old for old in store.list(key) if old < f"{key}{number:020}"])
+        store.create(numbered(prefix, number), msgspec.msgpack.encode(standby))
+    delete_below(store, prefix, number)
 
 
 def withdraw(store: ObjectStore, server: str) -> None:
@@ -131,7 +122,7 @@ def standbys(store: ObjectStore) -> dict[str, Standby]:
     for key in store.list(STANDBY):
         data = store.get(key)
         if data is not None:
-            standby = _decode_standby(data)
+            standby = msgspec.msgpack.decode(data, type=Standby)
             found[standby.server] = standby
     return found
 

@@ -1,4 +1,4 @@
-"""The port to an object store, and where a broker's objects are in it.
+"""The port to an object store, where a broker's objects are in it, and how objects are written.
 
 ======================  =====================================================================
 key                     what it holds
@@ -9,13 +9,21 @@ key                     what it holds
 ``reset/<number>-…``    a manifest that a claim begins with, made before its number was known
 ======================  =====================================================================
 
-Numbers have 20 digits, so that keys sort as numbers do.
+Numbers have 20 digits, so that keys sort as numbers do. Most objects are MessagePack in a sealed
+frame (`nexo.storage.sealed`) whose mark is the number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from nexo.errors import Corrupt
+from nexo.storage import sealed
+
+T = TypeVar("T")
 
 LOG = "log/"
 BASE = "base/"
@@ -47,19 +55,56 @@ class ObjectStore(Protocol):
         """Remove objects; absent ones are fine."""
 
 
+def numbered(prefix: str, number: int) -> str:
+    """The key of a number below a prefix."""
+    return f"{prefix}{number:020}"
+
+
 def log_key(number: int) -> str:
     """Where the log object of a number is."""
-    return f"{LOG}{number:020}"
-
-
-def base_key(number: int) -> str:
-    """Where the manifest at a number is."""
-    return f"{BASE}{number:020}"
+    return numbered(LOG, number)
 
 
 def number_of(key: str) -> int:
-    """The number that a log object's or manifest's key ends with."""
+    """The number that a key ends with."""
     return int(key.rpartition("/")[2])
+
+
+def next_number(store: ObjectStore, prefix: str) -> int:
+    """One past the highest number below a prefix; 0 if there is none."""
+    keys = store.list(prefix)
+    return number_of(keys[-1]) + 1 if keys else 0
+
+
+def delete_below(store: ObjectStore, prefix: str, number: int) -> None:
+    """Delete the objects with lower numbers."""
+    oldest = numbered(prefix, number)
+    store.delete([key for key in store.list(prefix) if key < oldest])
+
+
+class ObjectFormat(Generic[T]):
+    """How the numbered objects of one kind are written."""
+
+    def __init__(self, magic: bytes, kind: type[T], noun: str) -> None:
+        """``noun`` names such an object in errors."""
+        self._magic = magic
+        self._noun = noun
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(kind).decode
+
+    def pack(self, value: T, number: int) -> bytes:
+        """The bytes of the object with a number."""
+        return sealed.pack(self._magic, self._encode(value), number)
+
+    def unpack(self, data: bytes, number: int) -> T:
+        """What `pack` was given; `Corrupt` if the object is damaged or has another number."""
+        payload, mark = sealed.unpack(self._magic, data)
+        if mark != number:
+            raise Corrupt(f"{self._noun} {number} says that it is {mark}")
+        try:
+            return self._decode(payload)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Corrupt(f"{self._noun} {number} cannot be decoded: {error}") from None
 
 
 class ObjectsBelow:

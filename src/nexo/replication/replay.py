@@ -12,8 +12,8 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 
 from nexo.errors import Corrupt, NotFound
-from nexo.replication import bases, groups
-from nexo.replication.groups import Mark
+from nexo.replication import bases
+from nexo.replication.groups import FORMAT, Mark
 from nexo.replication.objects import LOG, ObjectStore, log_key
 from nexo.storage.disk import recording
 from nexo.storage.ports import Files
@@ -105,7 +105,7 @@ class LogReplay:
         data = self._ahead.get(number, self.head)
         if data is None:
             return False
-        if until_ms is not None and groups.unpack(data, number).time_ms > until_ms:
+        if until_ms is not None and FORMAT.unpack(data, number).time_ms > until_ms:
             return False
         group, self.mark = self.mark.take(data)
         self.time_ms = group.time_ms
@@ -122,7 +122,8 @@ class LogReplay:
         if data is None:
             raise Corrupt(f"{key}, which a claim begins with, is missing")
         self._set_aside()
-        bases.restore(self._store, bases.unpack(data), self._files, self._root, self.aside)
+        manifest = bases.FORMAT.unpack(data, self.mark.number)
+        bases.restore(self._store, manifest, self._files, self._root, self.aside)
         self._files.remove(self.aside)
 
     def to_end(

@@ -12,8 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nexo.replication import groups
-from nexo.replication.groups import LogObject, Mark
+from nexo.replication.groups import FORMAT, LogObject, Mark
 from nexo.replication.objects import log_key
 from nexo.storage.disk.recording import FileWritten, Operation
 
@@ -97,7 +96,7 @@ class Shipper:
         ticket, operations = self._take_group() if self.leads else (self.shipped, [])
         reset = "" if self.leads else self._reset
         group = LogObject(self.epoch, self.writer, operations, now_ms, reset)
-        self._in_flight = Put(log_key(self.number), groups.pack(group, self.number), ticket)
+        self._in_flight = Put(log_key(self.number), FORMAT.pack(group, self.number), ticket)
         return self._in_flight
 
     def created(self) -> None:
@@ -118,7 +117,7 @@ class Shipper:
         if found == self._in_flight.data:
             self.created()
             return
-        self.fenced_by = groups.unpack(found, self.number)
+        self.fenced_by = FORMAT.unpack(found, self.number)
         self.discard()
         self._check()
 

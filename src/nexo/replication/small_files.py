@@ -10,17 +10,20 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-import msgspec
-
-from nexo.replication.objects import AlreadyThere, ObjectStore, number_of
-from nexo.storage import sealed
+from nexo.replication.objects import (
+    AlreadyThere,
+    ObjectFormat,
+    ObjectStore,
+    delete_below,
+    next_number,
+    numbered,
+)
 from nexo.storage.disk.files import replace_private
 
-MAGIC = b"NEXOSRV\0"
 SERVER = "server/"
 KEPT = 5
 _SQLITE = b"SQLite format 3\0"
-_decode = msgspec.msgpack.Decoder(dict[str, bytes]).decode
+_FORMAT = ObjectFormat(b"NEXOSRV\0", dict[str, bytes], "server object")
 
 
 class Overtaken(Exception):
@@ -60,24 +63,22 @@ class SmallFiles:
         return True
 
     def _newest(self) -> dict[str, bytes] | None:
-        keys = self._store.list(SERVER)
-        data = self._store.get(keys[-1]) if keys else None
-        if data is None:
+        self._number = next_number(self._store, SERVER) - 1
+        if self._number < 0:
             return None
-        self._number = number_of(keys[-1])
-        return _decode(sealed.unpack(MAGIC, data)[0])
+        data = self._store.get(numbered(SERVER, self._number))
+        return None if data is None else _FORMAT.unpack(data, self._number)
 
     def _put(self, files: dict[str, bytes]) -> None:
         number = self._number + 1
-        data = sealed.pack(MAGIC, msgspec.msgpack.encode(files), number)
+        key, data = numbered(SERVER, number), _FORMAT.pack(files, number)
         try:
-            self._store.create(f"{SERVER}{number:020}", data)
+            self._store.create(key, data)
         except AlreadyThere:
-            if self._store.get(f"{SERVER}{number:020}") != data:
+            if self._store.get(key) != data:
                 raise Overtaken("another server has shipped its users") from None
         self._number = number
-        oldest = f"{SERVER}{max(0, number - KEPT):020}"
-        self._store.delete([key for key in self._store.list(SERVER) if key < oldest])
+        delete_below(self._store, SERVER, max(0, number - KEPT))
 
 
 def _stat(path: Path) -> tuple[int, int] | None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from nexo.replication import bases
-from nexo.replication.groups import Mark, unpack
+from nexo.replication.groups import FORMAT, Mark
 from nexo.replication.objects import (
     LOG,
     RESET,
@@ -22,7 +22,8 @@ from nexo.replication.objects import (
     ObjectStore,
     StoreFailed,
     log_key,
-    number_of,
+    next_number,
+    numbered,
 )
 from nexo.replication.replay import LogReplay
 from nexo.replication.shipping import LeadLost, Shipper
@@ -89,15 +90,15 @@ class Taking:
 
     def _end(self) -> Mark:
         """The end of the log, and who wrote its last object."""
-        keys = self._store.list(LOG)
-        if not keys:
+        end = next_number(self._store, LOG)
+        if not end:
             return Mark()
-        number = number_of(keys[-1])
-        data = self._store.get(log_key(number))
+        key = log_key(end - 1)
+        data = self._store.get(key)
         if data is None:
-            raise StoreFailed(f"{keys[-1]} was listed and is not there")
-        group = unpack(data, number)
-        return Mark(number + 1, group.epoch, group.writer)
+            raise StoreFailed(f"{key} was listed and is not there")
+        group = FORMAT.unpack(data, end - 1)
+        return Mark(end, group.epoch, group.writer)
 
     def _follow_and_claim(self, mark: Mark) -> Shipper:
         self._replay = LogReplay(self._store, self._files, self._root)
@@ -122,13 +123,13 @@ class Taking:
     def _reset(self, end: Mark) -> tuple[Shipper, bases.Manifest | None]:
         """Upload the files as they are, and claim with them."""
         maker = self._writer.replace("/", "-")
-        key = f"{RESET}{end.number:020}-{maker}"
+        key = f"{numbered(RESET, end.number)}-{maker}"
         shipper = Shipper(self._writer, end, reset=key)
         before = bases.newest(self._store)
         stored, folders = bases.upload(self._store, self._files, self._root, maker, before)
         manifest = bases.Manifest(end.number + 1, shipper.epoch, stored, folders, self._now_ms())
         with suppress(AlreadyThere):
-            self._store.create(key, bases.pack(manifest))
+            self._store.create(key, bases.FORMAT.pack(manifest, manifest.number))
         if not self._put(shipper):
             raise Superseded(f"another server wrote object {end.number} just now")
         return shipper, bases.publish(self._store, manifest)

@@ -19,11 +19,12 @@ from nexo.replication.encrypted import KEY_BYTES, EncryptedObjects
 from nexo.replication.folder import FolderObjects
 from nexo.replication.groups import LogObject
 from nexo.replication.objects import (
+    BASE,
     AlreadyThere,
     ObjectStore,
     StoreFailed,
-    base_key,
     log_key,
+    numbered,
 )
 from nexo.storage.disk.files import OsFiles
 from tests.memory_objects import MemoryObjects
@@ -175,11 +176,11 @@ def test_what_no_kept_base_needs_is_deleted(store: ObjectStore, tmp_path: Path) 
     here = tmp_path / "here"
     for number in range(0, 40, 10):
         for each in range(number, number + 10):
-            store.create(log_key(each), groups.pack(LogObject(1, "a", []), each))
+            store.create(log_key(each), groups.FORMAT.pack(LogObject(1, "a", []), each))
         fill(here, sealed="segment", growing="1" * number)
         make(store, here, number + 10)
     assert bases.collect(store) > 0
-    assert store.list("base/") == [base_key(30), base_key(40)]
+    assert store.list("base/") == [numbered(BASE, 30), numbered(BASE, 40)]
     assert store.list("log/")[0] == log_key(30)
     assert len(store.list("file/")) == 3
     for number in (30, 40):
@@ -193,13 +194,13 @@ def test_a_damaged_base_is_passed_over_and_nothing_it_replaces_is_deleted(tmp_pa
     for number in (10, 20, 30):
         fill(here, growing="1" * number)
         make(store, here, number)
-    data = store.objects[base_key(30)]
-    store.objects[base_key(30)] = data[:-1] + bytes([data[-1] ^ 1])
+    data = store.objects[numbered(BASE, 30)]
+    store.objects[numbered(BASE, 30)] = data[:-1] + bytes([data[-1] ^ 1])
     found = bases.newest(store)
     assert found is not None
     assert found.number == 20
     bases.collect(store)
-    assert set(store.list("base/")) >= {base_key(10), base_key(20)}
+    assert set(store.list("base/")) >= {numbered(BASE, 10), numbered(BASE, 20)}
 
 
 def test_damaged_content_is_noticed(tmp_path: Path) -> None:

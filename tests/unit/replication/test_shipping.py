@@ -133,10 +133,10 @@ def test_a_claim_that_meets_another_object_must_read_on() -> None:
 
 
 def test_objects_of_an_epoch_that_is_over_are_refused() -> None:
-    _, mark = Mark().take(groups.pack(LogObject(2, "b", []), 0))
+    _, mark = Mark().take(groups.FORMAT.pack(LogObject(2, "b", []), 0))
     assert mark == Mark(1, 2, "b")
     for group in (LogObject(1, "a", []), LogObject(2, "a", [])):
         with pytest.raises(Corrupt, match="epoch"):
-            mark.take(groups.pack(group, 1))
+            mark.take(groups.FORMAT.pack(group, 1))
     with pytest.raises(Corrupt, match="says that it is 7"):
-        mark.take(groups.pack(LogObject(2, "b", []), 7))
+        mark.take(groups.FORMAT.pack(LogObject(2, "b", []), 7))

@@ -17,7 +17,7 @@ from nexo.errors import ConfigError, Conflict, NotFound, Unavailable
 from nexo.model import Broker
 from nexo.replication import lease as leases
 from nexo.replication.lease import LeaderLease, Standby
-from nexo.replication.objects import LOG, ObjectsBelow, ObjectStore, StoreFailed, number_of
+from nexo.replication.objects import LOG, ObjectsBelow, ObjectStore, StoreFailed, next_number
 from nexo.replication.stores import open_store
 
 _URL = click.argument("url", required=False)
@@ -98,8 +98,7 @@ def _age_ms(time_ms: int) -> int:
 
 def log_end(log: ObjectStore) -> int:
     """The number that the next object of a broker's log gets."""
-    keys = log.list(LOG)
-    return number_of(keys[-1]) + 1 if keys else 0
+    return next_number(log, LOG)
 
 
 @command.command()

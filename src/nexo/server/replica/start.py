@@ -12,7 +12,7 @@ from nexo.config import Settings
 from nexo.model import Broker
 from nexo.replication import frozen
 from nexo.replication.cells import Cells
-from nexo.replication.objects import BASE, ObjectStore, StoreFailed, number_of
+from nexo.replication.objects import BASE, ObjectStore, StoreFailed, next_number
 from nexo.replication.stores import open_store
 from nexo.replication.taking import Taking
 from nexo.server.clock import SteadyClock
@@ -70,7 +70,6 @@ def take_lead(broker: Broker, settings: Settings, run: Path) -> Callable[[], Rep
 def _newest_base(store: ObjectStore) -> int:
     """Its number. Without an answer a base is due, which is harmless."""
     try:
-        keys = store.list(BASE)
+        return max(0, next_number(store, BASE) - 1)
     except StoreFailed:
         return 0
-    return number_of(keys[-1]) if keys else 0
