@@ -28,11 +28,9 @@ class Cells:
             os.close(fd)
 
     def get(self) -> tuple[float, ...]:
-        """All of them."""
         return _CELLS.unpack_from(self._map)
 
     def first(self) -> float:
-        """The first of them."""
         return float(_CELLS.unpack_from(self._map)[0])
 
     def set(self, *values: float) -> None:

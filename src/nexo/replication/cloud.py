@@ -42,7 +42,6 @@ class CloudObjects:
         self._store = store
 
     def create(self, key: str, data: bytes) -> None:
-        """Put if absent."""
         try:
             obstore.put(self._store, key, data, mode="create", use_multipart=False)
         except AlreadyExistsError as error:
@@ -63,7 +62,6 @@ class CloudObjects:
         return True
 
     def get(self, key: str) -> bytes | None:
-        """An object."""
         try:
             return bytes(obstore.get(self._store, key).bytes())
         except FileNotFoundError:
@@ -72,7 +70,6 @@ class CloudObjects:
             raise StoreFailed(f"{key}: {error}") from error
 
     def list(self, prefix: str, after: str = "") -> list[str]:
-        """Keys in order."""
         try:
             pages = obstore.list(self._store, prefix.rstrip("/"), offset=after or None)
             keys = [found["path"] for page in pages for found in page]

@@ -45,7 +45,6 @@ class EncryptedObjects:
         self._cipher = AESGCM(key)
 
     def create(self, key: str, data: bytes) -> None:
-        """Put if absent."""
         nonce = os.urandom(_NONCE_BYTES)
         self._store.create(key, MAGIC + nonce + self._cipher.encrypt(nonce, data, key.encode()))
 
@@ -63,9 +62,7 @@ class EncryptedObjects:
             raise Corrupt(f"{key} cannot be decrypted: it is damaged, or the key differs") from None
 
     def list(self, prefix: str, after: str = "") -> list[str]:
-        """Keys in order."""
         return self._store.list(prefix, after)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects."""
         self._store.delete(keys)

@@ -24,7 +24,6 @@ class FolderObjects:
         self._folder = folder
 
     def create(self, key: str, data: bytes) -> None:
-        """Put if absent, durably."""
         target = self._folder / key
         try:
             aside = self._write_aside(target.parent, data)
@@ -52,7 +51,6 @@ class FolderObjects:
         return aside
 
     def get(self, key: str) -> bytes | None:
-        """An object."""
         try:
             return (self._folder / key).read_bytes()
         except FileNotFoundError:
@@ -61,7 +59,6 @@ class FolderObjects:
             raise StoreFailed(f"{key}: {error}") from error
 
     def list(self, prefix: str, after: str = "") -> list[str]:
-        """Keys in order."""
         try:
             top = self._folder / prefix.rpartition("/")[0]
             found = [path for path in top.rglob("*") if path.is_file()]
@@ -75,7 +72,6 @@ class FolderObjects:
         return sorted(key for key in keys if key.startswith(prefix) and key > after)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects."""
         for key in keys:
             try:
                 (self._folder / key).unlink(missing_ok=True)

@@ -65,7 +65,6 @@ _FORMAT = ObjectFormat(b"NEXOLSE\0", LeaderLease, "lease")
 
 
 def get(store: ObjectStore, number: int) -> LeaderLease | None:
-    """The lease of a number."""
     data = store.get(numbered(LEASE, number))
     return None if data is None else _FORMAT.unpack(data, number)
 

@@ -61,7 +61,6 @@ def numbered(prefix: str, number: int) -> str:
 
 
 def log_key(number: int) -> str:
-    """Where the log object of a number is."""
     return numbered(LOG, number)
 
 
@@ -115,18 +114,14 @@ class ObjectsBelow:
         self._prefix = prefix
 
     def create(self, key: str, data: bytes) -> None:
-        """Put if absent."""
         self._store.create(self._prefix + key, data)
 
     def get(self, key: str) -> bytes | None:
-        """An object."""
         return self._store.get(self._prefix + key)
 
     def list(self, prefix: str, after: str = "") -> list[str]:
-        """Keys in order."""
         found = self._store.list(self._prefix + prefix, self._prefix + after if after else "")
         return [key.removeprefix(self._prefix) for key in found]
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects."""
         self._store.delete([self._prefix + key for key in keys])

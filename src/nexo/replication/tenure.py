@@ -45,7 +45,6 @@ class Watch:
         self.saw(number, lease, now_s)
 
     def saw(self, number: int, lease: LeaderLease, now_s: float) -> None:
-        """A newer lease."""
         self.number, self.lease, self._seen_s = number, lease, now_s
 
     def could_not_look(self, now_s: float) -> None:

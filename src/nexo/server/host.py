@@ -121,7 +121,6 @@ class Host:
             sock.close()
 
     def next_id(self) -> int:
-        """A number that no other connection of this process has had."""
         self._last_id += 1
         return self._last_id
 
@@ -150,26 +149,22 @@ class Host:
             session.kick("it said nothing, and others want its place")
 
     def closed(self, session: Session) -> None:
-        """Let every service release what the connection held."""
         self.sessions.discard(session)
         self._strangers.leave(session)
         for service in self.services.values():
             service.peer_closed(session)
 
     def congested(self, session: Session) -> None:
-        """Tell the services."""
         for service in self.services.values():
             service.peer_congested(session)
 
     def drained(self, session: Session) -> None:
-        """Tell the services."""
         for service in self.services.values():
             service.peer_drained(session)
 
     # -- what sessions ask --------------------------------------------------------
 
     def status(self, broker: Broker) -> dict[str, Any]:
-        """A service's status with what the host knows."""
         return self.services[broker].status() | {
             "connections": len(self.sessions),
             "dialects": Counter(session.dialect for session in self.sessions),
@@ -192,11 +187,9 @@ class Host:
         }
 
     def folder(self, broker: Broker) -> Path:
-        """Where the broker keeps its data."""
         return self._runtimes[broker].folder
 
     def link_path(self, broker: Broker) -> str:
-        """The unix socket on which the process of ``broker`` takes linked connections."""
         if self._run_folder is None:
             raise Unavailable(f"the {broker.label} broker does not run here")
         return str(self._run_folder / f"{broker.label}.sock")

@@ -10,7 +10,6 @@ T = TypeVar("T")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """What makes a new event loop."""
     try:
         import uvloop  # noqa: PLC0415 - optional
     except ImportError:
@@ -20,6 +19,5 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run ``main`` to its end."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(main)

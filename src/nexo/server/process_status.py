@@ -12,7 +12,6 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def process_status() -> dict[str, float]:
-    """Process id, resident memory and processor time."""
     return {"pid": os.getpid(), "rss_bytes": _rss_bytes(), "cpu_s": round(time.process_time(), 3)}
 
 

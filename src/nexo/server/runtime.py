@@ -57,7 +57,6 @@ class HostRuntime:
         self._soon: list[Callable[[], None]] = []
 
     def open(self) -> None:
-        """Recover the service."""
         self.service.open()
         self._committer.opened()
         if self._replicating is not None:
@@ -66,7 +65,6 @@ class HostRuntime:
     # -- turns and time -------------------------------------------------------------
 
     def soon(self, callback: Callable[[], None]) -> None:
-        """See `Runtime.soon`."""
         if not self._soon:
             self._loop.call_soon(self._run_soon)
         self._soon.append(callback)
@@ -80,7 +78,6 @@ class HostRuntime:
                 log.exception("the end of a turn failed")
 
     def wake_at(self, due_ms: int) -> None:
-        """See `Runtime.wake_at`."""
         if self._due_ms is not None and self._due_ms <= due_ms:
             return
         if self._timer is not None:
@@ -100,7 +97,6 @@ class HostRuntime:
     # -- durability -------------------------------------------------------------------
 
     def check_writable(self) -> None:
-        """See `Runtime.check_writable`."""
         self.flusher.check()
         self.check_leads()
         was_full = self._guard.full
@@ -114,7 +110,6 @@ class HostRuntime:
             log.warning("%s: there is space again, writes are accepted", self.folder)
 
     def check_leads(self) -> None:
-        """See `Runtime.check_leads`."""
         if self._replicating is not None and (error := self._replicating.refusal()) is not None:
             raise error
 

@@ -10,7 +10,6 @@ from nexo.services.service import Service
 
 
 def factory(broker: Broker) -> Callable[[HostRuntime], Service]:
-    """What builds the service of ``broker`` for a host."""
     # ruff: noqa: PLC0415 - a broker's process imports only its own broker
     match broker:
         case Broker.STORE:

@@ -272,23 +272,19 @@ class Replicating:
     # -- what makes bases asks ------------------------------------------------------
 
     def gather(self) -> int:
-        """Take what is recorded; the ticket of everything so far."""
         if self._files.recorded:
             self._take()
         return self._ticket
 
     def cut(self) -> int:
-        """Like `gather`; what is recorded later begins another log object."""
         self._take()
         self._shipper.cut(self._ticket)
         return self._ticket
 
     def in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run what may wait for the store or the disk."""
         return self._loop.run_in_executor(self._executor, work)
 
     async def all_shipped(self, ticket: int) -> int:
-        """Wait until the store has everything up to a ticket; returns the number after it."""
         if self._shipper.shipped >= ticket:
             return self._shipper.number
         done: asyncio.Future[int] = self._loop.create_future()
@@ -321,7 +317,6 @@ class Replicating:
         return self._shipper.waiting_bytes + self._files.recorded_bytes
 
     def status(self) -> dict[str, Any]:
-        """For the broker's status."""
         return {
             "number": self._shipper.number,
             "epoch": self._shipper.epoch,

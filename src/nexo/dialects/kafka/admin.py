@@ -84,7 +84,6 @@ def _options(request: Request, row: Message) -> dict[str, Any]:
 
 
 def delete_topics(request: Request) -> None:
-    """Delete streams."""
     answer_each(request, "topics", "topics", _delete_one)
 
 

@@ -22,7 +22,6 @@ _VERSIONS = [{"key": api.key, "low": api.low, "high": api.high} for api in APIS.
 
 
 def api_versions(request: Request) -> None:
-    """Say which APIs there are."""
     request.answer({"keys": _VERSIONS})
 
 
@@ -48,7 +47,6 @@ def find_coordinator(request: Request) -> None:
 
 
 def describe_cluster(request: Request) -> None:
-    """The one broker."""
     request.answer(_cluster(request))
 
 

@@ -62,7 +62,6 @@ def check_commit(request: Request, group: str) -> GroupError | None:
 
 
 def offset_commit(request: Request) -> None:
-    """Store where members have got to; Kafka's clients commit the next offset."""
     commits, answers = sound_commits(request)
 
     def done(error: NexoError | None) -> None:

@@ -136,7 +136,6 @@ def described(
 
 
 def broker_configs(settings: Settings, keys: Iterable[str] | None) -> list[Message]:
-    """The broker's configurations."""
     shown: Mapping[str, tuple[str, int]] = {
         "auto.create.topics.enable": (str(settings.kafka_auto_create).lower(), _BOOLEAN),
         "default.replication.factor": ("1", _INT),

@@ -108,7 +108,6 @@ def _by_id(request: Request, owned: Iterable[TopicPartition]) -> list[Message]:
 
 
 def describe(request: Request) -> None:
-    """Members, their subscriptions and assignments."""
     request.answer({"groups": [_described(request, group) for group in request["groups"] or ()]})
 
 

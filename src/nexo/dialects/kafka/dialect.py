@@ -36,7 +36,6 @@ class KafkaDialect(Dialect):
         return b""
 
     def serves(self, brokers: Collection[Broker]) -> bool:
-        """Only streams."""
         return self.home in brokers
 
     def start(self, host: HostPort) -> Speaker:

@@ -111,7 +111,6 @@ def heartbeat(request: Request) -> None:
 
 
 def leave_group(request: Request) -> None:
-    """Let members go."""
     rows = [{"member": request["member"], "instance": None}]
     if request.version >= 3:
         rows = request["members"] or []
@@ -133,7 +132,6 @@ def leave_group(request: Request) -> None:
 
 
 def describe_groups(request: Request) -> None:
-    """Members, their subscriptions and assignments."""
     request.answer({"groups": [_described(request, group) for group in request["groups"] or ()]})
 
 

@@ -21,7 +21,6 @@ Answer: TypeAlias = Callable[[Message], None]
 
 
 def list_offsets(request: Request) -> None:
-    """Where partitions begin and end, and where a time lies in them."""
     gather: Gather[tuple[str, Message]] = Gather(
         lambda rows: request.answer({"topics": by_topic(rows)})
     )

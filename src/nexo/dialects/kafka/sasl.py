@@ -15,7 +15,6 @@ TOKEN_USER = "token"
 
 
 def handshake(request: Request) -> None:
-    """Agree on a mechanism."""
     asked: str | None = request["mechanism"]
     known = asked in MECHANISMS
     if known:

@@ -54,7 +54,6 @@ class KafkaSession(PipelinedSession):
         return size
 
     def run(self, request: Pending) -> None:
-        """Decode a request and call its function."""
         _, key, version, correlation = _HEAD.unpack_from(request.data)
         data = Input(memoryview(request.data)[_HEAD.size :])
         client_id = _client_id(data)

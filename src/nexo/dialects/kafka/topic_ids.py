@@ -13,7 +13,6 @@ NONE = UUID(int=0)
 
 
 def topic_id(outline: Outline) -> UUID:
-    """The id of a stream."""
     return UUID(int=outline.created_ms << _HALF | outline.number)
 
 

@@ -72,5 +72,4 @@ class KafkaTransactions:
 
 
 def producer_name(transactional_id: str) -> str:
-    """The name of the producer with a transactional id."""
     return name_of(f"kafka/{transactional_id}")

@@ -89,7 +89,6 @@ def _started(request: Request, name: str | None, found: ProducerSession | NexoEr
 
 
 def _producer(request: Request) -> Transactional:
-    """The producer of a request."""
     shared = request.session.shared
     try:
         return shared.transactions.get(request.body)

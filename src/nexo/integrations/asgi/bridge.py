@@ -112,7 +112,6 @@ class EventStream(Response):
         self._options = options
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve it."""
         async with await self._client.pubsub.subscribe(
             self._pattern, **self._options
         ) as subscription:

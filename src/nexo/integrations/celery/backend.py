@@ -53,7 +53,6 @@ class CeleryResultBackend(KeyValueStoreBackend):
         """What `incr` says to Celery's code for chords: this object belongs to one thread."""
 
     def as_uri(self, include_password: bool = False) -> str:
-        """Where results are, for people."""
         url = self.url or "nexo://"
         return url if include_password else str(maybe_sanitize_url(url))
 
@@ -77,7 +76,6 @@ class CeleryResultBackend(KeyValueStoreBackend):
     # -- keys
 
     def get(self, key: bytes | str) -> Any:
-        """A value, or None."""
         return insist(self.nexo.store.get, bytes_to_str(key))
 
     def mget(self, keys: Iterable[bytes | str]) -> list[Any]:
@@ -89,7 +87,6 @@ class CeleryResultBackend(KeyValueStoreBackend):
         return found
 
     def set(self, key: bytes | str, value: Any) -> None:
-        """Set a value, for as long as results are kept."""
         insist(self.nexo.store.set, bytes_to_str(key), value, ttl=self.expires or None)
 
     def _set_with_state(self, key: bytes | str, value: Any, state: str) -> None:
@@ -99,17 +96,14 @@ class CeleryResultBackend(KeyValueStoreBackend):
                 self.nexo.pubsub.publish(_topic(key), b"")
 
     def delete(self, key: bytes | str) -> None:
-        """Forget a value."""
         insist(self.nexo.store.delete, bytes_to_str(key))
 
     def incr(self, key: bytes | str) -> int:
-        """Add one to a counter."""
         if self._verdict is not None:
             return self._verdict
         return int(self.nexo.store.incr(bytes_to_str(key)))
 
     def expire(self, key: bytes | str, value: Any) -> None:
-        """Give a key a life time."""
         if value:
             insist(self.nexo.store.expire, bytes_to_str(key), value)
 
@@ -166,7 +160,6 @@ class CeleryResultBackend(KeyValueStoreBackend):
         no_ack: bool = True,
         on_interval: Any = None,
     ) -> Any:
-        """The result of a task, once it is there."""
         self._ensure_not_eager()
         deadline_s = None if timeout is None else time.monotonic() + timeout
         pause_s = min(interval, _CHECK_S) if on_interval else _CHECK_S

@@ -68,7 +68,6 @@ class Channel(virtual.Channel):
     def queue_declare(
         self, queue: str | None = None, passive: bool = False, **kwargs: Any
     ) -> queue_declare_ok_t:
-        """Make sure that a queue exists."""
         queue = queue or f"amq.gen-{uuid()}"
         if passive and not self._has_queue(queue):
             raise ChannelError(f"NOT_FOUND - no queue {queue!r}", (50, 10), "queue_declare", "404")
@@ -123,7 +122,6 @@ class Channel(virtual.Channel):
     def queue_bind(
         self, queue: str, exchange: str | None = None, routing_key: str = "", **_: Any
     ) -> None:
-        """Give an exchange's messages to a queue."""
         exchange, transport = exchange or "amq.direct", self.connection
         kind = self.typeof(exchange).type
         if queue in transport.passing and kind == "fanout":
@@ -139,7 +137,6 @@ class Channel(virtual.Channel):
     def queue_unbind(
         self, queue: str, exchange: str | None = None, routing_key: str = "", **_: Any
     ) -> None:
-        """Take a binding back."""
         exchange = exchange or "amq.direct"
         if (mailbox := self.connection.mailboxes.get(queue)) is None:
             self.connection.routes.unbind(queue, exchange, routing_key)
@@ -149,7 +146,6 @@ class Channel(virtual.Channel):
     def queue_delete(
         self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any
     ) -> None:
-        """Remove a queue with its messages and bindings."""
         if if_empty and self._size(queue):
             return
         if mailbox := self.connection.mailboxes.pop(queue, None):
@@ -310,7 +306,6 @@ class Channel(virtual.Channel):
             mailbox.attach(None)
 
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
-        """One message, if there is one."""
         transport = self.connection
         if queue in transport.mailboxes:
             message = transport.mailboxes[queue].take()
@@ -333,7 +328,6 @@ class Channel(virtual.Channel):
     # -- settling
 
     def basic_ack(self, delivery_tag: int, multiple: bool = False) -> None:
-        """A message is done with."""
         for tag in self._tags_to(delivery_tag, multiple):
             self._settle_tag(tag, ACK)
 

@@ -93,7 +93,6 @@ class Chords:
     # -- who calls the body
 
     def is_called(self, key: str) -> bool:
-        """Whether the body has been called."""
         return bool(insist(self._client.store.get, _lock(key)) == CALLED)
 
     def may_call(self, key: str, group: str, task: str, size: int) -> bool:
@@ -117,7 +116,6 @@ class Chords:
         insist(self._client.store.set, _lock(key), CALLED, ttl=self._expires_s)
 
     def begin(self, key: str) -> None:
-        """Start to count."""
         insist(self._client.store.set, key, _START, ttl=self._expires_s)
 
     def _parts(self, group: str, size: int) -> int:

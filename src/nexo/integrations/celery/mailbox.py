@@ -38,7 +38,6 @@ class Mailbox:
                 consumer(self.waiting.popleft())
 
     def take(self) -> dict[str, Any] | None:
-        """One that waits."""
         with self._lock:
             return self.waiting.popleft() if self.waiting else None
 
@@ -50,7 +49,6 @@ class Mailbox:
             return count
 
     def close(self) -> None:
-        """End its subscriptions."""
         for subscription in self.subscriptions.values():
             subscription.close()
         self.subscriptions = {}

@@ -39,7 +39,6 @@ class OutgoingMessage(NamedTuple):
 
 
 def outgoing(message: dict[str, Any], exchange: str, routing_key: str) -> OutgoingMessage:
-    """What to send for a message of kombu's."""
     properties = message["properties"]
     tag = properties.setdefault("delivery_tag", uuid())
     properties["delivery_info"] |= {"exchange": exchange, "routing_key": routing_key}

@@ -33,15 +33,12 @@ class CeleryRoutes:
         self._client.pubsub.publish(self._bound(queue, exchange, kind, key), b"\x01", retain=True)
 
     def unbind(self, queue: str, exchange: str, key: str) -> None:
-        """Take a binding back."""
         self._clear(self._bound(queue, exchange, None, key))
 
     def forget_queue(self, queue: str) -> None:
-        """Take back every binding of a queue."""
         self._clear(f"{self._root}/bound/+/+/{_level(queue)}/+")
 
     def forget_exchange(self, exchange: str) -> None:
-        """Take back every binding of an exchange."""
         self._clear(f"{self._root}/bound/{_level(exchange)}/#")
 
     def bindings(self, exchange: str) -> list[tuple[str, str, str]]:

@@ -96,7 +96,6 @@ class Transport(virtual.Transport):
         return {"while_down": "fail"} | given
 
     def driver_version(self) -> str:
-        """Of this package."""
         return __version__
 
     # -- connections
@@ -110,7 +109,6 @@ class Transport(virtual.Transport):
         return self
 
     def create_channel(self, connection: Any) -> Any:
-        """A channel of this connection."""
         channel = self.Channel(self)
         self.channels.append(channel)
         return channel
@@ -215,12 +213,10 @@ class Transport(virtual.Transport):
         return True
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
-        """Have the loop call `on_readable`."""
         self._loop = loop
         loop.add_reader(self._bell.fileno(), self.on_readable, self._bell.fileno())
 
     def unregister_from_event_loop(self, connection: Any, loop: Any) -> None:
-        """The loop is to forget the connection."""
         if loop is not None and self._bell.fileno() >= 0:
             loop.remove(self._bell.fileno())
         self._loop = None

@@ -99,14 +99,12 @@ class NexoCache(BaseCache):
     # -- one key
 
     def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
-        """See `BaseCache.get`."""
         stored = self._store.get(self._key(key, version), default=_ABSENT)
         return default if stored is _ABSENT else self._serializer.loads(stored)
 
     def set(
         self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> None:
-        """See `BaseCache.set`."""
         name, ttl = self._key(key, version), self._ttl(timeout)
         if _is_over(ttl):
             self._store.delete(name)
@@ -116,29 +114,25 @@ class NexoCache(BaseCache):
     def add(
         self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> bool:
-        """See `BaseCache.add`."""
         name, ttl = self._key(key, version), self._ttl(timeout)
         if _is_over(ttl):
             return not self._store.exists(name)
         return self._store.set(name, self._serializer.dumps(value), ttl=ttl, if_absent=True)
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        """See `BaseCache.touch`."""
         name, ttl = self._key(key, version), self._ttl(timeout)
         if ttl is None:
             return self._store.persist(name) or self._store.exists(name)
         return self._store.delete(name) if ttl <= 0 else self._store.expire(name, ttl)
 
     def delete(self, key: Any, version: int | None = None) -> bool:
-        """See `BaseCache.delete`."""
         return self._store.delete(self._key(key, version))
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
-        """See `BaseCache.has_key`."""
         return self._store.exists(self._key(key, version))
 
     def incr(self, key: Any, delta: Any = 1, version: int | None = None) -> Any:
-        """See `BaseCache.incr`; no increment is lost, and the key keeps its life time."""
+        """No increment is lost, and the key keeps its life time."""
         name = self._key(key, version)
         while True:
             stored = self._store.get(name, default=_ABSENT)
@@ -149,7 +143,7 @@ class NexoCache(BaseCache):
                 return total
 
     def incr_version(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        """See `BaseCache.incr_version`; the key keeps its life time."""
+        """The key keeps its life time."""
         old = self.version if version is None else version
         name = self._key(key, old)
         stored, ttl = self._store.get(name, default=_ABSENT), self._store.ttl(name)
@@ -163,7 +157,7 @@ class NexoCache(BaseCache):
     # -- many keys
 
     def get_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
-        """See `BaseCache.get_many`; one request."""
+        """One request."""
         names = {self._key(key, version): key for key in keys}
         stored = self._store.mget([*names]) if names else []
         return {
@@ -178,7 +172,7 @@ class NexoCache(BaseCache):
         timeout: Any = DEFAULT_TIMEOUT,
         version: int | None = None,
     ) -> list[Any]:
-        """See `BaseCache.set_many`; one request for each thousand keys."""
+        """One request for each thousand keys."""
         ttl = self._ttl(timeout)
         if _is_over(ttl):
             self.delete_many(data, version=version)
@@ -198,7 +192,7 @@ class NexoCache(BaseCache):
                 self._store.set(name, value, ttl=ttl)
 
     def delete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
-        """See `BaseCache.delete_many`; one request for each thousand keys."""
+        """One request for each thousand keys."""
         for batch in _batches(self._key(key, version) for key in keys):
             self._store.delete_many(*batch)
 

@@ -82,7 +82,6 @@ class TaskRecord:
         return cls(**{**raw, "message": TaskCall(**raw["message"])})
 
     def result(self) -> TaskResult:
-        """As Django shows it."""
         result = TaskResult(
             task=self.message.found_task(),
             id=self.message.id,

@@ -73,7 +73,7 @@ class DjangoTaskBackend(BaseTaskBackend):
     # -- enqueueing
 
     def enqueue(self, task: Task, args: Any, kwargs: Any) -> TaskResult:
-        """See `BaseTaskBackend.enqueue`; inside a transaction it takes effect with the commit."""
+        """Inside a transaction it takes effect with the commit."""
         self.validate_task(task)
         result = TaskResult(
             task=task, id=uuid4().hex, status=TaskResultStatus.READY,
@@ -114,7 +114,6 @@ class DjangoTaskBackend(BaseTaskBackend):
     # -- results
 
     def get_result(self, result_id: str) -> TaskResult:
-        """See `BaseTaskBackend.get_result`."""
         record = self.stored(result_id) or self._in_outbox(result_id)
         if record is None:
             raise TaskResultDoesNotExist(result_id)
@@ -134,7 +133,6 @@ class DjangoTaskBackend(BaseTaskBackend):
         return None if message is None else TaskRecord(message)
 
     def save(self, record: TaskRecord) -> None:
-        """Remember what became of a task."""
         if self.result_ttl_s:
             key = self._record_key(record.message.id)
             self.client().store.set(key, asdict(record), ttl=self.result_ttl_s)
@@ -152,7 +150,6 @@ class DjangoTaskBackend(BaseTaskBackend):
     # -- for workers
 
     def client(self) -> Client:
-        """The client that this process shares."""
         return client_of(self.url)
 
     def _fast_client(self) -> Client:

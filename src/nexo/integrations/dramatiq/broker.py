@@ -90,7 +90,6 @@ class DramatiqBroker(Broker):
                     raise
 
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 30_000) -> Consumer:
-        """Take messages off a queue."""
         if queue_name not in self.queues:
             raise QueueNotFound(queue_name)
         with _dramatiq_errors():
@@ -98,7 +97,6 @@ class DramatiqBroker(Broker):
         return _Consumer(queue, prefetch, timeout, self._leases, self._settlements)
 
     def flush(self, queue_name: str) -> None:
-        """Drop what waits in a queue."""
         if queue_name not in self.queues:
             raise QueueNotFound(queue_name)
         with _dramatiq_errors():
@@ -174,7 +172,6 @@ class _Consumer(Consumer):
         return bool(batch)
 
     def ack(self, message: MessageProxy) -> None:
-        """A message was processed."""
         self._settle(message, ACK)
 
     def nack(self, message: MessageProxy) -> None:

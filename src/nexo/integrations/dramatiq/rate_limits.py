@@ -22,7 +22,6 @@ class NexoRateLimiterBackend(RateLimiterBackend):
         self.client = client or Client(url, **client_options)
 
     def close(self) -> None:
-        """Disconnect."""
         self.client.close()
 
     def add(self, key: str, value: int, ttl: int) -> bool:

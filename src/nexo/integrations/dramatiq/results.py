@@ -26,7 +26,6 @@ class DramatiqResultBackend(ResultBackend):
         self.client = client or Client(url, **client_options)
 
     def close(self) -> None:
-        """Disconnect."""
         self.client.close()
 
     def _get(self, message_key: str) -> Any:

@@ -68,20 +68,16 @@ class FlaskNexo:
 
     @property
     def store(self) -> Store:
-        """See `nexo.Client.store`."""
         return self.client.store
 
     @property
     def pubsub(self) -> PubSub:
-        """See `nexo.Client.pubsub`."""
         return self.client.pubsub
 
     def queue(self, name: str, type_: Any = None) -> Queue[Any]:
-        """See `nexo.Client.queue`."""
         return self.client.queue(name, type_)
 
     def stream(self, name: str, type_: Any = None) -> Stream[Any]:
-        """See `nexo.Client.stream`."""
         return self.client.stream(name, type_)
 
     def events(

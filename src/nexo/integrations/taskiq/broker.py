@@ -62,7 +62,6 @@ class TaskiqBroker(AsyncBroker):
             await client.close()
 
     async def kick(self, message: BrokerMessage) -> None:
-        """Store a task."""
         queue = await self._created_queue(str(message.labels.get("queue_name") or self._queue))
         await queue.push(
             readable(message.message),

@@ -46,18 +46,15 @@ class TaskiqResultBackend(AsyncResultBackend[T]):
         return self._connected
 
     async def shutdown(self) -> None:
-        """Disconnect."""
         client, self._connected = self._connected, None
         if client is not None:
             await client.close()
 
     async def set_result(self, task_id: str, result: TaskiqResult[T]) -> None:
-        """Keep a result."""
         content = self._serializer.dumpb(result.model_dump(mode="json"))
         await self._client.store.set(self._key("result", task_id), content, ttl=self._ttl)
 
     async def is_result_ready(self, task_id: str) -> bool:
-        """Whether there is a result."""
         return await self._client.store.exists(self._key("result", task_id))
 
     async def get_result(self, task_id: str, with_logs: bool = False) -> TaskiqResult[T]:
@@ -73,12 +70,10 @@ class TaskiqResultBackend(AsyncResultBackend[T]):
         return result
 
     async def set_progress(self, task_id: str, progress: TaskProgress[Any]) -> None:
-        """Keep how far a task is."""
         content = self._serializer.dumpb(progress.model_dump(mode="json"))
         await self._client.store.set(self._key("progress", task_id), content, ttl=self._ttl)
 
     async def get_progress(self, task_id: str) -> TaskProgress[Any] | None:
-        """How far a task is."""
         content = await self._client.store.get(self._key("progress", task_id))
         if content is None:
             return None

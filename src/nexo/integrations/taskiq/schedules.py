@@ -27,17 +27,14 @@ class NexoScheduleSource(ScheduleSource):
         self._client: AsyncClient | None = None
 
     async def startup(self) -> None:
-        """Connect."""
         await self._queue()
 
     async def shutdown(self) -> None:
-        """Disconnect."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
 
     async def get_schedules(self) -> list[ScheduledTask]:
-        """All of them."""
         return [schedule for _, schedule in await self._all()]
 
     async def add_schedule(self, schedule: ScheduledTask) -> None:
@@ -51,7 +48,6 @@ class NexoScheduleSource(ScheduleSource):
         )
 
     async def delete_schedule(self, schedule_id: str) -> None:
-        """Remove a schedule."""
         queue = await self._queue()
         for job_id, schedule in await self._all():
             if schedule.schedule_id == schedule_id:

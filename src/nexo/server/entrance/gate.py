@@ -98,7 +98,6 @@ class Gate:
         self._watch: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
-        """Start accepting."""
         for listener in self._listeners:
             listener.sock.setblocking(False)
             self._listen(listener)

@@ -27,7 +27,6 @@ class Refusals:
         self._answering: set[asyncio.Task[None]] = set()
 
     def refuse(self, arrival: Arrival, error: NexoError) -> None:
-        """Answer a connection and close it."""
         dialect = next(one for one in DIALECTS if one.name == arrival.dialect)
         if not arrival.tls:
             refuse_plain(arrival.sock, dialect, error)

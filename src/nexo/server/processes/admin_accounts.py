@@ -19,7 +19,6 @@ class FileAccounts:
         self._logins = Logins(path)
 
     def who(self, credentials: Credentials) -> str | None:
-        """The name of the user that these credentials belong to."""
         if credentials.token is None:
             return credentials.user
         self._logins.refresh()
@@ -29,11 +28,9 @@ class FileAccounts:
             return None
 
     def every(self) -> list[Account]:
-        """Every user, by name."""
         return [_account(user) for _, user in sorted(self._known().items())]
 
     def may(self, user: str, broker: Broker, name: str) -> May:
-        """What a user may do to ``name``, or to any name if it is empty."""
         found = self._known().get(user)
         if found is None:
             return May(read=False, write=False, admin=False)

@@ -44,6 +44,5 @@ class AdminProcess:
         return command, (self._start.listener_fd, self._start.lifeline_fd)
 
     def close(self) -> None:
-        """Close the listening socket."""
         for sock in (self._listener, self._lifeline, self._theirs):
             sock.close()

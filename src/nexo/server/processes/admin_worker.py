@@ -88,7 +88,6 @@ def _config(settings: Settings, admin: AdminApp) -> uvicorn.Config:
 
 
 def main(arguments: list[str]) -> None:
-    """Entry point."""
     text, settings_json = arguments
     settings = load(flags=msgspec.json.decode(settings_json))
     logs.configure(settings, "admin")

@@ -85,7 +85,6 @@ class FolderLock:
         os.pwrite(self.fds[0], json.dumps(facts).encode(), 0)
 
     def close(self) -> None:
-        """Release the locks."""
         if self._touch:
             os.ftruncate(self.fds[0], 0)
         self._let_go()

@@ -40,7 +40,6 @@ class Health:
         self._brokers = brokers
 
     def reply(self, path: str) -> tuple[HTTPStatus, dict[str, object]]:
-        """Status and body for a path."""
         if path == "/health":
             return HTTPStatus.OK, {"status": "ok", "state": self.state}
         if path != "/ready":
@@ -64,7 +63,6 @@ class HealthServer:
         self._probes: dict[asyncio.StreamWriter, None] = {}
 
     async def open(self) -> None:
-        """Start answering."""
         self._server = await asyncio.start_server(
             self._serve, sock=self._listener, limit=limits.PROBE_BYTES
         )
@@ -104,7 +102,6 @@ class HealthServer:
         probe.transport.abort()
 
     def close(self) -> None:
-        """Stop answering."""
         if self._server is not None:
             self._server.close()
         for probe in list(self._probes):

@@ -34,13 +34,11 @@ class HttpConnection(H11Protocol):
     body_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request."""
         super().connection_made(transport)
         self.waits_since_s = monotonic()
         self.transport.set_write_buffer_limits(high=1024 * 1024)
 
     def data_received(self, data: bytes) -> None:
-        """Note when the headers end."""
         was_idle = self.conn.their_state is h11.IDLE
         super().data_received(data)
         if was_idle and self.conn.their_state is not h11.IDLE:
@@ -49,7 +47,6 @@ class HttpConnection(H11Protocol):
         self.body_bytes += len(data)
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
         super().on_response_complete()
         self.waits_since_s = monotonic()
 

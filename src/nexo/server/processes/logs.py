@@ -17,7 +17,6 @@ class JsonFormatter(logging.Formatter):
         self._process = process
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as JSON."""
         line = {
             "time": self._time(record),
             "level": record.levelname.lower(),

@@ -105,7 +105,6 @@ class Supervisor:
     # -- the brokers, while this server leads -------------------------------------------
 
     async def prepare_brokers(self) -> None:
-        """Start every broker's process, and return once all of them wait to lead."""
         self._open_brokers()
         await asyncio.gather(*(process.waits.wait() for process in self._brokers.values()))
 

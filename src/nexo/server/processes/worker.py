@@ -151,7 +151,6 @@ def _settle_memory() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Entry point."""
     label, descriptor, run, text = arguments  # ``ps`` shows which broker it is
     broker = Broker[label.upper()]
     settings = config.load(flags=json.loads(text))

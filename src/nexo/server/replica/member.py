@@ -98,7 +98,6 @@ class Member:
         return int(max(cells.get()[1] for cells in self._shown.values()))
 
     def small_files(self) -> SmallFiles:
-        """What is shipped whole."""
         return SmallFiles(self.store, small_paths(self.settings))
 
     async def in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -125,7 +124,6 @@ class Member:
         self.show()
 
     def show(self) -> None:
-        """Tell what is known now."""
         self._changed(self.view)
 
 

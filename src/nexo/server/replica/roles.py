@@ -47,7 +47,6 @@ class Replica:
 
     @property
     def view(self) -> ReplicaState:
-        """What is known of the replicas."""
         return self._member.view
 
     async def run(self) -> None:

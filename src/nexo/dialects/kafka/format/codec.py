@@ -66,7 +66,6 @@ class Schema:
         self._kinds: dict[int, FieldCodec] = {}
 
     def read(self, data: Input, version: int) -> Message:
-        """A message from bytes."""
         found: Message = self._kind(version).read(data)
         return found
 

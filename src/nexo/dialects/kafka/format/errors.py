@@ -108,7 +108,6 @@ def error_of(error: NexoError, forbidden: Error = Error.TOPIC_AUTHORIZATION_FAIL
 
 
 def failure(error: NexoError) -> dict[str, Any]:
-    """What a row says of an error."""
     return {"error": error_of(error), "message": error.message}
 
 

@@ -44,7 +44,6 @@ class Input:
                 raise ProtocolError("a number in a request is too long")
 
     def take(self, size: int) -> memoryview:
-        """The next bytes."""
         end = self._at + size
         if size < 0 or end > len(self._data):
             raise ProtocolError("a request is cut short")
@@ -68,7 +67,6 @@ class Input:
         return size
 
     def skip_tags(self) -> None:
-        """Step over tagged fields."""
         for _ in range(self.varint()):
             self.varint()
             self.take(self.varint())

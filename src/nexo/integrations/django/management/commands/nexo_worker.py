@@ -32,7 +32,6 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """See ``--help``."""
         add = parser.add_argument
         add("--backend", default="default", help="which of TASKS to work for")
         add("--queue", action="append", default=[], help="a queue; all of the backend's if none")
@@ -43,7 +42,6 @@ class Command(BaseCommand):
         add("--reload", action="store_true", help="start again when code changes; one process")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        """Run."""
         backend = task_backends[options["backend"]]
         if not isinstance(backend, DjangoTaskBackend):
             raise CommandError(f"TASKS[{options['backend']!r}] is not a Nexo backend")
