@@ -38,7 +38,7 @@ from nexo.protocol.frames import FieldReader, FrameKind, Status, frame, pack_str
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.protocol.stream_publishing import PLACE, pack_refused, read_each, read_places
-from nexo.server.entrance.alpn import alpn_names
+from nexo.server.entrance.tls import alpn_names
 from nexo.services.store import snapshot as store_snapshot
 from nexo.storage.journal import Journal
 from nexo.storage.log import SegmentedLog

@@ -16,7 +16,6 @@ from nexo.errors import ConfigError, Corrupt
 from nexo.replication import bases, groups, replay, stores
 from nexo.replication.cloud import open_store
 from nexo.replication.encrypted import KEY_BYTES, EncryptedObjects
-from nexo.replication.folder import FolderObjects
 from nexo.replication.groups import LogObject
 from nexo.replication.objects import (
     BASE,
@@ -26,6 +25,7 @@ from nexo.replication.objects import (
     log_key,
     numbered,
 )
+from nexo.replication.stores import FolderObjects
 from nexo.storage.disk.files import OsFiles
 from tests.memory_objects import MemoryObjects
 from tests.unit.storage.test_recording import contents

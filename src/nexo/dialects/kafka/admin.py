@@ -16,6 +16,7 @@ from nexo.dialects.kafka.configs import (
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.errors import Error, Refused, error_of, failure
 from nexo.dialects.kafka.request import (
+    NODE_ID,
     Request,
     answer_each,
     by_topic,
@@ -23,7 +24,6 @@ from nexo.dialects.kafka.request import (
     rows_of,
     stream_of,
 )
-from nexo.dialects.kafka.speaker import NODE_ID
 from nexo.errors import InvalidInput, InvalidOption, NexoError
 from nexo.options.stream import StreamOptions, defaults
 from nexo.services.stream.admin import StreamAdmin

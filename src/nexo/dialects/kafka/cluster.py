@@ -8,9 +8,17 @@ from uuid import UUID
 from nexo.dialects.kafka.format.apis import APIS, Key
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.errors import Error, error_of
-from nexo.dialects.kafka.request import Gather, Request, errors_to, stream_of
-from nexo.dialects.kafka.speaker import CLUSTER_ID, NODE_ID
-from nexo.dialects.kafka.topic_ids import NONE, outline_of, topic_id
+from nexo.dialects.kafka.request import (
+    CLUSTER_ID,
+    NO_TOPIC_ID,
+    NODE_ID,
+    Gather,
+    Request,
+    errors_to,
+    outline_of,
+    stream_of,
+    topic_id,
+)
 from nexo.errors import Forbidden, NexoError, NotFound
 from nexo.names import text_of
 from nexo.services.stream.admin import Outline, StreamDescription
@@ -72,7 +80,7 @@ def metadata(request: Request) -> None:
             gather.expect()(_topic(outline))
     else:
         for row in asked:
-            if row["name"] is None and row["id"] != NONE:
+            if row["name"] is None and row["id"] != NO_TOPIC_ID:
                 gather.expect()(_by_id(request, row["id"]))
             else:
                 _look_up(request, row["name"] or "", gather)

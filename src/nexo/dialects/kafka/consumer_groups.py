@@ -9,8 +9,14 @@ from uuid import uuid4
 from nexo.brokers.stream.groups.kafka.model import GroupError
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.errors import Error, Refused, group_error, refusal
-from nexo.dialects.kafka.request import Request, errors_to, group_of, stream_of
-from nexo.dialects.kafka.topic_ids import outline_of, topic_id
+from nexo.dialects.kafka.request import (
+    Request,
+    errors_to,
+    group_of,
+    outline_of,
+    stream_of,
+    topic_id,
+)
 from nexo.errors import NexoError, NotFound
 from nexo.model.stream import TopicPartition
 from nexo.names import text_of

@@ -43,6 +43,7 @@ def _answer(topic: str, index: int, gather: Gather[tuple[str, Message]]) -> Answ
 
 
 def _bounds(request: Request, topic: str) -> Sequence[PartitionInfo] | Error:
+    """All partitions of a topic, or why they cannot be shown."""
     try:
         return request.session.shared.streams.admin.describe(
             request.session, stream_of(topic)

@@ -1,4 +1,4 @@
-"""One request of a Kafka client, and the way to answer it."""
+"""One request of a Kafka client: what it shares with others, what it names, how it is answered."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any, Generic, Protocol, TypeVar
+from uuid import UUID
 
 from nexo.access.scram import Exchange
 from nexo.brokers.stream.groups.kafka.model import Caller
+from nexo.dialects.dialect import Dialect, HostPort
 from nexo.dialects.kafka.format.apis import Api, Key
 from nexo.dialects.kafka.format.codec import Message
-from nexo.dialects.kafka.speaker import KafkaShared
+from nexo.dialects.kafka.format.encodings import Encodings
+from nexo.dialects.kafka.transactional import KafkaTransactions
 from nexo.dialects.pipelined import Pending
+from nexo.dialects.session import DialectState
 from nexo.errors import NexoError, NotFound
 from nexo.names import name_of
 from nexo.protocol.hello import Hello
@@ -23,6 +27,22 @@ from nexo.services.stream.admin import Outline
 T = TypeVar("T")
 
 _SIZE, _CORRELATION = Struct(">i"), Struct(">i")
+
+NODE_ID = 0
+"""There is one broker."""
+CLUSTER_ID = "nexo"
+NO_TOPIC_ID = UUID(int=0)
+_HALF = 64
+_LOW = (1 << _HALF) - 1
+
+
+class KafkaShared(DialectState):
+    """What all sessions share: services, batches converted for Kafka's clients, transactions."""
+
+    def __init__(self, dialect: Dialect, host: HostPort) -> None:
+        super().__init__(dialect, host)
+        self.encodings = Encodings()
+        self.transactions = KafkaTransactions()
 
 
 class KafkaClient(Connection, Protocol):
@@ -155,6 +175,17 @@ def outline_with(request: Request, topic: str, index: int) -> Outline:
     if not 0 <= index < found.options.partitions:
         raise NotFound(f"stream {found.name!r} has no partition {index}")
     return found
+
+
+def topic_id(outline: Outline) -> UUID:
+    """A stream's time of creation and its number, so that no id is ever given twice."""
+    return UUID(int=outline.created_ms << _HALF | outline.number)
+
+
+def outline_of(request: Request, found: UUID) -> Outline:
+    """The stream with a topic id; `NotFound` if there is none."""
+    admin = request.session.shared.streams.admin
+    return admin.outline_numbered(request.session, found.int & _LOW, found.int >> _HALF)
 
 
 def caller_of(request: Request) -> Caller:

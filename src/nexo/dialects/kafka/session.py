@@ -13,8 +13,7 @@ from nexo.dialects.kafka.format.apis import APIS, UNKNOWN, Key
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.wire import I16, Input
 from nexo.dialects.kafka.handlers import HANDLERS
-from nexo.dialects.kafka.request import Request
-from nexo.dialects.kafka.speaker import KafkaShared
+from nexo.dialects.kafka.request import KafkaShared, Request
 from nexo.dialects.pipelined import Pending, PipelinedSession
 from nexo.errors import ProtocolError
 

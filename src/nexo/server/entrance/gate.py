@@ -21,8 +21,8 @@ from nexo.dialects.dialect import Claim, Dialect
 from nexo.errors import ConfigError, NexoError, ProtocolError
 from nexo.model import Broker
 from nexo.server.dialects import DIALECTS
-from nexo.server.entrance.alpn import alpn_names
 from nexo.server.entrance.strangers import Strangers
+from nexo.server.entrance.tls import alpn_names
 
 log = logging.getLogger("nexo.gate")
 

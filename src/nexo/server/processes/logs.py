@@ -12,13 +12,17 @@ from nexo.config import Settings
 class JsonFormatter(logging.Formatter):
     """One JSON object per line."""
 
+    converter = time.gmtime
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
     def __init__(self, process: str) -> None:
         super().__init__()
         self._process = process
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
-            "time": self._time(record),
+            "time": self.formatTime(record),
             "level": record.levelname.lower(),
             "process": self._process,
             "logger": record.name,
@@ -27,11 +31,6 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line)
-
-    @staticmethod
-    def _time(record: logging.LogRecord) -> str:
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        return f"{stamp}.{int(record.msecs):03d}Z"
 
 
 def json_line(process: str, level: str, message: str) -> str:

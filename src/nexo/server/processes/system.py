@@ -1,4 +1,4 @@
-"""What a process asks of the machine: descriptors, its share of the processor, locks, systemd."""
+"""What a process asks of the machine: descriptors, processor, memory, locks, systemd."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import fcntl
 import os
 import resource
 import socket
+import time
+from pathlib import Path
 
+_STATM = Path("/proc/self/statm")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 BEHIND = 10
 """Niceness of what runs beside the brokers: about a tenth of a broker's share when both want it."""
 
@@ -42,3 +46,14 @@ def notify(text: str) -> None:
         address = "\0" + address[1:]
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.sendto(text.encode(), address)
+
+
+def process_status() -> dict[str, float]:
+    return {"pid": os.getpid(), "rss_bytes": _rss_bytes(), "cpu_s": round(time.process_time(), 3)}
+
+
+def _rss_bytes() -> int:
+    try:
+        return int(_STATM.read_bytes().split()[1]) * _PAGE_BYTES
+    except OSError:  # no /proc here: the peak is the best there is
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
