@@ -40,7 +40,6 @@ class HeldJob(NamedTuple):
 
     @classmethod
     def of(cls, job: Job[Any]) -> HeldJob:
-        """Where this job is held."""
         return cls(job._batch.queue, job._batch.delivery.token, job.number)
 
 
@@ -57,7 +56,6 @@ class HeldLeases:
         self._thread: threading.Thread | None = None
 
     def hold(self, batch: JobBatch[Any], numbers: Iterable[int]) -> None:
-        """Keep these jobs of a batch."""
         with self._lock:
             self._held[batch.queue, batch.delivery.token] = set(numbers)
             if self._thread is None and not self._closed:
@@ -78,7 +76,6 @@ class HeldLeases:
                     del self._held[place.queue, place.token]
 
     def close(self) -> None:
-        """Renew nothing any more."""
         self._closed = True
         self._wake.set()
 

@@ -46,7 +46,6 @@ class Finding:
 
     @property
     def serious(self) -> bool:
-        """Whether acknowledged data may be lost."""
         return self.kind in SERIOUS
 
 

@@ -50,7 +50,6 @@ class EmbeddedServer:
         return found
 
     async def open(self) -> None:
-        """Recover and start listening."""
         self.host.open()
         listener = listening_socket(self._settings.host, self._settings.port)
         self.port = listener.getsockname()[1]

@@ -114,7 +114,6 @@ class HostRuntime:
             raise error
 
     def disk_status(self) -> dict[str, Any]:
-        """Sync times and state, for the service's status."""
         times, failed = self.flusher.times, self.flusher.failed
         return {
             "syncs": times.count,

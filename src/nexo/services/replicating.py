@@ -113,7 +113,6 @@ class Replicating:
         self._window_ms = 0
 
     def open(self) -> None:
-        """Begin to ship what is recorded."""
         self._files.on_first = self._recorded
         if self._files.recorded:
             self._recorded()

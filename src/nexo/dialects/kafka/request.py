@@ -194,5 +194,4 @@ def caller_of(request: Request) -> Caller:
 
 
 def group_of(group: str | None) -> str:
-    """The group that a group id is."""
     return name_of(group or "")

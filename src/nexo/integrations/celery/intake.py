@@ -113,7 +113,6 @@ class Intake:
         self._thread = threading.Thread(target=self._run, name=f"nexo-{queue}", daemon=True)
 
     def start(self) -> None:
-        """Begin to take jobs."""
         self._window.join()
         self._thread.start()
 

@@ -101,7 +101,6 @@ class Transport(virtual.Transport):
     # -- connections
 
     def establish_connection(self) -> Transport:
-        """Connect, or raise why not."""
         self.nexo.ping(Broker.QUEUE)
         self._bell, self._ringer = socket.socketpair()
         self._bell.setblocking(False)
@@ -222,7 +221,6 @@ class Transport(virtual.Transport):
         self._loop = None
 
     def on_readable(self, *_: Any) -> None:
-        """Deliver all that has arrived."""
         self._hush()
         try:
             while self._deliver_next():

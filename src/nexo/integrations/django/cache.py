@@ -31,13 +31,11 @@ class PickleSerializer:
     """How values are kept unless ``OPTIONS["SERIALIZER"]`` says otherwise."""
 
     def dumps(self, value: Any) -> Any:
-        """A value of the store."""
         if _is_plain(value):
             return value
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
     def loads(self, stored: Any) -> Any:
-        """What `dumps` was given."""
         return pickle.loads(stored) if isinstance(stored, bytes) else stored
 
 

@@ -75,7 +75,6 @@ class NexoChannelLayer(BaseChannelLayer):
             raise ChannelFull(channel)
 
     async def receive(self, channel: str) -> dict[str, Any]:
-        """The next message of a channel, waiting for it."""
         self.require_valid_channel_name(channel)
         handover: Future[bytes] = Future()
         try:

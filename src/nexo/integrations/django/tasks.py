@@ -122,7 +122,6 @@ class DjangoTaskBackend(BaseTaskBackend):
         return record.result()
 
     def stored(self, task_id: str) -> TaskRecord | None:
-        """What the store knows of a task."""
         if not self.result_ttl_s:
             return None
         raw = self.client().store.get(self._record_key(task_id))
@@ -156,14 +155,12 @@ class DjangoTaskBackend(BaseTaskBackend):
         return client_of(self.url, while_down="fail", connect_timeout_s=1.0)
 
     def queue_name(self, name: str) -> str:
-        """Nexo's name for a queue of Django's."""
         return name_of(self.prefix + name)
 
     def _record_key(self, task_id: str) -> str:
         return f"{self.prefix}task/{task_id}"
 
     def check(self, **kwargs: Any) -> Iterable[checks.CheckMessage]:
-        """Warn of what would go wrong unseen."""
         yield from super().check(**kwargs)
         if not apps.is_installed("nexo.integrations.django"):
             yield checks.Warning(

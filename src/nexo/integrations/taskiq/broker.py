@@ -71,7 +71,6 @@ class TaskiqBroker(AsyncBroker):
         )
 
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
-        """Tasks, as they come."""
         arrived: asyncio.Queue[_Delivery | None] = asyncio.Queue()
         waiting: set[_Delivery] = set()
         closing = asyncio.Event()

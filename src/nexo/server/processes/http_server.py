@@ -90,7 +90,6 @@ class HttpServer(uvicorn.Server):
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting connections, then shut down as uvicorn does."""
         self._loop.remove_reader(self._listener.fileno())
         if self._sweeper is not None:
             self._sweeper.cancel()

@@ -30,7 +30,6 @@ class RunFolder:
                 return
 
     def close(self) -> None:
-        """Remove it with all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._fd)
 

@@ -45,7 +45,6 @@ LEAD = b"lead"
 
 
 def command(broker: Broker, settings: Settings, channel: socket.socket, run: Path) -> list[str]:
-    """The command line that starts this process."""
     arguments = [broker.label, str(channel.fileno()), str(run), settings_text(settings)]
     return [sys.executable, "-m", "nexo.server.processes.worker", *arguments]
 

@@ -73,7 +73,6 @@ class Input:
 
 
 def write_varint(out: bytearray, value: int) -> None:
-    """An unsigned number of variable size."""
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
         value >>= 7
@@ -81,7 +80,6 @@ def write_varint(out: bytearray, value: int) -> None:
 
 
 def write_length(out: bytearray, size: int, kind: Struct, flexible: bool) -> None:
-    """The length of a text, bytes or an array; -1 for null."""
     if flexible:
         write_varint(out, size + 1)
     else:
