@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.queue.jobs import Job, JobBatch
 from nexo.errors import ConnectionLost, NexoError
+from nexo.integrations.sending import BackgroundSender
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import RenewLeases, Settled, SettleJobs, decode, encode
 
@@ -25,10 +25,8 @@ log = logging.getLogger("nexo.integrations")
 _RENEWALS_PER_LEASE = 3
 _LONGEST_RENEWAL_S = 10.0
 _TRIES = 3
-_FLUSH_S = 5.0
-_GATHER_S = 0.002
 _GATHERED = 32
-"""Settlements wait so long for others, unless so many wait already."""
+"""Settlements wait for others until there are this many."""
 
 
 class HeldJob(NamedTuple):
@@ -101,79 +99,30 @@ class HeldLeases:
                 log.warning("a lease of queue %s was lost: its jobs run elsewhere", queue)
 
 
-class _Settlement(NamedTuple):
+class Settlement(NamedTuple):
+    """What becomes of a job."""
+
     place: HeldJob
     how: int
     error: str
-    then: Callable[[], None]
+    then: Callable[[], None] = lambda: None
+    """Called once the server knows."""
 
 
-class Settlements:
-    """Sends what becomes of jobs, in order, without keeping the caller waiting."""
+class Settlements(BackgroundSender[Settlement]):
+    """Sends what becomes of jobs."""
 
     def __init__(self, link: Link, leases: HeldLeases) -> None:
+        super().__init__("nexo-settle", _GATHERED)
         self._link = link
         self._leases = leases
-        self._waiting: deque[_Settlement] = deque()
-        self._change = threading.Condition()
-        self._sending = False
-        self._flushing = False
-        self._closed = False
-        self._thread: threading.Thread | None = None
 
-    def add(
-        self, place: HeldJob, how: int, error: str, then: Callable[[], None] = lambda: None
-    ) -> None:
-        """Settle a job soon; ``then`` is called once the server knows."""
-        with self._change:
-            self._waiting.append(_Settlement(place, how, error, then))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="nexo-settle", daemon=True)
-                self._thread.start()
-            if len(self._waiting) in (1, _GATHERED):
-                self._change.notify_all()
-
-    def flush(self, timeout_s: float = _FLUSH_S) -> bool:
-        """Wait until all was sent; False if that took too long."""
-        with self._change:
-            self._flushing = True
-            self._change.notify_all()
-            try:
-                return self._change.wait_for(
-                    lambda: not self._waiting and not self._sending, timeout_s
-                )
-            finally:
-                self._flushing = False
-
-    def close(self) -> None:
-        """Send what waits, and end."""
-        self.flush()
-        with self._change:
-            self._closed = True
-            self._change.notify_all()
-
-    def _run(self) -> None:
-        while (some := self._next()) is not None:
-            for (queue, how, error), group in groupby(some, key=_alike):
-                alike = list(group)
-                self._send(queue, how, error, [each.place for each in alike])
-                for each in alike:
-                    each.then()
-            with self._change:
-                self._sending = False
-                self._change.notify_all()
-
-    def _next(self) -> list[_Settlement] | None:
-        with self._change:
-            self._change.wait_for(lambda: self._waiting or self._closed)
-            self._change.wait_for(self._is_enough, _GATHER_S)
-            some = list(self._waiting)
-            self._waiting.clear()
-            self._sending = bool(some)
-            return some or None
-
-    def _is_enough(self) -> bool:
-        return self._closed or self._flushing or len(self._waiting) >= _GATHERED
+    def send(self, items: list[Settlement]) -> None:
+        for (queue, how, error), group in groupby(items, key=_alike):
+            alike = list(group)
+            self._send(queue, how, error, [each.place for each in alike])
+            for each in alike:
+                each.then()
 
     def _send(self, queue: str, how: int, error: str, places: list[HeldJob]) -> None:
         leases = [Settled(token, runs) for token, runs in _runs(places).items()]
@@ -199,7 +148,7 @@ class Settlements:
         raise AssertionError("the last try returns or raises")
 
 
-def _alike(each: _Settlement) -> tuple[str, int, str]:
+def _alike(each: Settlement) -> tuple[str, int, str]:
     return each.place.queue, each.how, each.error
 
 

@@ -23,7 +23,7 @@ from nexo.integrations.celery import messages, routes
 from nexo.integrations.celery.intake import Intake, Window
 from nexo.integrations.celery.mailbox import Mailbox
 from nexo.integrations.celery.messages import OutgoingMessage
-from nexo.integrations.holding import HeldJob
+from nexo.integrations.holding import HeldJob, Settlement
 from nexo.protocol.queue import ACK, REJECT, RELEASE
 
 
@@ -351,9 +351,9 @@ class Channel(virtual.Channel):
     def _settle(self, place: HeldJob, how: int) -> None:
         error = "rejected by its consumer" if how == REJECT else ""
         if how == RELEASE:  # it is in its place again before another one is asked for
-            self.connection.settlements.add(place, how, error, then=self._window.free)
+            self.connection.settlements.add(Settlement(place, how, error, self._window.free))
             return
-        self.connection.settlements.add(place, how, error)
+        self.connection.settlements.add(Settlement(place, how, error))
         self._window.free()
 
     def close(self) -> None:

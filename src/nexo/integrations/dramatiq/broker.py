@@ -17,7 +17,7 @@ from nexo.client._sync.client import Client
 from nexo.client._sync.queue.jobs import Job
 from nexo.client._sync.queue.queue import Queue
 from nexo.errors import AlreadyExists, ConnectionLost, RequestTimeout, Unavailable
-from nexo.integrations.holding import HeldJob, HeldLeases, Settlements
+from nexo.integrations.holding import HeldJob, HeldLeases, Settlement, Settlements
 from nexo.integrations.jobs import MAX_RETRIES, readable
 from nexo.model import Broker as NexoPart
 from nexo.names import name_of
@@ -194,7 +194,8 @@ class _Consumer(Consumer):
         self._release(message.place, how)
 
     def _release(self, place: HeldJob, how: int) -> None:
-        self._settlements.add(place, how, "rejected by its consumer" if how == REJECT else "")
+        error = "rejected by its consumer" if how == REJECT else ""
+        self._settlements.add(Settlement(place, how, error))
         with self._change:
             self._held -= 1
             self._change.notify_all()
