@@ -12,13 +12,13 @@ from nexo.config import Settings
 class JsonFormatter(logging.Formatter):
     """One JSON object per line."""
 
-    converter = time.gmtime
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
 
     def __init__(self, process: str) -> None:
         super().__init__()
         self._process = process
+        self.converter = time.gmtime
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
