@@ -1,4 +1,4 @@
-"""Jobs that a framework holds on to: their leases are renewed, and settled in the background.
+"""Jobs that a framework holds: their leases are renewed, and settled in the background.
 
 Frameworks fetch jobs ahead and settle them one by one, from any thread, without waiting. Here one
 thread keeps every lease alive, and one sends settlements: all that came while the last request
@@ -65,7 +65,7 @@ class HeldLeases:
             self._wake.set()
 
     def let_go(self, place: HeldJob) -> None:
-        """A job is settled, or somebody else's."""
+        """Stop renewing: the job is settled, or another worker's."""
         with self._lock:
             numbers = self._held.get((place.queue, place.token))
             if numbers is not None:
@@ -110,7 +110,7 @@ class Settlement(NamedTuple):
 
 
 class Settlements(BackgroundSender[Settlement]):
-    """Sends what becomes of jobs."""
+    """Sends the server what becomes of jobs."""
 
     def __init__(self, link: Link, leases: HeldLeases) -> None:
         super().__init__("nexo-settle", _GATHERED)

@@ -9,7 +9,7 @@ positions, so doing them again to what has them already gives the same bytes.
 What may be deleted is decided by the one process that makes bases, between two of them. A
 manifest uses contents again only from the newest manifest before it, which no such decision
 ever frees, and uploads others under the name of its maker. So a process that slept through a
-takeover and goes on deleting cannot delete what its successor uses.
+takeover and continues to delete cannot delete what its successor uses.
 """
 
 from __future__ import annotations
@@ -36,11 +36,9 @@ from nexo.replication.objects import (
 from nexo.storage.ports import Files
 
 KEPT = 2
-"""Bases kept: the newest, and one for the day it turns out damaged."""
-
-
+"""Bases kept: the newest, and one in case that is damaged."""
 NOT_DATA = (".base-", ".backup-")
-"""Beginnings of names that are links to files for a while."""
+"""Prefixes of folders that hold temporary links to files."""
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True):

@@ -39,5 +39,5 @@ class Cells:
 
 
 def now_s() -> float:
-    """Time that goes on while the process or the machine sleeps, and never steps."""
+    """Seconds on a clock that never steps and also counts while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

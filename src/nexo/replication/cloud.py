@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 _DELETED_AT_ONCE = 1_000
 _ERRORS = (BaseError, OSError)
 _RETRIES: RetryConfig = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
-"""Few, as whoever asks tries again and has to know meanwhile."""
+"""Few: callers try again themselves, and have to report the failure meanwhile."""
 
 
 def open_store(url: str) -> CloudObjects:
     """The store at a URL, whose path is the prefix of all keys."""
     options: ClientConfig = {"timeout": "10s", "connect_timeout": "3s"}
     if urlsplit(url).scheme == "s3" and os.environ.get("AWS_ENDPOINT_URL", "").startswith("http:"):
-        options["allow_http"] = True  # a store of one's own, named by that variable
+        options["allow_http"] = True  # the user's own store, which that variable names
     return CloudObjects(from_url(url, client_options=options, retry_config=_RETRIES))
 
 

@@ -1,4 +1,4 @@
-"""Objects encrypted with a key of one's own, so that the store's keeper cannot read them.
+"""Objects encrypted with the user's own key, so that the store's operator cannot read them.
 
 AES-256-GCM. An object is ``NEXOENC\\0``, a random nonce of 12 bytes, and the sealed content, which
 is bound to the object's key: one object cannot be put in the place of another.

@@ -26,7 +26,7 @@ class LogObject(msgspec.Struct, frozen=True, array_like=True):
     """The writer's clock, for a restore to a chosen time; nothing is decided by it."""
     reset: str = ""
     """Of a claim: the key of a manifest that the files are to be made like, because the claimant
-    goes on with files of its own that hold more than the log."""
+    continues with files of its own that hold more than the log."""
 
 
 FORMAT = ObjectFormat(b"NEXOGRP\0", LogObject, "log object")

@@ -1,4 +1,4 @@
-"""The lease: who leads, renewed so often that its end shows that the leader is gone.
+"""The lease: who leads, renewed so often that a missing renewal shows that the leader is gone.
 
 ``lease/<number>`` is created only if absent, once per renewal; the newest counts. It decides
 when a standby tries to take over, and nothing else: the numbers of the logs fence. A leader
@@ -48,7 +48,7 @@ class LeaderLease(msgspec.Struct, frozen=True, array_like=True):
     to: str = ""
     """Of a released one: the only server that should, if it is there."""
     alone: bool = False
-    """The leader knows of no standby, so it may go on after the end of this lease."""
+    """The leader knows of no standby, so it may continue after the end of this lease."""
 
 
 class Standby(msgspec.Struct, frozen=True, array_like=True):
@@ -95,7 +95,7 @@ def create(store: ObjectStore, number: int, lease: LeaderLease) -> bool:
 
 
 def forget(store: ObjectStore, below: int) -> None:
-    """Delete leases long past."""
+    """Delete leases far below a number."""
     delete_below(store, LEASE, max(0, below - KEPT))
 
 
@@ -111,12 +111,12 @@ def announce(store: ObjectStore, standby: Standby, number: int) -> None:
 
 
 def withdraw(store: ObjectStore, server: str) -> None:
-    """Take the announcement of a standby back."""
+    """Delete the announcements of a standby."""
     store.delete(store.list(f"{STANDBY}{server}/"))
 
 
 def standbys(store: ObjectStore) -> dict[str, Standby]:
-    """The newest announcement of each standby, with its key."""
+    """The newest announcement of each standby, by server id."""
     found: dict[str, Standby] = {}
     for key in store.list(STANDBY):
         data = store.get(key)

@@ -55,7 +55,7 @@ class LogReplay:
     def __init__(
         self, store: ObjectStore, files: Files, root: Path, readers: Executor | None = None
     ) -> None:
-        """With ``readers`` objects below `head` are got ahead, several at once."""
+        """With ``readers``, objects below `head` are fetched ahead, several at once."""
         self._store = store
         self._ahead = ReadAhead(store, readers)
         self.head = 0
@@ -117,7 +117,7 @@ class LogReplay:
         return True
 
     def _reset(self, key: str) -> None:
-        """Go on with the files that the claimant has."""
+        """Make the folder like the claimant's."""
         data = self._store.get(key)
         if data is None:
             raise Corrupt(f"{key}, which a claim begins with, is missing")
@@ -127,10 +127,10 @@ class LogReplay:
         self._files.remove(self.aside)
 
     def to_end(
-        self, until_ms: int | None = None, going_on: Callable[[], bool] = lambda: True
+        self, until_ms: int | None = None, may_continue: Callable[[], bool] = lambda: True
     ) -> None:
         """Apply all there is; a log whose next object was deleted is begun again at a base."""
-        while going_on():
+        while may_continue():
             if self.step(until_ms):
                 continue
             next_key = log_key(self.mark.number)

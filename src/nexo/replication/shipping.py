@@ -43,7 +43,7 @@ class _Gathered:
 
 
 class Shipper:
-    """The writing side. The owner does the puts that it is given and says how they went."""
+    """The writing side. The owner does the puts that it is given and reports their outcome."""
 
     def __init__(self, writer: str, end: Mark, reset: str = "") -> None:
         """The first object takes the lead at the ``end`` of what was read.

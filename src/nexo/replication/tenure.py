@@ -1,7 +1,7 @@
 """For how long a leader may acknowledge, and when a standby may take over; time is an argument.
 
 Both measure on their own clocks. The leader counts from before it asked for a renewal, a standby
-from when it saw the renewal, and waits a tenth longer: so the leader falls silent first.
+from when it saw the renewal, and waits a tenth longer: so the leader stops acknowledging first.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from nexo.storage.disk.files import OsFiles
 from nexo.storage.ports import Files
 
 _TURNS = 4
-"""So many turns of the loop after the last accept, its connection is a session that can end."""
+"""Turns of the loop after which a connection that was accepted last has a session to end."""
 
 
 class EmbeddedServer:
@@ -67,17 +67,17 @@ class EmbeddedServer:
         if self._gate is not None:
             self._gate.close()
         await self.host.close()
-        await self._part()
+        await self._end_sessions()
 
     async def crash(self) -> None:
         """Stop as a kill would: nothing is flushed, written or said."""
         if self._gate is not None:
             self._gate.close()
         self.host.crash()
-        await self._part()
+        await self._end_sessions()
 
-    async def _part(self) -> None:
-        """Connections end before the loop does, also those it was about to accept."""
+    async def _end_sessions(self) -> None:
+        """End all connections before the loop ends, also those that are being accepted."""
         for _ in range(_TURNS):
             await asyncio.sleep(0)
         for session in list(self.host.sessions):

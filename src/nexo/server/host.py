@@ -37,7 +37,7 @@ log = logging.getLogger("nexo.host")
 WATCH_S = 0.5
 """How often connections that have not introduced themselves are looked at."""
 CLOSED_AT_ONCE, SOON_S = 10, 0.005
-"""How many of them are closed in one go, and when the next ones are."""
+"""How many of them are closed at once, and the pause before the next ones."""
 
 
 class Host:
@@ -113,7 +113,7 @@ class Host:
                 lambda: session, sock, ssl=tls, ssl_handshake_timeout=timeout_s
             )
         except asyncio.CancelledError:
-            if cast("Session", session) in self.sessions:  # uvloop closed it and does not say so
+            if cast("Session", session) in self.sessions:  # uvloop closed it without a call
                 session.connection_lost(None)
             raise
         except (OSError, ssl.SSLError) as error:
@@ -146,7 +146,7 @@ class Host:
         self._turned_away += 1
         self._strangers.leave(session)
         if not session.introduced:
-            session.kick("it said nothing, and others want its place")
+            session.kick("it sent no request, and others need its place")
 
     def closed(self, session: Session) -> None:
         self.sessions.discard(session)
@@ -206,7 +206,7 @@ class Host:
         self._every(self.settings.idle_ping_ms / 2000, self._check_sessions)
 
     def _watch_strangers(self) -> None:
-        """Close those whose time is over, a few at a time: others want replies meanwhile."""
+        """Close those whose time is over, a few at a time so that no reply to others is late."""
         overdue = self._strangers.overdue(self.loop.time() - limits.LOGIN_S, CLOSED_AT_ONCE)
         for session in overdue:
             if not session.introduced:

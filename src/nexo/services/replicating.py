@@ -118,7 +118,7 @@ class Replicating:
             self._recorded()
         self._tick()
 
-    # -- what the brokers ask -----------------------------------------------------
+    # -- for the brokers -----------------------------------------------------
 
     def refusal(self) -> NexoError | None:
         """Why nothing may be acknowledged now; None if it may."""
@@ -150,7 +150,7 @@ class Replicating:
     # -- shipping -----------------------------------------------------------------
 
     def _recorded(self) -> None:
-        """Something was written after all else was gathered: have it leave in time."""
+        """Something was written after all else was gathered: ship it in time."""
         self._recorded_ms = self._clock.now_ms()
         if self._departure is None:
             self._departure = self._loop.call_later(self._stay_ms() / 1000, self._depart)
@@ -268,7 +268,7 @@ class Replicating:
         on_end, self.on_end = self.on_end, lambda lost: None
         on_end(lost)
 
-    # -- what makes bases asks ------------------------------------------------------
+    # -- for the maker of bases ------------------------------------------------------
 
     def gather(self) -> int:
         if self._files.recorded:

@@ -19,7 +19,7 @@ from nexo.cli.options import common
 from nexo.cli.sizes import seconds
 from nexo.client.stop_signal import ProcessStopSignal
 from nexo.errors import Conflict
-from nexo.server.processes.system import stand_behind_brokers
+from nexo.server.processes.system import yield_to_brokers
 
 if TYPE_CHECKING:
     from nexo.lake.catalog import Lake
@@ -77,7 +77,7 @@ def run(
         raise click.UsageError("give either --once or --continuous, not both")
     paces = _lags(lags)
     if attached:
-        stand_behind_brokers()
+        yield_to_brokers()
     with _pipeline(open_lake(**where, make=True), streams, master) as pipeline:
         if not pipeline.names():
             output.note("no stream has tiering on yet: nexo stream update NAME --tiering")

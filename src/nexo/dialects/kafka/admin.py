@@ -44,7 +44,7 @@ def _usual(request: Request) -> StreamOptions:
 
 
 def create_topics(request: Request) -> None:
-    """Create streams, or only say whether they could be."""
+    """Create streams, or only check whether they could be."""
     answer_each(request, "topics", "topics", _create_one)
 
 
@@ -112,7 +112,7 @@ def _no_more(request: Request, row: Message) -> Message:
 
 
 def delete_records(request: Request) -> None:
-    """Forget what lies below an offset."""
+    """Delete what lies below an offset."""
     rows: list[tuple[str, Message]] = []
     drop_before = _admin(request).drop_before
     for topic, part in rows_of(request):

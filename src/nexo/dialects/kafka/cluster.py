@@ -63,7 +63,7 @@ def _cluster(request: Request) -> Message:
 
 
 def _here(request: Request) -> Message:
-    host, port = request.session.address_told
+    host, port = request.session.advertised_address
     return {"node_id": NODE_ID, "host": host, "port": port}
 
 

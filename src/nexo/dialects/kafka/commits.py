@@ -26,7 +26,7 @@ from nexo.names import text_of
 from nexo.services.stream.groups.classic import ClassicView
 
 _SUBSCRIPTION = Schema("version:i16 topics:[]str", 999)
-"""How what members of a group of type ``consumer`` say of themselves begins."""
+"""The beginning of the metadata that members of a group of type ``consumer`` send."""
 
 
 def sound_commits(request: Request) -> tuple[list[OffsetRow], list[tuple[str, Message]]]:

@@ -24,7 +24,7 @@ from nexo.options.stream import Strategy
 from nexo.services.stream.groups.consumers import JOIN, Beat, BeatReply, MemberView
 
 HEARTBEAT_MS = 1_000
-"""How often members ask; they learn of partitions that others gave up no sooner."""
+"""How often members ask, and so how soon they learn of partitions that others gave up."""
 _LOWEST_EPOCH = -2
 _ASSIGNORS: dict[str, Strategy] = {"range": "range", "uniform": "roundRobin"}
 _STRATEGIES = {strategy: name for name, strategy in _ASSIGNORS.items()}
@@ -33,14 +33,14 @@ _STRATEGIES = {strategy: name for name, strategy in _ASSIGNORS.items()}
 def heartbeat(request: Request) -> None:
     """Join, stay or leave; the answer says what the member owns."""
 
-    def done(told: BeatReply | GroupError | NexoError) -> None:
-        match told:
+    def done(reply: BeatReply | GroupError | NexoError) -> None:
+        match reply:
             case BeatReply():
-                request.answer(_told(request, told))
+                request.answer(_owns(request, reply))
             case GroupError():
-                request.answer({"error": group_error(told)})
+                request.answer({"error": group_error(reply)})
             case NexoError():
-                request.answer({"error": refusal(told), "message": told.message})
+                request.answer({"error": refusal(reply), "message": reply.message})
 
     with errors_to(done):
         _check(request)
@@ -56,7 +56,7 @@ def _check(request: Request) -> None:
         reason = "patterns are not matched here: name the topics"
         raise Refused(Error.INVALID_REGULAR_EXPRESSION, reason)
     if epoch < _LOWEST_EPOCH or (epoch == JOIN and request["topics"] is None):
-        raise Refused(Error.INVALID_REQUEST, "who joins names its topics")
+        raise Refused(Error.INVALID_REQUEST, "a member that joins must name its topics")
     if assignor is not None and assignor not in _ASSIGNORS:
         raise Refused(Error.UNSUPPORTED_ASSIGNOR, f"there are only {', '.join(_ASSIGNORS)}")
 
@@ -92,11 +92,11 @@ def _owned(request: Request) -> set[TopicPartition] | None:
     return found
 
 
-def _told(request: Request, told: BeatReply) -> Message:
-    assignment = None if told.owned is None else {"topics": _by_id(request, told.owned)}
+def _owns(request: Request, reply: BeatReply) -> Message:
+    assignment = None if reply.owned is None else {"topics": _by_id(request, reply.owned)}
     return {
-        "member": told.member,
-        "epoch": told.epoch,
+        "member": reply.member,
+        "epoch": reply.epoch,
         "heartbeat_ms": HEARTBEAT_MS,
         "assignment": assignment,
     }

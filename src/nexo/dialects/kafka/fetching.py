@@ -81,7 +81,7 @@ def _place(request: Request, one: Wanted) -> ReadFrom | None:
 
 
 def _answer_empty(request: Request, wanted: list[Wanted]) -> None:
-    """Nothing can be read: a client that asks again at once would do so without end."""
+    """Nothing can be read: answer later, as the client would ask again at once, without end."""
     if not wanted and request["max_wait_ms"] > 0:
         delay_s = min(request["max_wait_ms"], 1_000) / 1_000
         loop = request.session.shared.host.loop
@@ -113,7 +113,7 @@ def _answer(request: Request, wanted: list[Wanted]) -> None:
 
 
 def _write(request: Request, one: Wanted, out: bytearray, parts: list[Any]) -> bytearray:
-    """One partition; returns where to write on."""
+    """One partition; returns the buffer for what follows."""
     version, found = request.version, one.slice
     flexible = version >= _FLEXIBLE
     stable = found.stable_offset if found else _NO_OFFSET

@@ -101,7 +101,7 @@ def sync_group(request: Request) -> None:
 
 
 def heartbeat(request: Request) -> None:
-    """Say whether to go on, or to join again."""
+    """Report whether to continue or to join again."""
     try:
         group, caller = group_of(request["group"]), caller_of(request)
         error = group_error(_classic(request).heartbeat(request.session, group, caller))
@@ -179,7 +179,7 @@ def _words(given: list[str | None] | None) -> set[str]:
 
 
 def delete_groups(request: Request) -> None:
-    """Forget groups that nobody reads as."""
+    """Delete groups without members."""
     answer_each(request, "groups", "results", _delete_one)
 
 

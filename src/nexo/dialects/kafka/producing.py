@@ -18,7 +18,7 @@ from nexo.errors import InvalidOption, NexoError
 def produce(request: Request) -> None:
     """Store one batch for each partition; each is answered by itself.
 
-    A client that wants no answer learns of an error by the end of its connection.
+    A client that wants no answer is disconnected after an error.
     """
 
     def finish(rows: list[tuple[str, Message]]) -> None:
@@ -58,7 +58,7 @@ def _produce_one(
 
 
 def _entry(request: Request, topic: str, index: int, records: Any) -> tuple[str, KafkaHead, bytes]:
-    """The stream, and the batch as one of our entries, with what no log checks checked."""
+    """The stream, and the batch as one of our entries, after the checks that no log does."""
     found = outline_with(request, topic, index)
     head, (sealed, body) = wrap(records if records is not None else b"")
     try:

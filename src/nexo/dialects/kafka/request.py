@@ -54,8 +54,8 @@ class KafkaClient(Connection, Protocol):
     exchange: Exchange | None
 
     @property
-    def address_told(self) -> tuple[str, int]:
-        """Where the client shall connect to."""
+    def advertised_address(self) -> tuple[str, int]:
+        """Where the client is to connect to."""
 
     def log_in(self, asked: Hello, done: Callable[[NexoError | None], None]) -> None:
         """Identify the client."""

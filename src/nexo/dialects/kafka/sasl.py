@@ -25,7 +25,7 @@ def handshake(request: Request) -> None:
 
 
 def authenticate(request: Request) -> None:
-    """Log in; a client that fails is told so and has its connection closed."""
+    """Log in; a client that fails gets the error and is disconnected."""
     mechanism = request.session.mechanism
     if mechanism is None:
         _fail(request, Error.ILLEGAL_SASL_STATE, "agree on a mechanism first: SaslHandshake")

@@ -34,11 +34,11 @@ class KafkaSession(PipelinedSession):
         """A login with SCRAM that has begun."""
 
     @property
-    def address_told(self) -> tuple[str, int]:
-        """Where the client shall connect to: what is advertised, or where it did connect."""
-        told = self._host.settings.kafka_advertised
-        if told:
-            host, _, port = told.rpartition(":")
+    def advertised_address(self) -> tuple[str, int]:
+        """Where clients are to connect to: what is configured, or where this one did connect."""
+        given = self._host.settings.kafka_advertised
+        if given:
+            host, _, port = given.rpartition(":")
             return host.strip("[]"), int(port)
         found = self._transport.get_extra_info("sockname")
         return (found[0], found[1]) if isinstance(found, tuple) else ("localhost", 0)

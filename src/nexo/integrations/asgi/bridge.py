@@ -151,7 +151,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 async def _stopping(app: Any) -> None:
-    """Until the server is asked to stop; for ever in an application without our lifespan."""
+    """Wait until the server is asked to stop; for ever in an application without our lifespan."""
     stopping = getattr(app.state, "nexo_stopping", None) or asyncio.Event()
     await stopping.wait()
 

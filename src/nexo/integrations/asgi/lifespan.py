@@ -48,7 +48,7 @@ class Nexo:
             stopping = asyncio.Event()
             app.state.nexo, app.state.nexo_stopping = client, stopping
             try:
-                with _told_to_stop(stopping):
+                with _on_stop_signal(stopping):
                     yield
             finally:
                 stopping.set()
@@ -67,16 +67,16 @@ class Nexo:
 
 
 @contextmanager
-def _told_to_stop(stopping: asyncio.Event) -> Iterator[None]:
+def _on_stop_signal(stopping: asyncio.Event) -> Iterator[None]:
     """Set ``stopping`` when the server is asked to stop.
 
     Servers wait for responses to end before they end an application's lifespan, and a stream of
-    events has no end. So this hears the signal first, and hands it on to the server.
+    events has no end. So this handles the signal first, and passes it on to the server.
     """
     loop = asyncio.get_running_loop()
     before: dict[int, Any] = {}
 
-    def hear(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         loop.call_soon_threadsafe(stopping.set)
         handler = before[number]
         if callable(handler):
@@ -86,12 +86,12 @@ def _told_to_stop(stopping: asyncio.Event) -> Iterator[None]:
         for number in _SIGNALS:
             before[number] = signal.getsignal(number)
             if callable(before[number]):
-                signal.signal(number, hear)
+                signal.signal(number, handle)
     except ValueError:
         before.clear()  # not the main thread: signals are not for this server
     try:
         yield
     finally:
-        for heard, handler in before.items():
-            if signal.getsignal(heard) is hear:
-                signal.signal(heard, handler)
+        for replaced, handler in before.items():
+            if signal.getsignal(replaced) is handle:
+                signal.signal(replaced, handler)

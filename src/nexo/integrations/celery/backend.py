@@ -1,7 +1,7 @@
 """Celery's results in the store: ``result_backend = "nexo://…"`` (SPEC M1).
 
-Each result is a key with ``result_expires`` as its life time. Whoever waits for one is told by a
-message to the topic of the same name, and does not poll. What chords need is on disk too, see
+Each result is a key that lives for ``result_expires``. Whoever waits for one does not poll: a
+message to the topic of the same name says that it is there. What chords need is on disk too, see
 `chords`.
 """
 
@@ -28,7 +28,7 @@ from nexo.errors import ConnectionLost, RequestTimeout, Unavailable
 from nexo.integrations.celery.chords import Chords, insist
 
 _CHECK_S = 5.0
-"""How often a waiter looks by itself: messages are lost with connections, results are not."""
+"""How often a waiter looks by itself: a lost connection loses messages, but no results."""
 _FIRST_PAUSE_S = 0.005
 _KEYS_AT_ONCE = 1_000
 _PASSING = (ConnectionLost, RequestTimeout, Unavailable)
@@ -50,7 +50,7 @@ class CeleryResultBackend(KeyValueStoreBackend):
         self.url = url
         self.expires = self.prepare_expires(expires, type=int)
         self._verdict: int | None = None
-        """What `incr` says to Celery's code for chords: this object belongs to one thread."""
+        """What `incr` returns to Celery's code for chords; this object belongs to one thread."""
 
     def as_uri(self, include_password: bool = False) -> str:
         url = self.url or "nexo://"
@@ -92,7 +92,7 @@ class CeleryResultBackend(KeyValueStoreBackend):
     def _set_with_state(self, key: bytes | str, value: Any, state: str) -> None:
         self.set(key, value)
         if state in states.READY_STATES:
-            with suppress(*_PASSING):  # who waits looks by itself, a little later
+            with suppress(*_PASSING):  # waiters look by themselves, a little later
                 self.nexo.pubsub.publish(_topic(key), b"")
 
     def delete(self, key: bytes | str) -> None:
@@ -164,7 +164,7 @@ class CeleryResultBackend(KeyValueStoreBackend):
         deadline_s = None if timeout is None else time.monotonic() + timeout
         pause_s = min(interval, _CHECK_S) if on_interval else _CHECK_S
         topic = _topic(self.get_key_for_task(task_id))
-        with insist(self.nexo.pubsub.subscribe, topic, retained=False) as told:
+        with insist(self.nexo.pubsub.subscribe, topic, retained=False) as ready:
             while (meta := self.get_task_meta(task_id))["status"] not in states.READY_STATES:
                 if on_interval:
                     on_interval()
@@ -172,7 +172,7 @@ class CeleryResultBackend(KeyValueStoreBackend):
                 if left_s <= 0:
                     raise CeleryTimeoutError("The operation timed out.")
                 with suppress(RequestTimeout):
-                    told.get(min(pause_s, left_s))
+                    ready.get(min(pause_s, left_s))
         return meta
 
     def get_many(

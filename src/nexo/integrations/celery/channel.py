@@ -96,7 +96,7 @@ class Channel(virtual.Channel):
         if exclusive or (auto_delete and given.get("x-expires")):
             self._mailbox(queue)
         elif auto_delete:
-            transport.passing.add(queue)  # what it is shows when it is bound or used
+            transport.undecided.add(queue)  # its first binding or use decides what it is
         else:
             transport.create(queue)
 
@@ -124,7 +124,7 @@ class Channel(virtual.Channel):
     ) -> None:
         exchange, transport = exchange or "amq.direct", self.connection
         kind = self.typeof(exchange).type
-        if queue in transport.passing and kind == "fanout":
+        if queue in transport.undecided and kind == "fanout":
             self._mailbox(queue)
         if queue in transport.mailboxes:
             if (exchange, routing_key) not in transport.mailboxes[queue].subscriptions:
@@ -209,30 +209,30 @@ class Channel(virtual.Channel):
             self._route(exchange, routing_key or "", sent)
 
     def _route(self, exchange: str, routing_key: str, sent: OutgoingMessage) -> None:
-        """To all that an exchange has bound."""
+        """Send to all queues that are bound to an exchange."""
         routed = self.connection.routes
         queues = routed.queues(exchange, routing_key)
         for queue in queues:
             self.connection.push(queue, sent)
-        heard = self._tell(routed.topic(exchange, routing_key), sent)
+        heard = self._publish(routed.topic(exchange, routing_key), sent)
         if not heard and not queues and self.deadletter_queue:
             self.connection.create(self.deadletter_queue)
             self.connection.push(self.deadletter_queue, sent)
 
     def _send(self, queue: str, sent: OutgoingMessage) -> None:
-        """To one queue, which may be a mailbox of whoever waits for a reply."""
+        """Send to one queue, which may be a mailbox of whoever waits for a reply."""
         topic = self.connection.routes.queue_topic(queue)
-        if (sent.transient or queue in self.connection.mailboxes) and self._tell(topic, sent):
+        if (sent.transient or queue in self.connection.mailboxes) and self._publish(topic, sent):
             return
         try:
             self.connection.push(queue, sent)
         except NotFound:
-            if sent.transient or self._tell(topic, sent):
-                return  # as with any broker, what no queue is there for is dropped
+            if sent.transient or self._publish(topic, sent):
+                return  # as with any broker, a message that no queue takes is dropped
             self.connection.create(queue)
             self.connection.push(queue, sent)
 
-    def _tell(self, topic: str, sent: OutgoingMessage) -> int:
+    def _publish(self, topic: str, sent: OutgoingMessage) -> int:
         heard: int = self.connection.nexo.pubsub.publish(topic, sent.body, headers=sent.headers)
         return heard
 
@@ -252,7 +252,7 @@ class Channel(virtual.Channel):
         consumer_tag: str,
         **_: Any,
     ) -> None:
-        """Have ``callback`` called, by who drains events, with each message."""
+        """Call ``callback`` with each message, on the thread that drains events."""
         self._by_tag[consumer_tag] = ChannelConsumer(queue, no_ack, callback)
         self._consumers.add(consumer_tag)
         transport = self.connection
@@ -295,7 +295,7 @@ class Channel(virtual.Channel):
         consumer.callback(self.Message(arrived.message, channel=self))
 
     def basic_cancel(self, consumer_tag: str) -> None:
-        """End a consumer; what it holds stays its own."""
+        """End a consumer; it keeps what it holds."""
         consumer = self._by_tag.pop(consumer_tag, None)
         self._consumers.discard(consumer_tag)
         if consumer is None:
@@ -332,7 +332,7 @@ class Channel(virtual.Channel):
             self._settle_tag(tag, ACK)
 
     def basic_reject(self, delivery_tag: int, requeue: bool = False) -> None:
-        """A message goes back to its place, or among the dead letters."""
+        """Put a message back in its place, or among the dead letters."""
         self._settle_tag(delivery_tag, RELEASE if requeue else REJECT)
 
     def basic_recover(self, requeue: bool = False) -> None:
@@ -350,7 +350,7 @@ class Channel(virtual.Channel):
 
     def _settle(self, place: HeldJob, how: int) -> None:
         error = "rejected by its consumer" if how == REJECT else ""
-        if how == RELEASE:  # it is in its place again before another one is asked for
+        if how == RELEASE:  # the job is in its place again before the next one is asked for
             self.connection.settlements.add(Settlement(place, how, error, self._window.free))
             return
         self.connection.settlements.add(Settlement(place, how, error))
@@ -373,7 +373,7 @@ class Channel(virtual.Channel):
         transport.close_channel(self)
 
     def abandon(self) -> None:
-        """The connection is gone, and with it what was held."""
+        """Forget what was held: it is lost with the connection."""
         self.closed = True
         for intake in self._intakes.values():
             intake.stop()

@@ -7,7 +7,7 @@ messages too, which are on disk: its group, and the result of each part.
     celery/chord/<group>/part/<task>      the result of a part
 
 Parts are counted by their task, so that one that runs twice counts once. The store's counter says
-when it is worth while to look.
+when it is worth looking.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CALLED = "called"
 
 
 def insist(call: Callable[..., T], *args: Any, **options: Any) -> T:
-    """Do what may be done twice, again if the connection is lost: a result must not be."""
+    """Repeat an idempotent call while the connection is lost: no result may be lost with it."""
     until_s = time.monotonic() + _INSIST_S
     while True:
         try:
@@ -72,7 +72,7 @@ class Chords:
         return self._read(f"{self._root}/+/part/{quote(task, safe='')}")
 
     def forget(self, group: str) -> None:
-        """Keep nothing of a chord any more."""
+        """Delete all that is kept of a chord."""
         pattern = f"{self._root}/{quote(group, safe='')}/#"
         while rows := insist(self._client.pubsub.retained, pattern, limit=1_000):
             for row in rows:
@@ -112,7 +112,7 @@ class Chords:
         return bool(insist(store.get, lock) == task)
 
     def called(self, key: str) -> None:
-        """Let parts that run again know."""
+        """Note that the body was called, for parts that run again."""
         insist(self._client.store.set, _lock(key), CALLED, ttl=self._expires_s)
 
     def begin(self, key: str) -> None:

@@ -143,7 +143,7 @@ class Intake:
         try:
             reply = self._poll.reply()
         except NotFound:
-            self._create()  # it was deleted under its consumer
+            self._create()  # it was deleted while it had a consumer
             return
         finally:
             self._poll = None

@@ -10,7 +10,7 @@ from typing import Any
 from nexo.client._sync.pubsub.subscription import Subscription
 
 MAILBOX_MESSAGES = 10_000
-"""What waits for a consumer that lives with its queue; the oldest go."""
+"""What may wait for a consumer that lives with its queue; the oldest are dropped."""
 
 
 class Mailbox:
@@ -31,7 +31,7 @@ class Mailbox:
                 self.consumer(message)
 
     def attach(self, consumer: Callable[[dict[str, Any]], None] | None) -> None:
-        """Have ``consumer`` get what waits and what comes; None to have it wait."""
+        """Give ``consumer`` what waits and what comes; with None, messages wait."""
         with self._lock:
             self.consumer = consumer
             while consumer is not None and self.waiting:
@@ -42,7 +42,7 @@ class Mailbox:
             return self.waiting.popleft() if self.waiting else None
 
     def clear(self) -> int:
-        """Drop what waits; says how many there were."""
+        """Drop what waits; returns how many there were."""
         with self._lock:
             count = len(self.waiting)
             self.waiting.clear()

@@ -29,7 +29,7 @@ class CeleryRoutes:
     # -- queues that keep messages
 
     def bind(self, queue: str, exchange: str, kind: str, key: str) -> None:
-        """Have an exchange's messages with ``key`` stored in ``queue``."""
+        """Store an exchange's messages with ``key`` in ``queue``."""
         self._client.pubsub.publish(self._bound(queue, exchange, kind, key), b"\x01", retain=True)
 
     def unbind(self, queue: str, exchange: str, key: str) -> None:
@@ -91,7 +91,7 @@ class CeleryRoutes:
 
 
 def _level(text: str) -> str:
-    """A level of a topic that stands for any text."""
+    """Any text as one level of a topic."""
     return quote(text, safe="")
 
 

@@ -83,8 +83,8 @@ class Transport(virtual.Transport):
         self.settlements = Settlements(link, self.leases)
         self.events = BackgroundPublisher()
         self.mailboxes: dict[str, Mailbox] = {}
-        self.passing: set[str] = set()
-        """Auto-deleted queues that have not been used yet."""
+        self.undecided: set[str] = set()
+        """Auto-deleted queues that have not been bound or used yet."""
         self.created: set[str] = set()
         self.ttls_ms: dict[str, int] = {}
 
@@ -180,7 +180,7 @@ class Transport(virtual.Transport):
         self._ring()
 
     def fail(self, error: Exception) -> None:
-        """Nothing more will come; whoever drains events is to know."""
+        """Nothing more will come: raise ``error`` where events are drained."""
         self._failure = error
         self._ring()
 

@@ -36,7 +36,7 @@ class Background:
         return await asyncio.wrap_future(self.submit(use))
 
     def submit(self, use: Callable[[nexo.AsyncClient], Coroutine[Any, Any, T]]) -> Future[T]:
-        """Begin with ``use(client)``, for who does not wait for it."""
+        """Begin with ``use(client)``, without waiting for it."""
         with self._guard:
             if self._pid != os.getpid():
                 self._start()

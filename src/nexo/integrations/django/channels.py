@@ -92,7 +92,7 @@ class NexoChannelLayer(BaseChannelLayer):
         return True
 
     async def _put(self, client: nexo.AsyncClient, channel: str, raw: bytes) -> bool:
-        """Whether there was room. Who finds too many takes one away from the new end."""
+        """Whether there was room; if not, the message is taken off the list again."""
         waiting = client.store.list(self._channel_key(channel), bytes)
         count, _ = await asyncio.gather(waiting.push(raw), waiting.expire(self.expiry))
         if count > self.get_capacity(channel):
@@ -101,7 +101,7 @@ class NexoChannelLayer(BaseChannelLayer):
         return True
 
     async def _wake(self, client: nexo.AsyncClient, channels: list[str]) -> None:
-        """Tell each process of its channels with one message."""
+        """Send each process one message that names its channels."""
         for process, own in groupby(sorted(channels), self.non_local_name):
             await client.pubsub.publish(self._wake_topic(process), list(own))
 
@@ -144,7 +144,7 @@ class NexoChannelLayer(BaseChannelLayer):
         self._background.submit(lambda client: self._put_back(client, channel, raw))
 
     async def _put_back(self, client: nexo.AsyncClient, channel: str, raw: bytes) -> None:
-        """Nobody got this message after all: it is the channel's next again."""
+        """Put a message that nobody got back to the front of its channel."""
         waiting = client.store.list(self._channel_key(channel), bytes)
         await asyncio.gather(waiting.push_left(raw), waiting.expire(self.expiry))
         await self._wake(client, [channel])
@@ -175,7 +175,7 @@ class NexoChannelLayer(BaseChannelLayer):
     # -- groups
 
     async def group_add(self, group: str, channel: str) -> None:
-        """Have a channel get what is sent to a group, for ``group_expiry`` from now."""
+        """Send a channel what is sent to a group, for ``group_expiry`` from now."""
         self.require_valid_group_name(group)
         self.require_valid_channel_name(channel)
 

@@ -29,7 +29,7 @@ def client_of(url: str | None, **options: Any) -> nexo.Client:
 
 @atexit.register
 def close_all() -> None:
-    """End the connections of this process; they are made again when used."""
+    """End the connections of this process; the next use makes new ones."""
     with _guard:
         clients = list(_clients.values())
         _clients.clear()

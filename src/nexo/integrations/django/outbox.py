@@ -44,8 +44,8 @@ def is_wanted(mode: str, database: str) -> bool:
     return mode == "always" or (mode == "transaction" and connections[database].in_atomic_block)
 
 
-def add(backend: Backend, message: TaskCall, tell: Callable[[], None]) -> None:
-    """Write a task down with the current transaction; ``tell`` is called after the commit."""
+def add(backend: Backend, message: TaskCall, committed: Callable[[], None]) -> None:
+    """Write a task down with the current transaction; ``committed`` is called after the commit."""
     rows(backend.database).create(
         task_id=message.id,
         backend=backend.alias,
@@ -54,7 +54,7 @@ def add(backend: Backend, message: TaskCall, tell: Callable[[], None]) -> None:
     )
     alias, task_id, database = backend.alias, message.id, backend.database
     transaction.on_commit(lambda: _relay_now(alias, task_id), using=database, robust=True)
-    transaction.on_commit(tell, using=database, robust=True)
+    transaction.on_commit(committed, using=database, robust=True)
 
 
 def _relay_now(alias: str, task_id: str) -> None:

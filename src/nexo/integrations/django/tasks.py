@@ -82,14 +82,14 @@ class DjangoTaskBackend(BaseTaskBackend):
             worker_ids=[],
         )  # fmt: skip
 
-        def tell() -> None:
+        def announce() -> None:
             task_enqueued.send(type(self), task_result=result)
 
         if outbox.is_wanted(self.outbox, self.database):
-            outbox.add(self, TaskCall.of(result, in_outbox=True), tell)
+            outbox.add(self, TaskCall.of(result, in_outbox=True), announce)
         else:
             self.push(TaskCall.of(result, in_outbox=False), {})
-            tell()
+            announce()
         return result
 
     def push(
@@ -137,7 +137,7 @@ class DjangoTaskBackend(BaseTaskBackend):
             self.client().store.set(key, asdict(record), ttl=self.result_ttl_s)
 
     def _look_for_death(self, record: TaskRecord, job: str) -> None:
-        """A task that killed every worker it was given to has nobody left to say so."""
+        """Report a task as failed that killed all its workers: none is left to report it."""
         try:
             state = self.client().queue(self.queue_name(record.message.queue)).job(job)
         except NexoError:

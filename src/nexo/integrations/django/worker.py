@@ -167,7 +167,7 @@ class TaskWorker:
         self._save(backend, record)
 
     def _save(self, backend: DjangoTaskBackend, record: TaskRecord) -> None:
-        """The work counts, also if nobody can be told its result."""
+        """The task counts as done even if its result cannot be kept."""
         try:
             backend.save(record)
         except NexoError as error:

@@ -59,7 +59,7 @@ class DramatiqBroker(Broker):
         self.client.close()
 
     def declare_queue(self, queue_name: str) -> None:
-        """Know a queue; it is created when it is first used."""
+        """Note a queue; its first use creates it."""
         if queue_name not in self.queues:
             self.emit_before("declare_queue", queue_name)
             self.queues[queue_name] = None
@@ -175,11 +175,11 @@ class _Consumer(Consumer):
         self._settle(message, ACK)
 
     def nack(self, message: MessageProxy) -> None:
-        """A message goes among the dead letters."""
+        """Move a message to the dead letters."""
         self._settle(message, REJECT)
 
     def requeue(self, messages: Iterable[MessageProxy]) -> None:
-        """Messages go back unprocessed."""
+        """Give messages back unprocessed."""
         for message in messages:
             self._settle(message, RELEASE)
 

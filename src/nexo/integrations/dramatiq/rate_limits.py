@@ -25,15 +25,15 @@ class NexoRateLimiterBackend(RateLimiterBackend):
         self.client.close()
 
     def add(self, key: str, value: int, ttl: int) -> bool:
-        """Set a counter that there is none of."""
+        """Set a counter unless it exists."""
         return self.client.store.set(key, value, ttl=ttl / 1_000, if_absent=True)
 
     def incr(self, key: str, amount: int, maximum: int, ttl: int) -> bool:
-        """Add to a counter, unless that made it more than ``maximum``."""
+        """Add to a counter, unless that would make it more than ``maximum``."""
         return self._change(key, amount, lambda value: value <= maximum, ttl)
 
     def decr(self, key: str, amount: int, minimum: int, ttl: int) -> bool:
-        """Subtract from a counter, unless that made it less than ``minimum``."""
+        """Subtract from a counter, unless that would make it less than ``minimum``."""
         return self._change(key, -amount, lambda value: value >= minimum, ttl)
 
     def _change(self, key: str, by: int, allowed: Callable[[int], bool], ttl: int) -> bool:
@@ -53,7 +53,7 @@ class NexoRateLimiterBackend(RateLimiterBackend):
     def incr_and_sum(
         self, key: str, keys: Callable[[], list[str]], amount: int, maximum: int, ttl: int
     ) -> bool:
-        """Add to a counter, unless that made the sum of ``keys`` more than ``maximum``."""
+        """Add to a counter, unless that would make the sum of ``keys`` more than ``maximum``."""
         store = self.client.store
         with store.lock(f"{key.partition('@')[0]}:lock", ttl=_LOCK_S, timeout=_LOCK_S):
             if sum(value or 0 for value in store.mget(keys())) + amount > maximum:
@@ -63,9 +63,9 @@ class NexoRateLimiterBackend(RateLimiterBackend):
 
     def wait(self, key: str, timeout: int) -> bool:
         """Wait for a `wait_notify`; False if none came in time."""
-        with self.client.pubsub.subscribe(_topic(key)) as told:
+        with self.client.pubsub.subscribe(_topic(key)) as notices:
             try:
-                told.get(timeout / 1_000)
+                notices.get(timeout / 1_000)
             except RequestTimeout:
                 return False
             return True

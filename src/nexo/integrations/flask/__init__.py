@@ -90,8 +90,8 @@ class FlaskNexo:
     ) -> Response:
         """Server-sent events: what is published to ``pattern``, until the browser leaves.
 
-        ``data(message)`` is an event's text, JSON of the value by default. WSGI says nothing
-        when a browser leaves, so a comment is sent every ``keep_alive``: if that fails, the
+        ``data(message)`` is an event's text, JSON of the value by default. WSGI does not
+        report when a browser leaves, so a comment is sent every ``keep_alive``: if that fails, the
         subscription ends. It occupies a thread of the server; for many browsers use ASGI.
         """
         pause_s = seconds(keep_alive) or _KEEP_ALIVE_S

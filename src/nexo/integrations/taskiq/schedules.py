@@ -54,7 +54,7 @@ class NexoScheduleSource(ScheduleSource):
                 await queue.scheduled.cancel(job_id)
 
     async def post_send(self, task: ScheduledTask) -> None:
-        """A schedule for one time has done its work."""
+        """Delete a schedule that was for one time."""
         if task.time is not None:
             await self.delete_schedule(task.schedule_id)
 

@@ -1,8 +1,8 @@
 """Accepts connections and hands each to the process of the broker it is for.
 
 The gate only peeks: the first bytes stay in the socket for the broker's process, and no byte
-crosses the gate afterwards. Every dialect is asked in turn whose connection it is; in a TLS
-ClientHello the ALPN names tell. A listener may be for one dialect alone.
+crosses the gate afterwards. Every dialect is asked in turn whether a connection is its own; for
+TLS, the ALPN names in the ClientHello decide. A listener may be for one dialect alone.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Listener:
     sock: socket.socket
     dialects: Sequence[Dialect] = DIALECTS
     tls: bool = False
-    """Nothing else than TLS is spoken there."""
+    """Only TLS is spoken there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ def tune(sock: socket.socket) -> None:
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A bound, listening TCP socket; `ConfigError` if it cannot be had."""
+    """A bound, listening TCP socket; `ConfigError` if the address is taken or not allowed."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=False)

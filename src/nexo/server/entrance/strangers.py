@@ -1,7 +1,7 @@
 """Connections that have not introduced themselves yet, oldest first.
 
-They cost their senders nothing, so they have deadlines and a limit per address, and are
-dropped first when places are rare.
+They cost a client nothing, so they have deadlines and a limit per address, and are dropped first
+when there are too many connections.
 """
 
 from __future__ import annotations

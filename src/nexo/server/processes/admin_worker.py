@@ -28,7 +28,7 @@ from nexo.server.processes import logs
 from nexo.server.processes.admin_accounts import FileAccounts
 from nexo.server.processes.admin_process import Start
 from nexo.server.processes.http_server import HttpServer
-from nexo.server.processes.system import stand_behind_brokers
+from nexo.server.processes.system import yield_to_brokers
 
 log = logging.getLogger("nexo.admin")
 
@@ -92,7 +92,7 @@ def main(arguments: list[str]) -> None:
     settings = load(flags=msgspec.json.decode(settings_json))
     logs.configure(settings, "admin")
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it reports its own start and stop
-    stand_behind_brokers()
+    yield_to_brokers()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to stop
     loops.run(serve(settings, msgspec.json.decode(text, type=Start)))
 

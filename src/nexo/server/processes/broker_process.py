@@ -51,9 +51,9 @@ class BrokerProcess:
         """Set while the process serves."""
         self.waits = asyncio.Event()
         """Set once the process has loaded everything and waits to lead."""
-        self.child = Child(broker.label, self._start, self._goes_on)
+        self.child = Child(broker.label, self._start, self._may_restart)
 
-    def _goes_on(self, code: int) -> bool:
+    def _may_restart(self, code: int) -> bool:
         if code == replica_start.LOST:
             self._on_lost()
         return code != replica_start.LOST
@@ -80,7 +80,7 @@ class BrokerProcess:
 
     def _tell_to_lead(self) -> None:
         if self._channel is not None and self._settings.replicate:
-            with contextlib.suppress(OSError):  # it has just ended: its successor is told
+            with contextlib.suppress(OSError):  # it has just ended: the next process is asked
                 self._channel.send(worker.LEAD)
 
     def _on_ready(self, channel: socket.socket) -> None:

@@ -21,16 +21,16 @@ class Child:
         self,
         name: str,
         start: Callable[[], tuple[list[str], Sequence[int]]],
-        goes_on: Callable[[int], bool] = lambda code: True,
+        may_restart: Callable[[int], bool] = lambda code: True,
     ) -> None:
         """``start()`` prepares a run: its command line and the descriptors it inherits.
 
-        ``goes_on(code)`` says whether a process that ended with this status is restarted.
+        ``may_restart(code)`` says whether a process that ended with this status is restarted.
         """
         self.name = name
         self.restarts = 0
         self._start = start
-        self._goes_on = goes_on
+        self._may_restart = may_restart
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
         self._code = 0
@@ -50,7 +50,7 @@ class Child:
         while True:
             started = loop.time()
             ended = await self._try_to_run()
-            if self._stopping or not self._goes_on(self._code):
+            if self._stopping or not self._may_restart(self._code):
                 return
             self.restarts += 1
             log.error("the %s process %s; restarting it", self.name, ended)

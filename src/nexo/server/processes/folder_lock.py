@@ -159,7 +159,7 @@ def make_folder(folder: Path, setting: str) -> None:
 
 @contextmanager
 def _naming(setting: str, folder: Path) -> Iterator[None]:
-    """Whatever is wrong with a folder, as an error that names its setting."""
+    """Raise an `OSError` of a folder as a `ConfigError` that names its setting."""
     try:
         yield
     except OSError as error:

@@ -26,7 +26,7 @@ class ServerState(enum.StrEnum):
     STANDBY = "standby"
     """Another server leads; this one keeps up with it."""
     DRAINING = "draining"
-    """Told to stop: requests in flight are answered, no new connection is accepted."""
+    """Asked to stop: requests in flight are answered, no new connection is accepted."""
 
 
 class Health:

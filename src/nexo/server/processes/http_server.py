@@ -2,7 +2,7 @@
 
 A connection that sends no request, stops in the middle of its headers or body, or does not
 finish its TLS handshake is closed. Connections are bounded, in all and per address; at a
-limit the one that has been silent longest goes, so that strangers cannot keep users out.
+limit the one that has been silent longest is closed, so that strangers cannot keep users out.
 """
 
 from __future__ import annotations

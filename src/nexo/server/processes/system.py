@@ -12,8 +12,8 @@ from pathlib import Path
 
 _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-BEHIND = 10
-"""Niceness of what runs beside the brokers: about a tenth of a broker's share when both want it."""
+_NICENESS = 10
+"""Of what runs beside the brokers: about a tenth of a broker's share when both want it."""
 
 
 def raise_descriptor_limit() -> None:
@@ -23,9 +23,9 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def stand_behind_brokers() -> None:
-    """For a process that serves people or the lake: requests of clients go first (SPEC K3)."""
-    os.nice(BEHIND)
+def yield_to_brokers() -> None:
+    """Let the brokers run first: for a process that serves people or the lake (SPEC K3)."""
+    os.nice(_NICENESS)
 
 
 def take_lock(fd: int) -> bool:

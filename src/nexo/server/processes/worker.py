@@ -68,7 +68,7 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     replicating = None
     if settings.replicate:
-        if not await _told_to_lead(settings, channel, stop):
+        if not await _wait_to_lead(settings, channel, stop):
             return 0
         replicating = await _take_lead(broker, settings, run, stop)
     files = partial(OsFiles, settings.max_open_files)
@@ -102,7 +102,7 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     return 0 if clean else 1
 
 
-async def _told_to_lead(settings: Settings, channel: socket.socket, stop: asyncio.Event) -> bool:
+async def _wait_to_lead(settings: Settings, channel: socket.socket, stop: asyncio.Event) -> bool:
     """Wait, with everything loaded, until this server leads; False if it ends before."""
     open_store(settings.replicate, settings.replicate_key_file)
     channel.send(WAITING)

@@ -59,17 +59,17 @@ class Folders:
         replay.head = head = self.heads.get(broker.label, 0)
         while replay.mark.number < head and not self.ended:
             if not replay.step():
-                replay.to_end(going_on=self._goes_on)
+                replay.to_end(may_continue=self._may_continue)
                 break
         if to_end:
-            replay.to_end(going_on=self._goes_on)
+            replay.to_end(may_continue=self._may_continue)
 
     def close(self) -> None:
         """End the threads; what was applied stays known."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._readers.shutdown(wait=False, cancel_futures=True)
 
-    def _goes_on(self) -> bool:
+    def _may_continue(self) -> bool:
         return not self.ended
 
     def _behind(self) -> int:
@@ -100,12 +100,12 @@ class Folders:
         return {b.label: replay.mark.number for b, replay in self._replays.items()}
 
     def hand_over(self) -> None:
-        """Tell the brokers' processes where their folders are; they apply the rest and sync."""
+        """Give the brokers' processes their folders' marks; they apply the rest and sync."""
         for broker, replay in self._replays.items():
             hand_mark(self._run, broker, replay.mark)
 
     def save(self) -> None:
-        """Note durably where the folders are."""
+        """Write the folders' marks durably."""
         for broker in self._begun:
             self._replays[broker].sync()
             self._marks.put(broker, self._replays[broker].mark)

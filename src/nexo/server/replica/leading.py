@@ -1,4 +1,4 @@
-"""Leading: renews the lease three times in its length, until that fails or somebody asks.
+"""Leading: renews the lease three times per lease, until that fails or a handover is asked for.
 
 Users and the lake's catalog are shipped with a renewal.
 """
@@ -24,7 +24,7 @@ log = logging.getLogger("nexo.replica")
 ANNOUNCE_S = 5.0
 """How often a standby says that it is there, and a leader looks."""
 ABSENT_S = 20.0
-"""A standby that has not announced itself for this long is gone."""
+"""A standby that has not announced itself for this long counts as gone."""
 RENEWALS_PER_LEASE = 3
 
 
@@ -60,7 +60,8 @@ class Leading:
     async def lead(self, number: int, mine: LeaderLease, asked_s: float) -> tuple[int, str | None]:
         """Lead with a lease that was asked for at ``asked_s`` until that ends.
 
-        Returns the number of the last lease, and for whom it ends: None if it is lost.
+        Returns the number of the last lease, and which standby gets the lead: empty for any of
+        them, None if the lead is lost.
         """
         log.info("leading in term %s", mine.term)
         member, view = self._member, self._member.view
@@ -106,7 +107,7 @@ class Leading:
         while True:
             began_s = now_s()
             tenure.asking(number + 1, began_s)
-            if asked != number + 1:  # tries of one number say the same
+            if asked != number + 1:  # every try of a number writes the same lease
                 asked, alone = number + 1, not member.view.standbys
             try:
                 kept = await self._renew_once(asked, member.new_lease(mine.term, alone=alone))
@@ -155,7 +156,7 @@ class Leading:
             return await self._member.in_thread(renew)
 
     async def _asked(self, term: str) -> str | None:
-        """For whom this leader was asked to stop; now and then it looks who is there."""
+        """The standby for which to stop, if asked to; looks for standbys from time to time."""
         member, now = self._member, now_s()
         try:
             asked = await member.in_thread(leases.asked_handover, member.store, term)

@@ -52,12 +52,12 @@ def term_path(run: Path) -> Path:
 
 
 def hand_mark(run: Path, broker: Broker, mark: Mark) -> None:
-    """Tell a broker's process where its folder is, for one use and this run of the server only."""
+    """Give a broker's process the mark of its folder, once and for this run of the server only."""
     _handed_path(run, broker).write_bytes(msgspec.json.encode(mark))
 
 
 def handed_mark(run: Path, broker: Broker) -> Mark | None:
-    """What `hand_mark` told, once."""
+    """The mark from `hand_mark`, which is then removed."""
     path = _handed_path(run, broker)
     try:
         data = path.read_bytes()
@@ -93,7 +93,7 @@ class Marks:
         return (self._folder / "lineage").exists()
 
     def end_lineage(self) -> None:
-        """The files come from the store."""
+        """Note that the files come from the store."""
         self._files.remove(self._folder / "lineage")
 
     def _text(self, name: str, new: str) -> str:
@@ -110,11 +110,11 @@ class Marks:
             return None
 
     def put(self, broker: Broker, mark: Mark) -> None:
-        """A broker's folder is what the log gives."""
+        """Note that a broker's folder is what the log gives below a mark."""
         write(self._files, self._path(broker), msgspec.json.encode(mark))
 
     def remove(self, broker: Broker) -> None:
-        """A broker's folder is about to change."""
+        """Forget the mark: call before a broker's folder changes."""
         self._files.remove(self._path(broker))
         self._files.sync_names(self._folder)
 

@@ -58,7 +58,7 @@ class Member:
         self.lease_s = settings.replicate_lease_ms / 1000
         self.stopping = asyncio.Event()
         self.others_until_ms = 0
-        """Until when on its own clock another server may have led."""
+        """Until when another server may have led, on that server's clock."""
         self._changed = changed
         self._pool = ThreadPoolExecutor(4, "replica")
         self._shown = {broker: Cells(shown_path(run, broker)) for broker in Broker}
@@ -85,7 +85,7 @@ class Member:
         )
 
     def saw(self, lease: LeaderLease) -> None:
-        """A lease was found."""
+        """Note until when another server's lease lets it lead."""
         if lease.server != self.server:
             until_ms = lease.time_ms + 2 * lease.lease_ms
             self.others_until_ms = max(self.others_until_ms, until_ms)

@@ -104,7 +104,7 @@ class StandingBy:
             await asyncio.sleep(min(RETRY_S, member.lease_s / 8))
 
     async def _prepare(self) -> None:
-        """Have processes waiting once the folders are loaded."""
+        """Start processes that wait once the folders are loaded."""
         view = self._member.view
         await self._loaded.wait()
         await self._brokers.prepare_brokers()
@@ -126,10 +126,10 @@ class StandingBy:
         while not member.stopping.is_set():
             self._folders.heads = watch.lease.heads
             try:
-                if await self._looked():
+                if await self._saw_newer():
                     continue
                 due = self._folders.loaded and now_s() >= watch.due_s()
-                if due and (asked_s := await self._took()) is not None:
+                if due and (asked_s := await self._try_to_take()) is not None:
                     return asked_s
             except StoreFailed as error:
                 member.problem(f"the object store does not answer: {error}")
@@ -138,7 +138,7 @@ class StandingBy:
                 await asyncio.wait_for(member.stopping.wait(), watch.pause_s(now_s()))
         return now_s()
 
-    async def _looked(self) -> bool:
+    async def _saw_newer(self) -> bool:
         """Whether there is a newer lease."""
         member, watch = self._member, self._watch
         newer = await member.in_thread(leases.get, member.store, watch.number + 1)
@@ -151,7 +151,7 @@ class StandingBy:
         member.problem("")
         return True
 
-    async def _took(self) -> float | None:
+    async def _try_to_take(self) -> float | None:
         """Try to take the lead, unless leases were missed; returns when it was asked for."""
         member, watch = self._member, self._watch
         newest = await member.in_thread(leases.newest, member.store)
@@ -160,7 +160,9 @@ class StandingBy:
             member.saw(newest[1])
             return None
         if watch.lease.alone and await member.in_thread(answers, watch.lease.address):
-            member.problem(f"{watch.lease.address} cannot renew its lease, and serves: waiting")
+            member.problem(
+                f"{watch.lease.address} cannot renew its lease but still serves: waiting"
+            )
             watch.could_not_look(now_s())
             return None
         log.warning("%s is gone: taking over", watch.lease.address)

@@ -32,7 +32,7 @@ RETRY_S = 0.5
 LOST = 75
 """Exit status of a broker's process that lost the lead."""
 AGAIN = 76
-"""Exit status of one that wants to be started again."""
+"""Exit status of one that asks for a restart."""
 
 
 def take_lead(broker: Broker, settings: Settings, run: Path) -> Callable[[], Replicating]:

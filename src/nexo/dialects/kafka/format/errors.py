@@ -100,7 +100,7 @@ _BY_CODE = {
 
 
 def error_of(error: NexoError, forbidden: Error = Error.TOPIC_AUTHORIZATION_FAILED) -> Error:
-    """Kafka's word for one of our errors; ``forbidden`` says what permission was about."""
+    """Kafka's code for one of our errors; ``forbidden`` is the one for a missing permission."""
     if isinstance(error, Refused):
         return error.error
     found = _BY_CODE.get(error.code, Error.UNKNOWN)
@@ -112,7 +112,7 @@ def failure(error: NexoError) -> dict[str, Any]:
 
 
 def refusal(error: NexoError) -> Error:
-    """Kafka's word for an error about a group."""
+    """Kafka's code for an error about a group."""
     found = error_of(error, Error.GROUP_AUTHORIZATION_FAILED)
     return Error.INVALID_GROUP_ID if found is Error.INVALID_TOPIC else found
 
