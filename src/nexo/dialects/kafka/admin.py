@@ -33,7 +33,7 @@ _TOPIC, _BROKER = 2, 4
 
 
 def _admin(request: Request) -> StreamAdmin:
-    return request.session.shared.streams.admin
+    return request.session.streams.admin
 
 
 def _usual(request: Request) -> StreamOptions:

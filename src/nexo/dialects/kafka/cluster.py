@@ -88,7 +88,7 @@ def metadata(request: Request) -> None:
 
 
 def _all(request: Request) -> Iterable[Outline]:
-    admin, after = request.session.shared.streams.admin, ""
+    admin, after = request.session.streams.admin, ""
     try:
         while names := admin.names(request.session, after=after, limit=_PAGE):
             yield from (admin.outline(request.session, name) for name in names)
@@ -100,7 +100,7 @@ def _all(request: Request) -> Iterable[Outline]:
 def _look_up(request: Request, topic: str, gather: Gather[Message]) -> None:
     done = gather.expect()
     session = request.session
-    admin, settings = session.shared.streams.admin, session.shared.host.settings
+    admin, settings = session.streams.admin, session.shared.host.settings
 
     def created(found: StreamDescription | NexoError) -> None:
         if isinstance(found, NexoError):

@@ -57,7 +57,7 @@ def with_error(answers: list[tuple[str, Message]], error: Error) -> Message:
 
 def check_commit(request: Request, group: str) -> GroupError | None:
     """Why the group takes no offsets of the member that a request names."""
-    check = request.session.shared.streams.consumers.check_commit
+    check = request.session.streams.consumers.check_commit
     return check(request.session, group, caller_of(request))
 
 
@@ -73,7 +73,7 @@ def offset_commit(request: Request) -> None:
         if refused is not None:
             raise Refused(group_error(refused))
         if commits:
-            commit = request.session.shared.streams.offsets.commit
+            commit = request.session.streams.offsets.commit
             commit(request.session, group, commits, done, rewind=True, checked=True)
         else:
             done(None)
@@ -89,7 +89,7 @@ def offset_fetch(request: Request) -> None:
 
 
 def _stored(request: Request, group: str | None, topics: list[Message] | None) -> Message:
-    streams, session = request.session.shared.streams, request.session
+    streams, session = request.session.streams, request.session
     try:
         name = group_of(group)
         wanted = [
@@ -131,7 +131,7 @@ def offset_delete(request: Request) -> None:
         ]
         request.answer({"topics": by_topic(answers)})
 
-    streams, session, read = request.session.shared.streams, request.session, set[str]()
+    streams, session, read = request.session.streams, request.session, set[str]()
     try:
         group = group_of(request["group"])
         view = streams.classic.view(session, group)

@@ -45,7 +45,7 @@ def heartbeat(request: Request) -> None:
     with errors_to(done):
         _check(request)
         beat = _beat(request)
-        consumers = request.session.shared.streams.consumers
+        consumers = request.session.streams.consumers
         consumers.heartbeat(request.session, group_of(request["group"]), beat, done)
 
 
@@ -103,7 +103,7 @@ def _owns(request: Request, reply: BeatReply) -> Message:
 
 
 def _by_id(request: Request, owned: Iterable[TopicPartition]) -> list[Message]:
-    admin, found = request.session.shared.streams.admin, dict[str, list[int]]()
+    admin, found = request.session.streams.admin, dict[str, list[int]]()
     for name, index in owned:
         found.setdefault(name, []).append(index)
     rows: list[Message] = []
@@ -118,7 +118,7 @@ def describe(request: Request) -> None:
 
 
 def _described(request: Request, group: str | None) -> Message:
-    streams, session = request.session.shared.streams, request.session
+    streams, session = request.session.streams, request.session
     answer: Message = {"group": group}
     try:
         name = group_of(group)

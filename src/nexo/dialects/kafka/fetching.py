@@ -36,7 +36,7 @@ def fetch(request: Request) -> None:
         error = Error.FETCH_SESSION_ID_NOT_FOUND  # none is ever given out: fetches are whole
         request.answer({"error": error, "topics": []})
         return
-    reading, session = request.session.shared.streams.reading, request.session
+    reading, session = request.session.streams.reading, request.session
     rows = rows_of(request)
     wanted = [Wanted(topic, part["partition"], part["offset"]) for topic, part in rows]
     asked = {one: place for one in wanted if (place := _place(request, one)) is not None}
@@ -70,7 +70,7 @@ def _place(request: Request, one: Wanted) -> ReadFrom | None:
     try:
         name = outline_with(request, one.topic, one.partition).name
         place = ReadFrom(name, one.partition, one.offset)
-        request.session.shared.streams.reading.check(request.session, place)
+        request.session.streams.reading.check(request.session, place)
     except NexoError as error:
         one.error = error_of(error)
         return None

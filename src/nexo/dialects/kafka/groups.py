@@ -20,7 +20,7 @@ _ID_CHARS = 64
 
 
 def _classic(request: Request) -> Classic:
-    return request.session.shared.streams.classic
+    return request.session.streams.classic
 
 
 # -- membership --------------------------------------------------------------------------
@@ -193,4 +193,4 @@ def _delete_one(request: Request, group: str | None, done: Callable[[Message], N
             raise Refused(Error.GROUP_ID_NOT_FOUND)
         if view.state != "Empty":
             raise Refused(Error.NON_EMPTY_GROUP)
-        request.session.shared.streams.ordered.delete(request.session, view.name, deleted)
+        request.session.streams.ordered.delete(request.session, view.name, deleted)

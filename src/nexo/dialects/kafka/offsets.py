@@ -45,9 +45,7 @@ def _answer(topic: str, index: int, gather: Gather[tuple[str, Message]]) -> Answ
 def _bounds(request: Request, topic: str) -> Sequence[PartitionInfo] | Error:
     """All partitions of a topic, or why they cannot be shown."""
     try:
-        return request.session.shared.streams.admin.describe(
-            request.session, stream_of(topic)
-        ).partitions
+        return request.session.streams.admin.describe(request.session, stream_of(topic)).partitions
     except NexoError as error:
         return error_of(error)
 
@@ -91,7 +89,7 @@ def _find(
     answer: Answer,
 ) -> None:
     """The first record at or after a time, with its own time."""
-    reading, session, name = request.session.shared.streams.reading, request.session, ""
+    reading, session, name = request.session.streams.reading, request.session, ""
 
     def located(found: int | NexoError) -> None:
         if isinstance(found, NexoError):

@@ -51,7 +51,7 @@ def _produce_one(
         if request["acks"] not in (-1, 0, 1):
             raise Refused(Error.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or all")
         name, head, entry = _entry(request, topic, index, part["records"])
-        start = request.session.shared.streams.admin.start_offset(request.session, name, index)
+        start = request.session.streams.admin.start_offset(request.session, name, index)
         _store(request, name, index, head, entry, stored)
     except NexoError as error:
         stored(error)
@@ -74,7 +74,7 @@ def _entry(request: Request, topic: str, index: int, records: Any) -> tuple[str,
 def _store(
     request: Request, name: str, index: int, head: KafkaHead, entry: bytes, done: Any
 ) -> None:
-    streams = request.session.shared.streams
+    streams = request.session.streams
     if not head.attributes & TRANSACTIONAL:
         streams.publishing.publish(request.session, name, entry, done, index)
         return

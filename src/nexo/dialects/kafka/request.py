@@ -1,4 +1,4 @@
-"""One request of a Kafka client: what it shares with others, what it names, how it is answered."""
+"""A Kafka client's connection and one request of it: what it names, and how it is answered."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from nexo.access.scram import Exchange
 from nexo.brokers.stream.groups.kafka.model import Caller
-from nexo.dialects.dialect import Dialect, HostPort
+from nexo.dialects.dialect import Dialect, HostPort, Origin
 from nexo.dialects.kafka.format.apis import Api, Key
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.encodings import Encodings
 from nexo.dialects.kafka.transactional import KafkaTransactions
-from nexo.dialects.pipelined import Pending
+from nexo.dialects.pipelined import Pending, PipelinedSession
 from nexo.dialects.session import DialectState
 from nexo.errors import NexoError, NotFound
 from nexo.names import name_of
-from nexo.protocol.hello import Hello
-from nexo.services.connection import Connection
 from nexo.services.stream.admin import Outline
 
 T = TypeVar("T")
@@ -45,30 +43,34 @@ class KafkaShared(DialectState):
         self.transactions = KafkaTransactions()
 
 
-class KafkaClient(Connection, Protocol):
-    """A session as its requests see it."""
+class KafkaConnection(PipelinedSession):
+    """One connection, but for how its requests are decoded."""
 
-    shared: KafkaShared
-    address: str
-    mechanism: str | None
-    exchange: Exchange | None
+    def __init__(self, shared: KafkaShared, origin: Origin) -> None:
+        super().__init__(shared, origin)
+        self.shared = shared
+        self.streams = shared.streams
+        self.mechanism: str | None = None
+        """How the client logs in, once that is agreed on."""
+        self.exchange: Exchange | None = None
+        """A login with SCRAM that has begun."""
 
     @property
     def advertised_address(self) -> tuple[str, int]:
-        """Where the client is to connect to."""
-
-    def log_in(self, asked: Hello, done: Callable[[NexoError | None], None]) -> None:
-        """Identify the client."""
-
-    def finish(self) -> None:
-        """Send what was answered, then end the connection."""
+        """Where clients are to connect to: what is configured, or where this one did connect."""
+        given = self._host.settings.kafka_advertised
+        if given:
+            host, _, port = given.rpartition(":")
+            return host.strip("[]"), int(port)
+        found = self._transport.get_extra_info("sockname")
+        return (found[0], found[1]) if isinstance(found, tuple) else ("localhost", 0)
 
 
 @dataclass(slots=True, eq=False)
 class Request:
     """A decoded request. It has to be answered once."""
 
-    session: KafkaClient
+    session: KafkaConnection
     pending: Pending
     api: Api
     version: int
@@ -171,7 +173,7 @@ def stream_of(topic: str | None) -> str:
 
 def outline_with(request: Request, topic: str, index: int) -> Outline:
     """The stream that a topic is; `NotFound` if it does not have this partition."""
-    found = request.session.shared.streams.admin.outline(request.session, stream_of(topic))
+    found = request.session.streams.admin.outline(request.session, stream_of(topic))
     if not 0 <= index < found.options.partitions:
         raise NotFound(f"stream {found.name!r} has no partition {index}")
     return found
@@ -184,7 +186,7 @@ def topic_id(outline: Outline) -> UUID:
 
 def outline_of(request: Request, found: UUID) -> Outline:
     """The stream with a topic id; `NotFound` if there is none."""
-    admin = request.session.shared.streams.admin
+    admin = request.session.streams.admin
     return admin.outline_numbered(request.session, found.int & _LOW, found.int >> _HALF)
 
 

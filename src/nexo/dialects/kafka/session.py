@@ -6,42 +6,70 @@ from collections.abc import Callable
 from struct import Struct
 
 from nexo import limits
-from nexo.access.scram import Exchange
-from nexo.dialects.dialect import Origin
-from nexo.dialects.kafka.cluster import refuse_version
+from nexo.dialects.kafka import (
+    admin,
+    cluster,
+    commits,
+    consumer_groups,
+    fetching,
+    groups,
+    offsets,
+    producing,
+    sasl,
+    transactions,
+)
 from nexo.dialects.kafka.format.apis import APIS, UNKNOWN, Key
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.wire import I16, Input
-from nexo.dialects.kafka.handlers import HANDLERS
-from nexo.dialects.kafka.request import KafkaShared, Request
-from nexo.dialects.pipelined import Pending, PipelinedSession
+from nexo.dialects.kafka.request import KafkaConnection, Request
+from nexo.dialects.pipelined import Pending
 from nexo.errors import ProtocolError
 
 _SIZE = Struct(">i")
 _HEAD = Struct(">ihhi")
 _BEFORE_LOGIN = frozenset({Key.API_VERSIONS, Key.SASL_HANDSHAKE, Key.SASL_AUTHENTICATE})
 
+HANDLERS: dict[Key, Callable[[Request], None]] = {
+    Key.PRODUCE: producing.produce,
+    Key.INIT_PRODUCER_ID: transactions.init_producer_id,
+    Key.ADD_PARTITIONS_TO_TXN: transactions.add_partitions,
+    Key.ADD_OFFSETS_TO_TXN: transactions.add_offsets,
+    Key.TXN_OFFSET_COMMIT: transactions.offset_commit,
+    Key.END_TXN: transactions.end,
+    Key.FETCH: fetching.fetch,
+    Key.LIST_OFFSETS: offsets.list_offsets,
+    Key.OFFSET_FOR_LEADER_EPOCH: offsets.offset_for_leader_epoch,
+    Key.JOIN_GROUP: groups.join_group,
+    Key.SYNC_GROUP: groups.sync_group,
+    Key.HEARTBEAT: groups.heartbeat,
+    Key.LEAVE_GROUP: groups.leave_group,
+    Key.OFFSET_COMMIT: commits.offset_commit,
+    Key.OFFSET_FETCH: commits.offset_fetch,
+    Key.OFFSET_DELETE: commits.offset_delete,
+    Key.DESCRIBE_GROUPS: groups.describe_groups,
+    Key.LIST_GROUPS: groups.list_groups,
+    Key.DELETE_GROUPS: groups.delete_groups,
+    Key.CONSUMER_GROUP_HEARTBEAT: consumer_groups.heartbeat,
+    Key.CONSUMER_GROUP_DESCRIBE: consumer_groups.describe,
+    Key.CREATE_TOPICS: admin.create_topics,
+    Key.DELETE_TOPICS: admin.delete_topics,
+    Key.CREATE_PARTITIONS: admin.create_partitions,
+    Key.DELETE_RECORDS: admin.delete_records,
+    Key.DESCRIBE_CONFIGS: admin.describe_configs,
+    Key.ALTER_CONFIGS: admin.alter_configs,
+    Key.INCREMENTAL_ALTER_CONFIGS: admin.incremental_alter_configs,
+    Key.SASL_HANDSHAKE: sasl.handshake,
+    Key.SASL_AUTHENTICATE: sasl.authenticate,
+    Key.API_VERSIONS: cluster.api_versions,
+    Key.METADATA: cluster.metadata,
+    Key.FIND_COORDINATOR: cluster.find_coordinator,
+    Key.DESCRIBE_CLUSTER: cluster.describe_cluster,
+}
+assert HANDLERS.keys() == APIS.keys()
 
-class KafkaSession(PipelinedSession):
-    """One connection."""
 
-    def __init__(self, shared: KafkaShared, origin: Origin) -> None:
-        super().__init__(shared, origin)
-        self.shared = shared
-        self.mechanism: str | None = None
-        """How the client logs in, once that is agreed on."""
-        self.exchange: Exchange | None = None
-        """A login with SCRAM that has begun."""
-
-    @property
-    def advertised_address(self) -> tuple[str, int]:
-        """Where clients are to connect to: what is configured, or where this one did connect."""
-        given = self._host.settings.kafka_advertised
-        if given:
-            host, _, port = given.rpartition(":")
-            return host.strip("[]"), int(port)
-        found = self._transport.get_extra_info("sockname")
-        return (found[0], found[1]) if isinstance(found, tuple) else ("localhost", 0)
+class KafkaSession(KafkaConnection):
+    """One connection, whose requests run as they arrive."""
 
     def request_size(self, arrived: bytearray, at: int) -> int | None:
         """A request begins with the size of what follows."""
@@ -58,7 +86,7 @@ class KafkaSession(PipelinedSession):
         client_id = _client_id(data)
         api = APIS.get(key, UNKNOWN)
         body: Message = {}
-        handle: Callable[[Request], None] = refuse_version
+        handle: Callable[[Request], None] = cluster.refuse_version
         if api.low <= version <= api.high:
             if api.is_flexible(version):
                 data.skip_tags()

@@ -39,7 +39,7 @@ def init_producer_id(request: Request) -> None:
     """Give a producer its id; a transactional one the next epoch, and end what it left open."""
     name: str | None = request["transactional_id"]
     if name is None:
-        start = request.session.shared.streams.publishing.start_producer
+        start = request.session.streams.publishing.start_producer
         start(request.session, "", partial(_started, request, None))
     elif not name:
         request.answer({"error": Error.INVALID_REQUEST})
@@ -70,7 +70,7 @@ def _init_transactional(request: Request, name: str) -> None:
 def _abort(request: Request, number: int, owner: Hashable, done: Any) -> None:
     """Roll back; one that timed out is rolled back already."""
     try:
-        request.session.shared.streams.transact.abort(request.session, number, done, owner)
+        request.session.streams.transact.abort(request.session, number, done, owner)
     except NexoError:
         done(None)
 
@@ -157,7 +157,7 @@ def offset_commit(request: Request) -> None:
 
 
 def _add_offsets(request: Request, commits: list[OffsetRow]) -> None:
-    session, streams = request.session, request.session.shared.streams
+    session, streams = request.session, request.session.streams
     group = group_of(request["group"])
     refused = check_commit(request, group)
     plain = request["generation"] < 0 and not request["member"]
@@ -202,7 +202,7 @@ def _end(request: Request, found: Transactional, wants_commit: bool) -> None:
         _abort(request, number, found.owner, done)
         return
     with errors_to(done):
-        request.session.shared.streams.transact.commit(request.session, number, done, found.owner)
+        request.session.streams.transact.commit(request.session, number, done, found.owner)
 
 
 def transaction_of(request: Request, producer_id: int, epoch: int) -> Transactional:
