@@ -8,6 +8,7 @@ in the run folder, and so need no certificate.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import signal
 import socket
@@ -15,7 +16,6 @@ import ssl
 import sys
 from pathlib import Path
 
-import msgspec
 import uvicorn
 
 from nexo import limits
@@ -26,7 +26,6 @@ from nexo.config import Settings, load
 from nexo.server import loops
 from nexo.server.processes import logs
 from nexo.server.processes.admin_accounts import FileAccounts
-from nexo.server.processes.admin_process import Start
 from nexo.server.processes.http_server import HttpServer
 from nexo.server.processes.system import yield_to_brokers
 
@@ -35,12 +34,13 @@ log = logging.getLogger("nexo.admin")
 GRACE_S = 1
 
 
-async def serve(settings: Settings, start: Start) -> None:
-    """Serve until told to stop or until the supervisor is gone."""
-    credentials = Credentials(token=read_internal_token(Path(start.run_folder)))
+async def serve(
+    settings: Settings, listener: socket.socket, lifeline_fd: int, run: str, url: str
+) -> None:
+    """Serve until asked to stop, or until ``lifeline_fd`` is readable: the supervisor is gone."""
+    credentials = Credentials(token=read_internal_token(Path(run)))
     accounts = FileAccounts(settings.users_path) if settings.auth else None
-    reach = {"door_folder": start.run_folder}
-    place = ServerAccess(settings, reach, credentials, accounts, start.url)
+    place = ServerAccess(settings, {"door_folder": run}, credentials, accounts, url)
     async with AdminApp(place) as admin:
         server = HttpServer(_config(settings, admin))
 
@@ -50,11 +50,11 @@ async def serve(settings: Settings, start: Start) -> None:
 
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, stop)
-        loop.add_reader(start.lifeline_fd, stop)
-        announcing = loop.create_task(_announce(admin, start.url))
-        await server.serve([socket.socket(fileno=start.listener_fd)])
+        loop.add_reader(lifeline_fd, stop)
+        announcing = loop.create_task(_announce(admin, url))
+        await server.serve([listener])
         announcing.cancel()
-        loop.remove_reader(start.lifeline_fd)
+        loop.remove_reader(lifeline_fd)
 
 
 async def _announce(admin: AdminApp, url: str) -> None:
@@ -88,13 +88,14 @@ def _config(settings: Settings, admin: AdminApp) -> uvicorn.Config:
 
 
 def main(arguments: list[str]) -> None:
-    text, settings_json = arguments
-    settings = load(flags=msgspec.json.decode(settings_json))
+    listener_fd, lifeline_fd, run, url, text = arguments
+    settings = load(flags=json.loads(text))
     logs.configure(settings, "admin")
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it reports its own start and stop
     yield_to_brokers()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to stop
-    loops.run(serve(settings, msgspec.json.decode(text, type=Start)))
+    listener = socket.socket(fileno=int(listener_fd))
+    loops.run(serve(settings, listener, int(lifeline_fd), run, url))
 
 
 if __name__ == "__main__":
