@@ -20,7 +20,6 @@ from nexo.model import Broker
 from nexo.protocol import stream
 from nexo.protocol.ops import Op
 from nexo.server.host import Host
-from nexo.server.services import factory
 from tests.kafka.session import deliver
 from tests.memory_files import MemoryFiles
 from tests.property.fuzz_services import Fresh, Requests, Wire, sample_batch, settings_in
@@ -113,8 +112,7 @@ class Kafka(Fresh):
     async def _start(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             settings = settings_in(Path(folder), auth=self._auth)
-            brokers = {Broker.STREAM: factory(Broker.STREAM)}
-            self._host = Host(settings, MemoryFiles, brokers)
+            self._host = Host(settings, MemoryFiles, [Broker.STREAM])
             self._host.open()
         await self._say(_framed(_seed(APIS[Key.METADATA], 9)), 1_000)
 

@@ -28,7 +28,6 @@ from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.protocol.stream_publishing import publish_head
 from nexo.server.host import Host
-from nexo.server.services import factory
 from nexo.storage.header import ALIGN, SIZE, stamp
 from tests.memory_files import MemoryFiles
 from tests.unit.access.samples import REQUESTS
@@ -131,7 +130,7 @@ class Requests(Fresh):
 
     async def _start(self) -> None:
         settings = Settings(data_dir=FOLDER, disk_reserve_bytes=0)
-        self._host = Host(settings, MemoryFiles, {self._broker: factory(self._broker)})
+        self._host = Host(settings, MemoryFiles, [self._broker])
         self._handlers = build_table(self._host.services).handlers
         self._host.open()
 
@@ -264,8 +263,7 @@ class Connection(Fresh):
     async def _start(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             settings = settings_in(Path(folder), auth=self._auth)
-            brokers = {broker: factory(broker) for broker in Broker}
-            self._host = Host(settings, MemoryFiles, brokers)
+            self._host = Host(settings, MemoryFiles, Broker)
             self._host.open()
 
     async def _feed(self, data: bytes) -> None:

@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 from struct import Struct
 
-_CELLS = Struct("<8d")
+_CELLS = Struct("<2d")
 FOREVER = float("inf")
 
 
 class Cells:
-    """Eight floats in a file."""
+    """Two floats in a file."""
 
     def __init__(self, path: Path) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -33,9 +33,8 @@ class Cells:
     def first(self) -> float:
         return float(_CELLS.unpack_from(self._map)[0])
 
-    def set(self, *values: float) -> None:
-        """Replace them; those not given become 0."""
-        _CELLS.pack_into(self._map, 0, *values, *([0.0] * (8 - len(values))))
+    def set(self, first: float, second: float = 0.0) -> None:
+        _CELLS.pack_into(self._map, 0, first, second)
 
 
 def now_s() -> float:

@@ -14,7 +14,6 @@ from nexo.server.dialects import DIALECTS, KAFKA
 from nexo.server.entrance.gate import Arrival, Gate, Listener, listening_socket
 from nexo.server.entrance.tls import server_context
 from nexo.server.host import Host
-from nexo.server.services import factory
 from nexo.storage.disk.files import OsFiles
 from nexo.storage.ports import Files
 
@@ -34,8 +33,7 @@ class EmbeddedServer:
     ) -> None:
         self._settings = settings
         make_files = make_files or partial(OsFiles, settings.max_open_files)
-        services = {broker: factory(broker) for broker in brokers}
-        self.host = Host(settings, make_files, services, dialects=dialects)
+        self.host = Host(settings, make_files, brokers, dialects=dialects)
         self._dialects = dialects
         self._gate: Gate | None = None
         self._tls: ssl.SSLContext | None = None

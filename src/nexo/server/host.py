@@ -12,7 +12,7 @@ import logging
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -47,7 +47,7 @@ class Host:
         self,
         settings: Settings,
         make_files: Callable[[], Files],
-        services: Mapping[Broker, Callable[[HostRuntime], Service]],
+        brokers: Iterable[Broker],
         run_folder: Path | None = None,
         busy_poll_us: int = 0,
         dialects: Sequence[Dialect] = DIALECTS,
@@ -67,11 +67,11 @@ class Host:
         self._strangers: Strangers[Session] = Strangers(limits.STRANGERS_PER_ADDRESS)
         self._handshakes: Strangers[asyncio.Task[None]] = Strangers(limits.STRANGERS_PER_ADDRESS)
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
-        for broker, make in services.items():
+        for broker in brokers:
             files = make_files() if replicating is None else replicating.files
             runtime = HostRuntime(self.loop, settings, self.clock, files, broker, replicating)
             self._runtimes[broker] = runtime
-            self.services[broker] = runtime.service = make(runtime)
+            self.services[broker] = runtime.service
         if settings.auth:
             self.guard = Guard(settings.users_path, self.clock, self.sessions, run_folder)
         self.speakers: dict[str, Speaker] = {

@@ -23,8 +23,6 @@ log = logging.getLogger("nexo.runtime")
 class HostRuntime:
     """Implements `nexo.services.service.Runtime` for one service of a host."""
 
-    service: Service
-
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -55,6 +53,7 @@ class HostRuntime:
         self._due_ms: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._soon: list[Callable[[], None]] = []
+        self.service = service_class(broker)(self)
 
     def open(self) -> None:
         self.service.open()
@@ -153,3 +152,24 @@ class HostRuntime:
             self._timer.cancel()
         self._soon.clear()
         self._committer.abandon()
+
+
+def service_class(broker: Broker) -> Callable[[HostRuntime], Service]:
+    # ruff: noqa: PLC0415 - a broker's process imports only its own broker
+    match broker:
+        case Broker.STORE:
+            from nexo.services.store.service import StoreService
+
+            return StoreService
+        case Broker.PUBSUB:
+            from nexo.services.pubsub.service import PubSubService
+
+            return PubSubService
+        case Broker.QUEUE:
+            from nexo.services.queue.service import QueueService
+
+            return QueueService
+        case Broker.STREAM:
+            from nexo.services.stream.service import StreamService
+
+            return StreamService

@@ -309,8 +309,7 @@ class Replicating:
         return 0 if since_ms is None else max(0, now_ms - since_ms)
 
     def _show(self, now_ms: int) -> None:
-        lag = self.lag_ms(now_ms)
-        self._shown.set(self._shipper.number, lag, self._last_put_ms, self._kept_bytes())
+        self._shown.set(self._shipper.number, self.lag_ms(now_ms))
 
     def _kept_bytes(self) -> int:
         return self._shipper.waiting_bytes + self._files.recorded_bytes

@@ -16,7 +16,6 @@ from nexo.errors import Forbidden, NexoError
 from nexo.model import Broker, Buffer
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.server.host import Host
-from nexo.server.services import factory
 from tests.memory_files import MemoryFiles
 from tests.unit.access.samples import REQUESTS
 
@@ -62,7 +61,7 @@ class Stranger:
 @pytest.fixture
 async def handlers() -> AsyncIterator[list[Handler | None]]:
     settings = Settings(data_dir=Path("/data"), disk_reserve_bytes=0)
-    host = Host(settings, MemoryFiles, {broker: factory(broker) for broker in Broker})
+    host = Host(settings, MemoryFiles, Broker)
     host.open()
     yield build_table(host.services).handlers
     host.crash()

@@ -12,7 +12,6 @@ import uvloop
 from nexo.config import Settings
 from nexo.model import Broker
 from nexo.server.host import Host
-from nexo.server.services import factory
 from tests.memory_files import MemoryFiles
 
 LOOPS = pytest.mark.parametrize("make", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -26,7 +25,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 async def stop_after(turns: int) -> None:
     """A stop so many turns of the loop after a connection arrived."""
-    host = Host(Settings(), MemoryFiles, {Broker.STORE: factory(Broker.STORE)})
+    host = Host(Settings(), MemoryFiles, [Broker.STORE])
     host.open()
     client, accepted = pair()
     with client:

@@ -8,7 +8,6 @@ the header ``x-kombu``.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ import msgspec
 from kombu.utils import json as kombu_json
 from kombu.utils.uuid import uuid
 
+from nexo.integrations.jobs import readable
 from nexo.options.queue import MAX_DELAY_MS, MAX_PRIORITY
 
 REST = "x-kombu"
@@ -93,14 +93,10 @@ def _rest(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _body(body: Any, encoding: str | None) -> str | bytes:
-    """Text as text, for whoever looks at the job."""
     if isinstance(body, str):
         return body
     content = bytes(body)
-    if (encoding or "").lower() == "utf-8":
-        with suppress(UnicodeDecodeError):
-            return content.decode()
-    return content
+    return readable(content) if (encoding or "").lower() == "utf-8" else content
 
 
 def _whole(number: Any) -> int:

@@ -31,7 +31,6 @@ from nexo.server.processes import logs
 from nexo.server.processes.system import raise_descriptor_limit
 from nexo.server.replica import start as replica_start
 from nexo.server.replica.marks import Marks
-from nexo.server.services import factory
 from nexo.services.replicating import Replicating
 from nexo.storage.disk.files import OsFiles
 
@@ -72,10 +71,7 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
             return 0
         replicating = await _take_lead(broker, settings, run, stop)
     files = partial(OsFiles, settings.max_open_files)
-    host = Host(
-        settings, files, {broker: factory(broker)}, run, settings.busy_poll_us,
-        replicating=replicating,
-    )  # fmt: skip
+    host = Host(settings, files, [broker], run, settings.busy_poll_us, replicating=replicating)
     host.open()
     if replicating is not None:
         await replicating.began()
