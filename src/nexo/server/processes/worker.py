@@ -12,6 +12,7 @@ import socket
 import sys
 from dataclasses import fields
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from nexo import config
@@ -23,6 +24,7 @@ from nexo.model import Broker
 from nexo.replication.stores import open_store
 from nexo.replication.taking import Superseded
 from nexo.server import loops
+from nexo.server.dialects import DIALECTS
 from nexo.server.entrance import handover
 from nexo.server.entrance.gate import Arrival
 from nexo.server.entrance.tls import server_context
@@ -31,6 +33,7 @@ from nexo.server.processes import logs
 from nexo.server.processes.system import raise_descriptor_limit
 from nexo.server.replica import start as replica_start
 from nexo.server.replica.marks import Marks
+from nexo.server.runtime import service_class
 from nexo.services.replicating import Replicating
 from nexo.storage.disk.files import OsFiles
 
@@ -67,7 +70,8 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     replicating = None
     if settings.replicate:
-        if not await _wait_to_lead(settings, channel, stop):
+        _load(broker, settings)
+        if not await _wait_to_lead(channel, stop):
             return 0
         replicating = await _take_lead(broker, settings, run, stop)
     files = partial(OsFiles, settings.max_open_files)
@@ -98,9 +102,19 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     return 0 if clean else 1
 
 
-async def _wait_to_lead(settings: Settings, channel: socket.socket, stop: asyncio.Event) -> bool:
-    """Wait, with everything loaded, until this server leads; False if it ends before."""
+def _load(broker: Broker, settings: Settings) -> None:
+    """Import what serving needs, so that a takeover does not wait for it."""
     open_store(settings.replicate, settings.replicate_key_file)
+    service_class(broker)
+    stream = broker is Broker.STREAM
+    import_module(f"nexo.dialects.nexo.{'stream.requests' if stream else broker.label}")
+    for dialect in DIALECTS:
+        if dialect.serves([broker]):
+            import_module(f"nexo.dialects.{dialect.name}.session")
+
+
+async def _wait_to_lead(channel: socket.socket, stop: asyncio.Event) -> bool:
+    """Wait until this server leads; False if the process is to end before."""
     channel.send(WAITING)
     told = asyncio.create_task(asyncio.get_running_loop().sock_recv(channel, len(LEAD)))
     stopped = asyncio.create_task(stop.wait())
