@@ -1,4 +1,4 @@
-"""Hard links that keep a folder's names as they are at one moment, while its owner goes on."""
+"""Hard links that keep a folder's names as they are at one moment, while its owner writes on."""
 
 from __future__ import annotations
 

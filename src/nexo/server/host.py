@@ -219,7 +219,7 @@ class Host:
     async def close(self, progress: Callable[[], None] = lambda: None) -> bool:
         """Answer what has arrived, make it durable, close every connection (SPEC A7).
 
-        ``progress`` is called while a long close goes on. Returns whether every service closed
+        ``progress`` is called during a long close. Returns whether every service closed
         without an error: what one could not write is lost.
         """
         self._stop_watching()

@@ -1,7 +1,7 @@
 """Which transactional ids there are, and which transaction each has open.
 
 That is lost with the process, as is an open transaction: what was not committed is rolled back.
-A producer that goes on after that might be in the middle of a transaction, whose rest must not be
+A producer that continues after that might be in the middle of a transaction, whose rest must not be
 committed alone. So it is refused until it has asked for its id again, which clients do by
 themselves once the transaction is aborted. Ids and epochs of producers are durable.
 """

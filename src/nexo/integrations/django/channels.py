@@ -128,7 +128,7 @@ class NexoChannelLayer(BaseChannelLayer):
             await self._rest(waker)
 
     async def _take(self, client: nexo.AsyncClient, channel: str) -> bytes | None:
-        """The oldest message; it goes back if who waits is cancelled meanwhile."""
+        """The oldest message; put back if the receiver is cancelled meanwhile."""
         waiting = client.store.list(self._channel_key(channel), bytes)
         taking = asyncio.ensure_future(waiting.pop_left())
         try:

@@ -23,7 +23,7 @@ log = logging.getLogger("nexo.integrations")
 class TaskiqBroker(AsyncBroker):
     """Sends tasks to queues and takes them from one.
 
-    A task goes to ``queue``, or to that of its label ``queue_name``. Its labels ``delay``
+    A task goes to ``queue``, or to the queue in its label ``queue_name``. Its labels ``delay``
     (seconds) and ``priority`` (0 to 255) are the job's. A worker holds up to ``prefetch`` tasks.
     ``queue_options`` are those of queues created here; one that exists keeps its own.
     """

@@ -10,10 +10,12 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Coroutine
 from dataclasses import fields
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import Any, TypeVar
 
 from nexo import config
 from nexo.client.address import door_path
@@ -36,6 +38,8 @@ from nexo.server.replica.marks import Marks
 from nexo.server.runtime import service_class
 from nexo.services.replicating import Replicating
 from nexo.storage.disk.files import OsFiles
+
+T = TypeVar("T")
 
 log = logging.getLogger("nexo.replica")
 
@@ -64,14 +68,15 @@ def progress_path(run: Path, broker: Broker) -> Path:
 
 
 async def serve(broker: Broker, settings: Settings, channel: socket.socket, run: Path) -> int:
-    """Serve until told to stop or until the supervisor is gone; returns the exit status."""
+    """Serve until asked to stop or until the supervisor is gone; returns the exit status."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     replicating = None
     if settings.replicate:
         _load(broker, settings)
-        if not await _wait_to_lead(channel, stop):
+        channel.send(WAITING)
+        if await _unless(stop, loop.sock_recv(channel, len(LEAD))) != LEAD:
             return 0
         replicating = await _take_lead(broker, settings, run, stop)
     files = partial(OsFiles, settings.max_open_files)
@@ -113,34 +118,30 @@ def _load(broker: Broker, settings: Settings) -> None:
             import_module(f"nexo.dialects.{dialect.name}.session")
 
 
-async def _wait_to_lead(channel: socket.socket, stop: asyncio.Event) -> bool:
-    """Wait until this server leads; False if the process is to end before."""
-    channel.send(WAITING)
-    told = asyncio.create_task(asyncio.get_running_loop().sock_recv(channel, len(LEAD)))
-    stopped = asyncio.create_task(stop.wait())
-    await asyncio.wait([told, stopped], return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    if told.done():
-        return told.result() == LEAD
-    told.cancel()
-    return False
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """What ``work`` returns; None if the process is asked to stop before."""
+    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if working.done():
+        return working.result()
+    working.cancel()
+    return None
 
 
 async def _take_lead(
     broker: Broker, settings: Settings, run: Path, stop: asyncio.Event
 ) -> Replicating:
     """Take the lead of the broker's log, or end the process."""
-    stopped = asyncio.create_task(stop.wait())
-    taking = asyncio.create_task(asyncio.to_thread(replica_start.take_lead, broker, settings, run))
-    await asyncio.wait([stopped, taking], return_when=asyncio.FIRST_COMPLETED)
-    if not taking.done():
-        os._exit(0)  # the thread may wait for the object store for ever
-    stopped.cancel()
+    taking = asyncio.to_thread(replica_start.take_lead, broker, settings, run)
     try:
-        replicating = taking.result()()
+        taken = await _unless(stop, taking)
     except Superseded as error:
         log.warning("the %s broker's files are not the newest: %s", broker.label, error)
         os._exit(replica_start.LOST)
+    if taken is None:
+        os._exit(0)  # the thread may wait for the object store for ever
+    replicating = taken()
 
     def end(lost: bool) -> None:
         if lost:  # end soon: nothing is acknowledged any more

@@ -84,7 +84,7 @@ class Marks:
         return self._text("server", uuid4().hex[:12])
 
     def lineage(self) -> str:
-        """Names the line of files that this folder goes on with; a new one after a takeover."""
+        """Names the line of files that this folder continues; a new one after a takeover."""
         return self._text("lineage", uuid4().hex[:12])
 
     @property

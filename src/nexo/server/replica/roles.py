@@ -51,22 +51,20 @@ class Replica:
 
     async def run(self) -> None:
         """Lead or follow until `stop`."""
+        member = self._member
         try:
-            await self._run_roles()
+            number, lease = await self._newest_lease()
+            while not member.stopping.is_set():
+                if lease is None or lease.server == member.server:
+                    number, lease = await self._begin_to_lead(number)
+                else:
+                    number, lease = await self._follow(number, lease)
         except StoreFailed as error:  # only while stopping
             log.warning("stopped without an answer of the object store: %s", error)
 
     async def stop(self) -> None:
         """Hand over if it leads; `run` ends."""
         self._member.stopping.set()
-
-    async def _run_roles(self) -> None:
-        number, lease = await self._newest_lease()
-        while not self._member.stopping.is_set():
-            if lease is None or lease.server == self._member.server:
-                number, lease = await self._begin_to_lead(number)
-            else:
-                number, lease = await self._follow(number, lease)
 
     async def _newest_lease(self) -> tuple[int, LeaderLease | None]:
         found = await self._member.until_done(leases.newest, self._member.store)

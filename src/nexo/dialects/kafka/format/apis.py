@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
 
 from nexo.dialects.kafka.format.codec import Schema
 
@@ -50,26 +49,22 @@ class Key(enum.IntEnum):
     CONSUMER_GROUP_DESCRIBE = 69
 
 
-@dataclass(frozen=True, slots=True)
 class Api:
-    """One API: its versions and what is said in them."""
+    """One API: its versions, and what is said in them."""
 
-    key: Key
-    low: int
-    high: int
-    flexible_from: int
-    ask: str
-    answer: str
-    request: Schema = field(init=False)
-    response: Schema = field(init=False)
+    __slots__ = ("_flexible_from", "high", "key", "low", "request", "response")
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "request", Schema(self.ask, self.flexible_from))
-        object.__setattr__(self, "response", Schema(self.answer, self.flexible_from))
+    def __init__(
+        self, key: Key, low: int, high: int, flexible_from: int, request: str, response: str
+    ) -> None:
+        self.key, self.low, self.high = key, low, high
+        self._flexible_from = flexible_from
+        self.request = Schema(request, flexible_from)
+        self.response = Schema(response, flexible_from)
 
     def is_flexible(self, version: int) -> bool:
         """Whether lengths are variable numbers and structures have tags."""
-        return version >= self.flexible_from
+        return version >= self._flexible_from
 
 
 _BROKER = "node_id:i32 host:str port:i32"
