@@ -6,8 +6,8 @@ from when it saw the renewal, and waits a tenth longer: so the leader stops ackn
 
 from __future__ import annotations
 
-from nexo.replication.cells import FOREVER
 from nexo.replication.lease import LeaderLease
+from nexo.replication.state import FOREVER
 
 PATIENCE = 1.1
 """Leases that a standby waits for a renewal."""

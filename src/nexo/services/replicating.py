@@ -23,10 +23,10 @@ from nexo.errors import NexoError, Unavailable
 from nexo.model import Clock
 from nexo.replication import frozen
 from nexo.replication.bases import Manifest
-from nexo.replication.cells import Cells, now_s
 from nexo.replication.groups import Mark
 from nexo.replication.objects import AlreadyThere, ObjectStore, StoreFailed
 from nexo.replication.shipping import LeadLost, Put, Shipper
+from nexo.replication.state import Cells, now_s
 from nexo.services.base_making import BaseMaker
 from nexo.storage.disk.recording import RecordingFiles
 

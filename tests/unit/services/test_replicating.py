@@ -11,10 +11,10 @@ import pytest
 
 from nexo import limits
 from nexo.errors import NexoError, Unavailable
-from nexo.replication.cells import FOREVER, Cells
 from nexo.replication.groups import Mark
 from nexo.replication.objects import StoreFailed
 from nexo.replication.shipping import Shipper
+from nexo.replication.state import FOREVER, Cells
 from nexo.server.clock import SteadyClock
 from nexo.services.replicating import Replicating, ShippingTerms
 from nexo.storage.disk.files import OsFiles

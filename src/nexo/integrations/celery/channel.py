@@ -20,8 +20,7 @@ from nexo.client._sync.queue.jobs import Job
 from nexo.client.pubsub_message import Message
 from nexo.errors import NotFound
 from nexo.integrations.celery import messages, routes
-from nexo.integrations.celery.intake import Intake, Window
-from nexo.integrations.celery.mailbox import Mailbox
+from nexo.integrations.celery.intake import Intake, Mailbox, Window
 from nexo.integrations.celery.messages import OutgoingMessage
 from nexo.integrations.holding import HeldJob, Settlement
 from nexo.protocol.queue import ACK, REJECT, RELEASE

@@ -1,13 +1,18 @@
-"""Takes a queue's jobs for a consumer, as many as its channel's prefetch count allows."""
+"""Where consumers get messages: from a queue, as many as the prefetch count allows, or a mailbox.
+
+A mailbox is a queue that lives with its consumer, on the consumer's side of the connection.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from nexo.client._sync.client import Client
 from nexo.client._sync.link.poll import Poll
+from nexo.client._sync.pubsub.subscription import Subscription
 from nexo.client._sync.queue.gather import Settler
 from nexo.client._sync.queue.jobs import Job, JobBatch
 from nexo.errors import NexoError, NotFound
@@ -22,6 +27,9 @@ _UNLIMITED = 1_000
 _STOP_S = 5.0
 _GATHER_S = 0.002
 """How long a consumer that still has messages lets room gather before it asks for more."""
+
+MAILBOX_MESSAGES = 10_000
+"""What may wait for a consumer that lives with its queue; the oldest are dropped."""
 
 
 class Window:
@@ -164,3 +172,44 @@ class Intake:
             batch.release_some(jobs[kept:])
         except NexoError as error:
             self._ended(error)
+
+
+class Mailbox:
+    """What waits for a consumer that lives with its queue, and who gets it."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[dict[str, Any]] = deque(maxlen=MAILBOX_MESSAGES)
+        self.consumer: Callable[[dict[str, Any]], None] | None = None
+        self.subscriptions: dict[tuple[str, str], Subscription[Any]] = {}
+        self._lock = threading.Lock()
+
+    def put(self, message: dict[str, Any]) -> None:
+        """Give a message to the consumer, or keep it for one."""
+        with self._lock:
+            if self.consumer is None:
+                self.waiting.append(message)
+            else:
+                self.consumer(message)
+
+    def attach(self, consumer: Callable[[dict[str, Any]], None] | None) -> None:
+        """Give ``consumer`` what waits and what comes; with None, messages wait."""
+        with self._lock:
+            self.consumer = consumer
+            while consumer is not None and self.waiting:
+                consumer(self.waiting.popleft())
+
+    def take(self) -> dict[str, Any] | None:
+        with self._lock:
+            return self.waiting.popleft() if self.waiting else None
+
+    def clear(self) -> int:
+        """Drop what waits; returns how many there were."""
+        with self._lock:
+            count = len(self.waiting)
+            self.waiting.clear()
+            return count
+
+    def close(self) -> None:
+        for subscription in self.subscriptions.values():
+            subscription.close()
+        self.subscriptions = {}

@@ -31,7 +31,7 @@ from nexo.errors import (
     Unavailable,
 )
 from nexo.integrations.celery.channel import Arrived, Channel
-from nexo.integrations.celery.mailbox import Mailbox
+from nexo.integrations.celery.intake import Mailbox
 from nexo.integrations.celery.messages import OutgoingMessage
 from nexo.integrations.celery.publisher import BackgroundPublisher
 from nexo.integrations.celery.routes import CeleryRoutes

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
+from nexo.integrations.dramatiq.backends import DramatiqResultBackend, NexoRateLimiterBackend
 from nexo.integrations.dramatiq.broker import DramatiqBroker
-from nexo.integrations.dramatiq.rate_limits import NexoRateLimiterBackend
-from nexo.integrations.dramatiq.results import DramatiqResultBackend
 
 __all__ = ["DramatiqBroker", "DramatiqResultBackend", "NexoRateLimiterBackend"]

@@ -19,19 +19,63 @@ from pathlib import Path
 import uvicorn
 
 from nexo import limits
-from nexo.access.login import read_internal_token
+from nexo.access.grants import Action, Extent
+from nexo.access.login import Logins, read_internal_token
+from nexo.access.users import User
 from nexo.admin.app import AdminApp
-from nexo.admin.context import Credentials, ServerAccess
+from nexo.admin.context import Account, Credentials, May, ServerAccess
 from nexo.config import Settings, load
+from nexo.errors import Unauthenticated
+from nexo.model import Broker
 from nexo.server import loops
 from nexo.server.processes import logs
-from nexo.server.processes.admin_accounts import FileAccounts
 from nexo.server.processes.http_server import HttpServer
 from nexo.server.processes.system import yield_to_brokers
 
 log = logging.getLogger("nexo.admin")
 
 GRACE_S = 1
+
+
+class FileAccounts:
+    """The users file as the dashboard reads it: again on use, if it has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._logins = Logins(path)
+
+    def who(self, credentials: Credentials) -> str | None:
+        if credentials.token is None:
+            return credentials.user
+        self._logins.refresh()
+        try:
+            return self._logins.by_token(credentials.token).user.name
+        except Unauthenticated:
+            return None
+
+    def every(self) -> list[Account]:
+        return [_account(user) for _, user in sorted(self._known().items())]
+
+    def may(self, user: str, broker: Broker, name: str) -> May:
+        found = self._known().get(user)
+        if found is None:
+            return May(read=False, write=False, admin=False)
+        extent = Extent.TOPICS if broker is Broker.PUBSUB else Extent.NAME
+        allowed = {
+            action.value: found.allows(broker, action, extent, name)
+            if name
+            else found.may_some(broker, (action,))
+            for action in Action
+        }
+        return May(**allowed)
+
+    def _known(self) -> dict[str, User]:
+        self._logins.refresh()
+        return self._logins.users
+
+
+def _account(user: User) -> Account:
+    grants = [str(grant) for grant in user.grants]
+    return Account(user.name, grants, sorted(user.tokens), user.password is not None)
 
 
 async def serve(

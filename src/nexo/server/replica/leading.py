@@ -11,10 +11,10 @@ import json
 import logging
 
 from nexo.replication import lease as leases
-from nexo.replication.cells import Cells, now_s
 from nexo.replication.lease import STANDBY, LeaderLease
 from nexo.replication.objects import StoreFailed
 from nexo.replication.small_files import Overtaken, SmallFiles
+from nexo.replication.state import Cells, now_s
 from nexo.replication.tenure import Tenure
 from nexo.server.replica.marks import lease_path, term_path
 from nexo.server.replica.member import Brokers, Member, now_ms

@@ -14,11 +14,10 @@ from uuid import uuid4
 
 from nexo.config import Settings
 from nexo.model import Broker
-from nexo.replication.cells import Cells
 from nexo.replication.lease import LeaderLease
 from nexo.replication.objects import ObjectStore, StoreFailed
 from nexo.replication.small_files import SmallFiles
-from nexo.replication.state import ReplicaState
+from nexo.replication.state import Cells, ReplicaState
 from nexo.replication.stores import open_store
 from nexo.server.replica.marks import Marks, shown_path, small_paths
 

@@ -17,10 +17,9 @@ import msgspec
 
 from nexo.config import Settings
 from nexo.replication import lease as leases
-from nexo.replication.cells import now_s
 from nexo.replication.lease import LeaderLease
 from nexo.replication.objects import StoreFailed
-from nexo.replication.state import ReplicaState
+from nexo.replication.state import ReplicaState, now_s
 from nexo.server.replica.folders import Folders
 from nexo.server.replica.leading import Leading
 from nexo.server.replica.member import Brokers, Member

@@ -16,9 +16,9 @@ from nexo.errors import Corrupt, Forbidden, NexoError, NotLeader, Unauthenticate
 from nexo.model import Broker
 from nexo.protocol.ops import Op
 from nexo.replication import lease as leases
-from nexo.replication.cells import now_s
 from nexo.replication.lease import LeaderLease, Standby
 from nexo.replication.objects import StoreFailed
+from nexo.replication.state import now_s
 from nexo.replication.tenure import Watch
 from nexo.server.replica.folders import Folders
 from nexo.server.replica.leading import ANNOUNCE_S

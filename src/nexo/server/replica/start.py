@@ -11,8 +11,8 @@ from uuid import uuid4
 from nexo.config import Settings
 from nexo.model import Broker
 from nexo.replication import frozen
-from nexo.replication.cells import Cells
 from nexo.replication.objects import BASE, ObjectStore, StoreFailed, next_number
+from nexo.replication.state import Cells
 from nexo.replication.stores import open_store
 from nexo.replication.taking import Taking
 from nexo.server.clock import SteadyClock
