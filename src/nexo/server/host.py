@@ -90,7 +90,6 @@ class Host:
     # -- connections ------------------------------------------------------------
 
     def adopt(self, sock: socket.socket, dialect: str, tls: ssl.SSLContext | None = None) -> None:
-        """Serve an accepted connection in ``dialect``."""
         address = _address(sock)
         task = self.loop.create_task(self._adopt(sock, self.speakers[dialect], tls))
         if (dropped := self._handshakes.enter(task, address, self.loop.time())) is not None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from nexo import limits
+from nexo.config import Settings
 from nexo.errors import NexoError, Unavailable
 from nexo.model import Clock
 from nexo.replication import frozen
@@ -43,15 +44,6 @@ _TICK_S = 0.25
 """How often memory and those who wait are looked at."""
 
 
-class ShippingTerms(NamedTuple):
-    """How a broker ships."""
-
-    every_ms: int
-    wait_ms: int
-    keep_ms: int
-    """How far back a restore may go."""
-
-
 class _WaitingShipment(NamedTuple):
     ticket: int
     due_ms: int
@@ -67,7 +59,7 @@ class Replicating:
         root: Path,
         shipper: Shipper,
         store: ObjectStore,
-        terms: ShippingTerms,
+        settings: Settings,
         clock: Clock,
         lease: Cells,
         shown: Cells,
@@ -88,11 +80,12 @@ class Replicating:
         self._root = root
         self._shipper = shipper
         self._store = store
-        self._terms = terms
+        self._every_ms, self._wait_ms = settings.replicate_ms, settings.replicate_wait_ms
         self._clock = clock
         self._lease = lease
         self._shown = shown
-        self._bases = BaseMaker(self, files, root, shipper, store, terms.keep_ms, clock)
+        keep_ms = settings.replicate_keep_ms
+        self._bases = BaseMaker(self, files, root, shipper, store, keep_ms, clock)
         self._bases.newest, self._bases.log_objects = base, log_objects
         self._executor: Executor = ThreadPoolExecutor(2, "replica")
         self._ticket = shipper.shipped
@@ -137,7 +130,7 @@ class Replicating:
         if self._shipper.shipped >= ticket:
             callback(None)
             return
-        due_ms = self._clock.now_ms() + self._terms.wait_ms
+        due_ms = self._clock.now_ms() + self._wait_ms
         self._waiting.append(_WaitingShipment(ticket, due_ms, callback))
         self._pump()
 
@@ -159,8 +152,7 @@ class Replicating:
         """How long a write may stay here, so that it is in the store in time: one put may be
         under way by then. At least half of that time, which bounds the puts per second.
         """
-        every_ms = self._terms.every_ms
-        return max(every_ms / 2, _IN_TIME * every_ms - 2 * self._put_ms)
+        return max(self._every_ms / 2, _IN_TIME * self._every_ms - 2 * self._put_ms)
 
     def _depart(self) -> None:
         self._departure = None
@@ -296,7 +288,7 @@ class Replicating:
             else:
                 done.set_result(self._shipper.number)
 
-        due_ms = self._clock.now_ms() + self._terms.wait_ms
+        due_ms = self._clock.now_ms() + self._wait_ms
         self._waiting.append(_WaitingShipment(ticket, due_ms, shipped))
         self._pump()
         return await done
@@ -344,7 +336,7 @@ class Replicating:
         if self._refused is not None or self._overflowed:
             return False
         try:
-            async with asyncio.timeout(min(self._terms.wait_ms, limits.LAST_PUTS_MS) / 1000):
+            async with asyncio.timeout(min(self._wait_ms, limits.LAST_PUTS_MS) / 1000):
                 await self.all_shipped(self.gather())
         except (TimeoutError, NexoError):
             log.error("the object store does not have the last writes; the disk has them")

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from nexo import limits
+from nexo.config import Settings
 from nexo.errors import NexoError, Unavailable
 from nexo.replication.groups import Mark
 from nexo.replication.objects import StoreFailed
 from nexo.replication.shipping import Shipper
 from nexo.replication.state import FOREVER, Cells
 from nexo.server.clock import SteadyClock
-from nexo.services.replicating import Replicating, ShippingTerms
+from nexo.services.replicating import Replicating
 from nexo.storage.disk.files import OsFiles
 from nexo.storage.disk.recording import RecordingFiles
 from tests.memory_objects import MemoryObjects
@@ -45,10 +46,10 @@ async def shipping(
     lease.set(FOREVER)
     shipper = Shipper("a", Mark())
     shipper.leads = True
+    settings = Settings(replicate_ms=every_ms, replicate_wait_ms=10_000, replicate_keep_ms=0)
     made = Replicating(
-        files, root, shipper, store, ShippingTerms(every_ms, 10_000, 0), SteadyClock(),
-        lease, shown, None, log_objects,
-    )  # fmt: skip
+        files, root, shipper, store, settings, SteadyClock(), lease, shown, None, log_objects
+    )
     made.open()
     yield made
     await made.close()

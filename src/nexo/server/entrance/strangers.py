@@ -29,7 +29,6 @@ class Strangers(Generic[C]):
 
     @property
     def oldest(self) -> C | None:
-        """The longest waiting connection."""
         return next(iter(self._entered), None)
 
     def enter(self, one: C, address: str, now_s: float) -> C | None:

@@ -42,7 +42,6 @@ class Child:
         return self._process.pid if self._process else None
 
     def open(self) -> None:
-        """Start it and keep it running."""
         self._task = asyncio.create_task(self._keep_alive())
 
     async def _keep_alive(self) -> None:

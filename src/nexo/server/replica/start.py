@@ -24,7 +24,7 @@ from nexo.server.replica.marks import (
     shown_path,
     term_path,
 )
-from nexo.services.replicating import Replicating, ShippingTerms
+from nexo.services.replicating import Replicating
 from nexo.storage.disk.files import OsFiles, boot_id
 from nexo.storage.disk.recording import RecordingFiles
 
@@ -53,14 +53,13 @@ def take_lead(broker: Broker, settings: Settings, run: Path) -> Callable[[], Rep
     marks.remove(broker)
     recording = RecordingFiles(files, root)
     recording.boot_id = f"{boot_id()}/{term['lineage']}"
-    terms = ShippingTerms(
-        settings.replicate_ms, settings.replicate_wait_ms, settings.replicate_keep_ms
-    )
     lease, shown = Cells(lease_path(run)), Cells(shown_path(run, broker))
     since = shipper.number - _newest_base(store)
 
     def replicating() -> Replicating:
-        made = Replicating(recording, root, shipper, store, terms, clock, lease, shown, base, since)
+        made = Replicating(
+            recording, root, shipper, store, settings, clock, lease, shown, base, since
+        )
         made.numbers_after_ms = term["after_ms"]
         return made
 
