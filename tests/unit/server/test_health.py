@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from nexo import limits
-from nexo.server.processes.health import Health, HealthServer, ServerState
+from nexo.server.processes.health import HealthServer, ServerState
 
 
 class Probed:
@@ -18,10 +18,9 @@ class Probed:
 
     def __init__(self) -> None:
         self.brokers = {"store": True, "queue": True}
-        self.health = Health(lambda: self.brokers)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        self.server = HealthServer(self.health, self._listener)
+        self.server = HealthServer(self._listener, lambda: self.brokers)
 
     async def get(self, path: str, method: str = "GET") -> tuple[int, str]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -43,14 +42,14 @@ async def probed() -> AsyncIterator[Probed]:
 async def test_ready_only_while_every_broker_serves(probed: Probed) -> None:
     assert (await probed.get("/ready"))[0] == 503  # still recovering
     assert (await probed.get("/health"))[0] == 200
-    probed.health.state = ServerState.SERVING
+    probed.server.state = ServerState.SERVING
     assert (await probed.get("/ready"))[0] == 200
     probed.brokers["queue"] = False
     status, body = await probed.get("/ready")
     assert status == 503
     assert '"queue": false' in body
     probed.brokers["queue"] = True
-    probed.health.state = ServerState.DRAINING
+    probed.server.state = ServerState.DRAINING
     status, body = await probed.get("/ready")
     assert (status, '"draining"' in body) == (503, True)
 

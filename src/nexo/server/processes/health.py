@@ -29,43 +29,26 @@ class ServerState(enum.StrEnum):
     """Asked to stop: requests in flight are answered, no new connection is accepted."""
 
 
-class Health:
-    """What the probes report. The supervisor sets ``state``."""
+class HealthServer:
+    """Answers probes, if it has a listener. The supervisor sets ``state``."""
 
-    def __init__(self, brokers: Callable[[], Mapping[str, bool]]) -> None:
+    def __init__(
+        self, listener: socket.socket | None, brokers: Callable[[], Mapping[str, bool]]
+    ) -> None:
         """``brokers()`` returns by name whether each broker's process serves."""
         self.state = ServerState.STARTING
         self.replica: Mapping[str, object] | None = None
         """Role, leader and lag of a server that replicates."""
-        self._brokers = brokers
-
-    def reply(self, path: str) -> tuple[HTTPStatus, dict[str, object]]:
-        if path == "/health":
-            return HTTPStatus.OK, {"status": "ok", "state": self.state}
-        if path != "/ready":
-            return HTTPStatus.NOT_FOUND, {"message": "there is /health and /ready"}
-        brokers = self._brokers()
-        ready = self.state is ServerState.SERVING and all(brokers.values())
-        status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
-        body: dict[str, object] = {"ready": ready, "state": self.state, "brokers": brokers}
-        if self.replica is not None:
-            body["replica"] = self.replica
-        return status, body
-
-
-class HealthServer:
-    """Listens for probes. A connection has one request and one reply."""
-
-    def __init__(self, health: Health, listener: socket.socket) -> None:
-        self._health = health
         self._listener = listener
+        self._brokers = brokers
         self._server: asyncio.Server | None = None
         self._probes: dict[asyncio.StreamWriter, None] = {}
 
     async def open(self) -> None:
-        self._server = await asyncio.start_server(
-            self._serve, sock=self._listener, limit=limits.PROBE_BYTES
-        )
+        if self._listener is not None:
+            self._server = await asyncio.start_server(
+                self._serve, sock=self._listener, limit=limits.PROBE_BYTES
+            )
 
     async def _serve(self, reader: asyncio.StreamReader, probe: asyncio.StreamWriter) -> None:
         if len(self._probes) >= limits.PROBES:
@@ -86,7 +69,7 @@ class HealthServer:
         method, _, rest = request.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
         if method in (b"GET", b"HEAD"):
-            status, body = self._health.reply(path)
+            status, body = self._reply(path)
         else:
             status, body = HTTPStatus.METHOD_NOT_ALLOWED, {"message": "only GET"}
         content = json.dumps(body).encode() + b"\n"
@@ -96,6 +79,19 @@ class HealthServer:
             "connection: close\r\n\r\n"
         )
         return head.encode() + (b"" if method == b"HEAD" else content)
+
+    def _reply(self, path: str) -> tuple[HTTPStatus, dict[str, object]]:
+        if path == "/health":
+            return HTTPStatus.OK, {"status": "ok", "state": self.state}
+        if path != "/ready":
+            return HTTPStatus.NOT_FOUND, {"message": "there is /health and /ready"}
+        brokers = self._brokers()
+        ready = self.state is ServerState.SERVING and all(brokers.values())
+        status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+        body: dict[str, object] = {"ready": ready, "state": self.state, "brokers": brokers}
+        if self.replica is not None:
+            body["replica"] = self.replica
+        return status, body
 
     def _drop(self, probe: asyncio.StreamWriter) -> None:
         self._probes.pop(probe, None)

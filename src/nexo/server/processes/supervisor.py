@@ -28,7 +28,7 @@ from nexo.server.processes.addresses import Addresses
 from nexo.server.processes.admin_process import AdminProcess
 from nexo.server.processes.broker_process import BrokerProcess
 from nexo.server.processes.folder_lock import FolderLock, make_folders
-from nexo.server.processes.health import Health, HealthServer, ServerState
+from nexo.server.processes.health import HealthServer, ServerState
 from nexo.server.processes.run_folder import RunFolder
 from nexo.server.processes.system import notify, raise_descriptor_limit
 from nexo.server.replica.roles import Replica
@@ -63,8 +63,7 @@ class Supervisor:
         self._gate = Gate(listeners, self._hand_over, settings.max_connections)
         host, port = listener.getsockname()[:2]
         self.addresses = Addresses(host, port, _port(http_listener), tls, _port(health_listener))
-        self._health = Health(self._serving)
-        self._probes = HealthServer(self._health, health_listener) if health_listener else None
+        self._health = HealthServer(health_listener, self._serving)
         self._admin: AdminProcess | None = None
         if http_listener is not None:
             self._admin = AdminProcess(settings, http_listener, run, self.addresses.http_url)
@@ -150,8 +149,7 @@ class Supervisor:
         stop: asyncio.Future[str] = loop.create_future()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _ask_to_stop, stop, number.name)
-        if self._probes is not None:
-            await self._probes.open()
+        await self._health.open()
         self._on_ready = on_ready
         self._gate.open()
         replicating = None
@@ -198,8 +196,7 @@ class Supervisor:
         if self._admin is not None:
             await self._admin.child.stop(self._settings.stop_ms / 1000)
             self._admin.close()
-        if self._probes is not None:
-            self._probes.close()
+        self._health.close()
         self._run_folder.close()
         self._lock.close()
 
