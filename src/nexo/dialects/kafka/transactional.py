@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from nexo.brokers.stream.producers import ProducerSession
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.errors import Error, Refused
-from nexo.names import name_of
 
 _OWNER = "kafka"
 _ENDED_KEPT = 10_000
@@ -69,7 +68,3 @@ class KafkaTransactions:
         found = Transactional(name, session.producer, session.epoch, timeout_ms)
         self._known[name] = found
         return found
-
-
-def producer_name(transactional_id: str) -> str:
-    return name_of(f"kafka/{transactional_id}")

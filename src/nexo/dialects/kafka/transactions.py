@@ -22,9 +22,10 @@ from nexo.dialects.kafka.request import (
     outline_with,
     rows_of,
 )
-from nexo.dialects.kafka.transactional import Transactional, producer_name
+from nexo.dialects.kafka.transactional import Transactional
 from nexo.errors import NexoError
 from nexo.model.stream import OffsetRow, TxOffsets
+from nexo.names import name_of
 from nexo.options.stream import MAX_TRANSACTION_MS
 
 _KNOWS_FENCED = 2
@@ -50,12 +51,12 @@ def init_producer_id(request: Request) -> None:
 
 
 def _init_transactional(request: Request, name: str) -> None:
-    shared, session = request.session.shared, request.session
-    known = shared.transactions.known(name)
+    session = request.session
+    known = session.shared.transactions.known(name)
 
     def start(_: NexoError | None = None) -> None:
-        publishing = shared.streams.publishing
-        publishing.start_producer(session, producer_name(name), partial(_started, request, name))
+        begin = session.streams.publishing.start_producer
+        begin(session, name_of(f"kafka/{name}"), partial(_started, request, name))
 
     with errors_to(partial(_started, request, name)):
         if known is not None and known.ending:
@@ -89,9 +90,8 @@ def _started(request: Request, name: str | None, found: ProducerSession | NexoEr
 
 
 def _producer(request: Request) -> Transactional:
-    shared = request.session.shared
     try:
-        return shared.transactions.get(request.body)
+        return request.session.shared.transactions.get(request.body)
     except Refused as refused:
         if refused.error is Error.PRODUCER_FENCED and request.version < _KNOWS_FENCED:
             raise Refused(Error.INVALID_PRODUCER_EPOCH) from None
@@ -100,11 +100,11 @@ def _producer(request: Request) -> Transactional:
 
 def _open(request: Request) -> Transactional:
     """The producer of a request, with a transaction; one is begun if there is none."""
-    shared, found = request.session.shared, _producer(request)
+    found = _producer(request)
     if found.ending:
         raise Refused(Error.CONCURRENT_TRANSACTIONS)
     if found.number is None:
-        begin = shared.streams.transact.begin
+        begin = request.session.streams.transact.begin
         found.number = begin(request.session, found.timeout_ms, found.owner)
     return found
 

@@ -14,6 +14,7 @@ KEPT_BYTES = 16 * 1024**2
 _KAFKA = int(Flags.KAFKA)
 _BASE = Struct(">q")
 _AFTER_BASE = _BASE.size
+_AFTER_LENGTH = 12
 _AFTER_EPOCH = 16
 _NO_EPOCH = bytes(4)
 
@@ -32,10 +33,10 @@ class Encodings:
         if not header.flags & _KAFKA:
             return [self._converted(entry, (header.crc, header.base_offset, header.length))]
         body = memoryview(entry)[SIZE:]
-        size = _size(body)
+        length = bytes(body[_AFTER_BASE:_AFTER_LENGTH])
+        size = _AFTER_LENGTH + int.from_bytes(length, "big")
         # The batch as it came, but for two fields that its CRC does not cover.
         base = _BASE.pack(header.base_offset)
-        length = bytes(body[_AFTER_BASE : _AFTER_BASE + 4])
         return [base + length + _NO_EPOCH, body[_AFTER_EPOCH:size]]
 
     def _converted(self, entry: Any, key: tuple[int, int, int]) -> bytes:
@@ -49,7 +50,3 @@ class Encodings:
         while self._size > self._limit and self._kept:
             self._size -= len(self._kept.popitem(last=False)[1])
         return found
-
-
-def _size(body: memoryview) -> int:
-    return 12 + int.from_bytes(body[8:12], "big")
