@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from base64 import b64decode
 from binascii import Error
-from collections.abc import Iterable
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -43,6 +42,8 @@ class EncryptedObjects:
     def __init__(self, store: ObjectStore, key: bytes) -> None:
         self._store = store
         self._cipher = AESGCM(key)
+        self.list = store.list
+        self.delete = store.delete
 
     def create(self, key: str, data: bytes) -> None:
         nonce = os.urandom(_NONCE_BYTES)
@@ -60,9 +61,3 @@ class EncryptedObjects:
             return self._cipher.decrypt(body[:_NONCE_BYTES], body[_NONCE_BYTES:], key.encode())
         except (InvalidTag, ValueError):
             raise Corrupt(f"{key} cannot be decrypted: it is damaged, or the key differs") from None
-
-    def list(self, prefix: str, after: str = "") -> list[str]:
-        return self._store.list(prefix, after)
-
-    def delete(self, keys: Iterable[str]) -> None:
-        self._store.delete(keys)

@@ -120,9 +120,8 @@ def _write(request: Request, one: Wanted, out: bytearray, parts: list[Any]) -> b
     out += _PARTITION.pack(one.partition, one.error, stable, stable)
     if version >= 5:
         out += _I64.pack(found.start_offset if found else _NO_OFFSET)
-    write_length(
-        out, 0, I32, flexible
-    )  # only what is committed comes, so there is nothing aborted to name
+    # Only committed records are sent, so no aborted transaction is named.
+    write_length(out, 0, I32, flexible)
     if version >= 11:
         out += I32.pack(-1)
     batches = _batches(request, one)

@@ -93,7 +93,7 @@ class NexoChannelLayer(BaseChannelLayer):
 
     async def _put(self, client: nexo.AsyncClient, channel: str, raw: bytes) -> bool:
         """Whether there was room; if not, the message is taken off the list again."""
-        waiting = client.store.list(self._channel_key(channel), bytes)
+        waiting = client.store.list(self._place("channel", channel), bytes)
         count, _ = await asyncio.gather(waiting.push(raw), waiting.expire(self.expiry))
         if count > self.get_capacity(channel):
             await waiting.pop()
@@ -103,7 +103,7 @@ class NexoChannelLayer(BaseChannelLayer):
     async def _wake(self, client: nexo.AsyncClient, channels: list[str]) -> None:
         """Send each process one message that names its channels."""
         for process, own in groupby(sorted(channels), self.non_local_name):
-            await client.pubsub.publish(self._wake_topic(process), list(own))
+            await client.pubsub.publish(self._place("wake", process), list(own))
 
     async def _receive(self, client: nexo.AsyncClient, channel: str, to: Future[bytes]) -> None:
         """Give ``to`` the next message, unless the caller on its own loop has cancelled it."""
@@ -129,7 +129,7 @@ class NexoChannelLayer(BaseChannelLayer):
 
     async def _take(self, client: nexo.AsyncClient, channel: str) -> bytes | None:
         """The oldest message; put back if the receiver is cancelled meanwhile."""
-        waiting = client.store.list(self._channel_key(channel), bytes)
+        waiting = client.store.list(self._place("channel", channel), bytes)
         taking = asyncio.ensure_future(waiting.pop_left())
         try:
             return await asyncio.shield(taking)
@@ -145,7 +145,7 @@ class NexoChannelLayer(BaseChannelLayer):
 
     async def _put_back(self, client: nexo.AsyncClient, channel: str, raw: bytes) -> None:
         """Put a message that nobody got back to the front of its channel."""
-        waiting = client.store.list(self._channel_key(channel), bytes)
+        waiting = client.store.list(self._place("channel", channel), bytes)
         await asyncio.gather(waiting.push_left(raw), waiting.expire(self.expiry))
         await self._wake(client, [channel])
 
@@ -158,7 +158,7 @@ class NexoChannelLayer(BaseChannelLayer):
         async with waker.subscribing:
             if waker.subscription is None:
                 waker.subscription = await client.pubsub.subscribe(
-                    self._wake_topic(process), waker.heard, retained=False
+                    self._place("wake", process), waker.heard, retained=False
                 )
         return waker
 
@@ -180,7 +180,7 @@ class NexoChannelLayer(BaseChannelLayer):
         self.require_valid_channel_name(channel)
 
         async def add(client: nexo.AsyncClient) -> None:
-            members = client.store.map(self._group_key(group), float)
+            members = client.store.map(self._place("group", group), float)
             await asyncio.gather(
                 members.set(channel, time.time()), members.expire(self.group_expiry)
             )
@@ -193,7 +193,7 @@ class NexoChannelLayer(BaseChannelLayer):
         self.require_valid_channel_name(channel)
 
         async def discard(client: nexo.AsyncClient) -> None:
-            await client.store.map(self._group_key(group)).delete(channel)
+            await client.store.map(self._place("group", group)).delete(channel)
 
         await self._background.call(discard)
 
@@ -213,7 +213,7 @@ class NexoChannelLayer(BaseChannelLayer):
         await self._background.call(send)
 
     async def _members(self, client: nexo.AsyncClient, group: str) -> list[str]:
-        members = client.store.map(self._group_key(group), float)
+        members = client.store.map(self._place("group", group), float)
         joined, oldest = await members.all(), time.time() - self.group_expiry
         if expired := [name for name, when in joined.items() if when < oldest]:
             await members.delete(*expired)
@@ -226,7 +226,7 @@ class NexoChannelLayer(BaseChannelLayer):
 
         async def flush(client: nexo.AsyncClient) -> None:
             for kind in ("channel", "group"):
-                keys = [key async for key in client.store.keys(f"{self.prefix}/{kind}/")]
+                keys = [key async for key in client.store.keys(self._place(kind, ""))]
                 if keys:
                     await client.store.delete_many(*keys)
 
@@ -237,14 +237,9 @@ class NexoChannelLayer(BaseChannelLayer):
         self._wakers.clear()
         await self._background.close()
 
-    def _channel_key(self, channel: str) -> str:
-        return f"{self.prefix}/channel/{channel}"
-
-    def _group_key(self, group: str) -> str:
-        return f"{self.prefix}/group/{group}"
-
-    def _wake_topic(self, process: str) -> str:
-        return f"{self.prefix}/wake/{process}"
+    def _place(self, kind: str, name: str) -> str:
+        """The key or topic of one thing; see the table above."""
+        return f"{self.prefix}/{kind}/{name}"
 
     def _packed(self, message: dict[str, Any]) -> bytes:
         return msgspec.msgpack.encode((time.time() + self.expiry, message))
