@@ -90,16 +90,13 @@ class Child:
         self._signal(signal.SIGTERM)
         if self._task is None:
             return True
-        before, ended = None, False
-        while not ended:
-            done, _ = await asyncio.wait([self._task], timeout=timeout_s)
-            ended = bool(done)
-            if not ended and (now := progress()) == before:
+        before = None
+        while not (await asyncio.wait([self._task], timeout=timeout_s))[0]:
+            if (now := progress()) == before:
                 log.error("the %s process did not stop in time; killing it", self.name)
                 self._signal(signal.SIGKILL)
                 await self._task
                 return False
-            if not ended:
-                before = now
-                log.info("the %s process is still writing; waiting for it", self.name)
+            before = now
+            log.info("the %s process is still writing; waiting for it", self.name)
         return self._code in (0, -signal.SIGTERM)  # SIGTERM ends it by itself before it serves
