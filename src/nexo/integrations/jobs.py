@@ -7,7 +7,7 @@ MAX_RETRIES = 20
 
 
 def readable(content: bytes) -> str | bytes:
-    """Text as text, for whoever looks at the job."""
+    """As text if it is UTF-8, so that people can read the job."""
     try:
         return content.decode()
     except UnicodeDecodeError:

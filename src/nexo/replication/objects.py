@@ -85,7 +85,7 @@ class ObjectFormat(Generic[T]):
     """How the numbered objects of one kind are written."""
 
     def __init__(self, magic: bytes, kind: type[T], noun: str) -> None:
-        """``noun`` names such an object in errors."""
+        """``noun`` is what errors call the object."""
         self._magic = magic
         self._noun = noun
         self._encode = msgspec.msgpack.Encoder().encode

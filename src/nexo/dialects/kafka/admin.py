@@ -72,7 +72,7 @@ def _create_one(request: Request, row: Message, done: Callable[[Message], None])
 
 
 def _options(request: Request, row: Message) -> dict[str, Any]:
-    """Replication is accepted and comes to one copy; assignments only say how many partitions."""
+    """Replication is accepted and means one copy; assignments only count partitions."""
     count, assigned = row["partitions"], row["assignments"] or ()
     if count == -1:
         count = len(assigned) or request.session.shared.host.settings.kafka_partitions

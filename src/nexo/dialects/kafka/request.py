@@ -109,7 +109,7 @@ class Gather(Generic[T]):
         self._missing = 1
 
     def expect(self) -> Callable[[T], None]:
-        """One more result is to come; call what this returns with it, once."""
+        """Expect one more result; call the returned function with it, once."""
         at = len(self._results)
         self._results.append(None)
         self._missing += 1
@@ -191,7 +191,7 @@ def outline_of(request: Request, found: UUID) -> Outline:
 
 
 def caller_of(request: Request) -> Caller:
-    """Who a request of a group's member says it comes from."""
+    """The member of a group that a request names as its sender."""
     return Caller(request["member"] or "", request["generation"], request["instance"])
 
 

@@ -104,7 +104,7 @@ class Gate:
         self._watch_waiting()
 
     def close(self) -> None:
-        """Stop accepting and drop connections that have said nothing yet."""
+        """Stop accepting, and drop connections that are not handed over yet."""
         if self._watch is not None:
             self._watch.cancel()
         for listener in self._listeners:
@@ -164,7 +164,7 @@ class Gate:
             self._loop.call_later(pause_s, again)
 
     def _watch_waiting(self) -> None:
-        """Close connections that have not said what they are for in time."""
+        """Close connections whose first bytes did not arrive in time."""
         for sock in self._waiting.overdue(self._loop.time() - limits.FIRST_BYTES_S):
             self._forget(sock)
         self._watch = self._loop.call_later(WATCH_S, self._watch_waiting)

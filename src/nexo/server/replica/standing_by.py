@@ -121,7 +121,7 @@ class StandingBy:
             await asyncio.sleep(min(ANNOUNCE_S, member.lease_s))
 
     async def _watch_leases(self) -> float:
-        """Follow the leases until one's own could be created; returns when it was asked for."""
+        """Follow the leases until this server could create one; returns when it asked for it."""
         member, watch = self._member, self._watch
         while not member.stopping.is_set():
             self._folders.heads = watch.lease.heads

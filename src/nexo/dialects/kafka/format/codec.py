@@ -74,7 +74,7 @@ class Schema:
         self._kind(version).write(out, message)
 
     def refusal(self, code: int) -> Message:
-        """A message that says an error wherever it can: in itself, or in one row of its arrays."""
+        """A message with an error wherever it has room: in itself, or in one row of its arrays."""
         return _refusal(self.fields, code)
 
     def _kind(self, version: int) -> FieldCodec:
