@@ -56,7 +56,6 @@ class Chords:
     # -- what is kept
 
     def keep_group(self, group: str, value: Any) -> None:
-        """Keep which tasks a group has."""
         self._keep(f"{self._root}/{quote(group, safe='')}/group", value)
 
     def keep_part(self, group: str, task: str, value: Any) -> None:

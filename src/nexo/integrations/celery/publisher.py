@@ -19,6 +19,7 @@ class BackgroundPublisher(BackgroundSender[Callable[[], object]]):
 
     def __init__(self) -> None:
         self._restart()
+        _publishers.add(self)
 
     def _restart(self) -> None:
         super().__init__("nexo-events")
@@ -36,7 +37,6 @@ class BackgroundPublisher(BackgroundSender[Callable[[], object]]):
             item()
             return
         super().add(item)
-        _publishers.add(self)
 
     def flush(self, timeout_s: float = 5.0) -> bool:
         """Wait until all was sent, or failed; in a forked process nothing is to be sent."""

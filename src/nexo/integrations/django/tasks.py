@@ -95,7 +95,6 @@ class DjangoTaskBackend(BaseTaskBackend):
     def push(
         self, message: TaskCall, headers: Mapping[str, Any], *, fail_fast: bool = False
     ) -> None:
-        """Put a task into its queue; again does no harm while it waits or runs."""
         client = self._fast_client() if fail_fast else self.client()
         if self.result_ttl_s:
             client.store.set(

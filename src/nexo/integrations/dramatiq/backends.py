@@ -53,15 +53,12 @@ class NexoRateLimiterBackend(RateLimiterBackend):
         self.client.close()
 
     def add(self, key: str, value: int, ttl: int) -> bool:
-        """Set a counter unless it exists."""
         return self.client.store.set(key, value, ttl=ttl / 1_000, if_absent=True)
 
     def incr(self, key: str, amount: int, maximum: int, ttl: int) -> bool:
-        """Add to a counter, unless that would make it more than ``maximum``."""
         return self._change(key, amount, lambda value: value <= maximum, ttl)
 
     def decr(self, key: str, amount: int, minimum: int, ttl: int) -> bool:
-        """Subtract from a counter, unless that would make it less than ``minimum``."""
         return self._change(key, -amount, lambda value: value >= minimum, ttl)
 
     def _change(self, key: str, by: int, allowed: Callable[[int], bool], ttl: int) -> bool:
