@@ -1,4 +1,7 @@
-"""The process of one broker, as the supervisor runs it."""
+"""The processes that the supervisor runs: one per broker, and the dashboard's.
+
+This imports nothing of the dashboard itself.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -128,6 +132,33 @@ class BrokerProcess:
                 self._loop.remove_reader(end.fileno())
                 end.close()
         self._channel = self._theirs = None
+
+
+class AdminProcess:
+    """The dashboard's process. Its listening socket stays open while it restarts."""
+
+    def __init__(self, settings: Settings, listener: socket.socket, run: Path, url: str) -> None:
+        """``url`` is what users open."""
+        self._settings = settings
+        self._listener = listener
+        self._run = run
+        self._url = url
+        self._lifeline, self._theirs = socket.socketpair()
+        self.child = Child("admin", self._command)
+
+    def _command(self) -> tuple[list[str], Sequence[int]]:
+        fds = (self._listener.fileno(), self._theirs.fileno())
+        arguments = [
+            *map(str, fds),
+            str(self._run),
+            self._url,
+            worker.settings_text(self._settings),
+        ]
+        return [sys.executable, "-m", "nexo.server.processes.admin_worker", *arguments], fds
+
+    def close(self) -> None:
+        for sock in (self._listener, self._lifeline, self._theirs):
+            sock.close()
 
 
 def _modified_ns(path: Path) -> int | None:
