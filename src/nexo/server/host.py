@@ -62,6 +62,7 @@ class Host:
         self.guard: Guard | None = None
         self._runtimes: dict[Broker, HostRuntime] = {}
         self._run_folder = run_folder
+        self._replicating = replicating
         self._last_id = 0
         self._turned_away = 0
         self._strangers: Strangers[Session] = Strangers(limits.STRANGERS_PER_ADDRESS)
@@ -170,7 +171,7 @@ class Host:
             "limits": self._limits(),
             "disk": self._runtimes[broker].disk_status(),
             "process": process_status(),
-            "replica": self._runtimes[broker].replica_status(),
+            "replica": None if self._replicating is None else self._replicating.status(),
         }
 
     def _limits(self) -> dict[str, int]:

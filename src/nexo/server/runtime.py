@@ -124,10 +124,6 @@ class HostRuntime:
             "failed": failed.message if failed else None,
         }
 
-    def replica_status(self) -> dict[str, Any] | None:
-        """How far the object store is behind; None if this server does not replicate."""
-        return None if self._replicating is None else self._replicating.status()
-
     # -- stopping -----------------------------------------------------------------------
 
     async def drain(self) -> None:

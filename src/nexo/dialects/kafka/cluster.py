@@ -24,8 +24,6 @@ from nexo.names import text_of
 from nexo.services.stream.admin import Outline, StreamDescription
 
 _PAGE = 10_000
-
-
 _VERSIONS = [{"key": api.key, "low": api.low, "high": api.high} for api in APIS.values()]
 
 

@@ -74,9 +74,8 @@ class Supervisor:
         self._on_ready: Callable[[Addresses], None] = lambda _: None
 
     def _serving(self) -> dict[str, bool]:
-        if not self._leads:
-            return {broker.label: False for broker in Broker}
-        return {broker.label: process.serves for broker, process in self._brokers.items()}
+        running = self._brokers
+        return {broker.label: broker in running and running[broker].serves for broker in Broker}
 
     def _hand_over(self, broker: Broker, arrival: Arrival) -> None:
         if not self._leads:

@@ -13,7 +13,7 @@ import logging
 from nexo.replication import lease as leases
 from nexo.replication.lease import STANDBY, LeaderLease
 from nexo.replication.objects import StoreFailed
-from nexo.replication.small_files import Overtaken, SmallFiles
+from nexo.replication.small_files import Overtaken
 from nexo.replication.state import Cells, now_s
 from nexo.replication.tenure import Tenure
 from nexo.server.replica.marks import lease_path, term_path
@@ -147,7 +147,10 @@ class Leading:
         def renew() -> bool:
             if not leases.create(store, number, renewed):
                 return False
-            _ship(small)
+            try:
+                small.ship_changes()
+            except (Overtaken, StoreFailed) as error:
+                log.warning("users and catalog were not shipped: %s", error)
             if number % leases.KEPT == 0:
                 leases.forget(store, number)
             return True
@@ -170,10 +173,3 @@ class Leading:
         there = {key.split("/")[1] for key, at in self._seen.items() if now - at < ABSENT_S}
         member.view.standbys = sorted(there - {member.server})
         return asked
-
-
-def _ship(small: SmallFiles) -> None:
-    try:
-        small.ship_changes()
-    except (Overtaken, StoreFailed) as error:
-        log.warning("users and catalog were not shipped: %s", error)
