@@ -12,9 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
-from nexo.brokers.stream.groups.leases import LeaseHolder, RangeLease
+import msgspec
+
+from nexo.brokers.stream.groups.leases import NEVER, LeaseHolder, RangeLease
 from nexo.brokers.stream.groups.ranges import RangeMap, RangeSet
 from nexo.brokers.stream.groups.records import Parking, ProgressSnapshot
+from nexo.model.stream import RecordState
 
 NO_END = 1 << 63
 
@@ -60,7 +63,17 @@ class KeyOrder:
         return None
 
 
-class FinishedRanges:
+class PartitionStatus(msgspec.Struct, frozen=True):
+    """Counts of messages in one partition; ``lag`` is everything that is not finished."""
+
+    floor: int
+    in_flight: int
+    to_redeliver: int
+    parked: int
+    lag: int
+
+
+class Progress:
     """The ranges of one partition."""
 
     __slots__ = (
@@ -265,6 +278,38 @@ class FinishedRanges:
         ends = [end for _, end in self.done]
         ends += [end for ranges in (self.deliveries, self.parked) for _, end, *_ in ranges]
         return max(self.cursor, *ends) if ends else self.cursor
+
+    # -- what is shown ---------------------------------------------------------
+
+    def status(self, end: int) -> PartitionStatus:
+        """Counts in a partition that may be delivered up to ``end``."""
+        in_flight = self.inflight.count()
+        return PartitionStatus(
+            floor=self.floor,
+            in_flight=in_flight,
+            to_redeliver=self.pending - in_flight,
+            parked=self.parked.count(),
+            lag=self.pending + self.unread(self.cursor, end),
+        )
+
+    def record(self, offset: int) -> RecordState:
+        """What became of the message at ``offset``."""
+        end = offset + 1
+        for *_, parking in self.parked.overlapping(offset, end):
+            return RecordState(state="parked", **msgspec.structs.asdict(parking))
+        if offset < self.floor or offset in self.done:
+            return RecordState(state="finished")
+        for *_, lease in self.inflight.overlapping(offset, end):
+            until_ms = None if lease.expires_ms >= NEVER else lease.expires_ms
+            return RecordState(
+                state="in_flight", deliveries=lease.attempt, consumer=lease.member.name,
+                until_ms=until_ms,
+            )  # fmt: skip
+        deliveries = self.deliveries.run(offset, end)[1] or 0
+        for *_, due_ms in self.delayed.overlapping(offset, end):
+            return RecordState(state="delayed", deliveries=deliveries, until_ms=due_ms)
+        state = "waiting" if offset < self.cursor else "unread"
+        return RecordState(state=state, deliveries=deliveries)
 
     # -- durable state -----------------------------------------------------------
 

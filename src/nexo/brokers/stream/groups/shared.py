@@ -23,7 +23,7 @@ from nexo.brokers.stream.groups.claims import Claims
 from nexo.brokers.stream.groups.flight import DeliveredRange, Flight, Refusal
 from nexo.brokers.stream.groups.leases import LeaseHolder
 from nexo.brokers.stream.groups.limits import MAX_CONSUMERS, MAX_REASON, check_number
-from nexo.brokers.stream.groups.progress import NO_END, KeysOf
+from nexo.brokers.stream.groups.progress import NO_END, KeysOf, PartitionStatus
 from nexo.brokers.stream.groups.records import (
     Acked,
     CountedRange,
@@ -40,11 +40,6 @@ from nexo.brokers.stream.groups.records import (
     Tuned,
 )
 from nexo.brokers.stream.groups.state import SharedState
-from nexo.brokers.stream.groups.status import (
-    PartitionStatus,
-    partition_status,
-    record_status,
-)
 from nexo.errors import Fenced, InvalidInput, InvalidOption, NexoError, NotMember
 from nexo.model.stream import ParkedInfo, Range, RecordState
 from nexo.options.stream import SharedOptions
@@ -354,14 +349,11 @@ class SharedGroup:
 
     def status(self, ends: Sequence[int]) -> list[PartitionStatus]:
         """Counts per partition."""
-        return [
-            partition_status(progress, end)
-            for progress, end in zip(self._progress, ends, strict=True)
-        ]
+        return [progress.status(end) for progress, end in zip(self._progress, ends, strict=True)]
 
     def record(self, partition: int, offset: int) -> RecordState:
         """What became of one message."""
-        return record_status(self._progress[partition], offset)
+        return self._progress[partition].record(offset)
 
     def drain(self) -> list[SharedRecord]:
         """The records since the last call; make them durable in this order."""

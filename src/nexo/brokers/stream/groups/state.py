@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from nexo.brokers.stream.groups.progress import FinishedRanges
+from nexo.brokers.stream.groups.progress import Progress
 from nexo.brokers.stream.groups.records import (
     Acked,
     Counted,
@@ -23,7 +23,7 @@ from nexo.options.stream import SharedOptions
 
 
 class SharedState:
-    """Options, generation and one `FinishedRanges` per partition."""
+    """Options, generation and one `Progress` per partition."""
 
     __slots__ = ("generation", "journal", "options", "progress")
 
@@ -31,9 +31,7 @@ class SharedState:
         self.options = options
         self.generation = 1
         self.journal: list[SharedRecord] = []
-        self.progress = [
-            FinishedRanges(start, keyed=options.ordered_by == "key") for start in starts
-        ]
+        self.progress = [Progress(start, keyed=options.ordered_by == "key") for start in starts]
 
     def log(self, record: SharedRecord) -> None:
         """Make a change and journal it."""
@@ -44,13 +42,13 @@ class SharedState:
         """Apply a logged change; the messages it names are not in flight."""
         match record:
             case Acked(ranges):
-                self._each(ranges, FinishedRanges.retire)
+                self._each(ranges, Progress.retire)
             case Skipped(ranges):
-                self._each(ranges, FinishedRanges.skip)
+                self._each(ranges, Progress.skip)
             case RecordsReplayed(ranges):
-                self._each(ranges, FinishedRanges.replay)
+                self._each(ranges, Progress.replay)
             case Discarded(ranges):
-                self._each(ranges, FinishedRanges.discard)
+                self._each(ranges, Progress.discard)
             case Counted(counted):
                 for partition, first, end, deliveries in counted:
                     self.progress[partition].deliveries.set(first, end, deliveries)
@@ -61,9 +59,7 @@ class SharedState:
             case Tuned(options):
                 self.options = options
 
-    def _each(
-        self, ranges: list[Range], change: Callable[[FinishedRanges, int, int], None]
-    ) -> None:
+    def _each(self, ranges: list[Range], change: Callable[[Progress, int, int], None]) -> None:
         for partition, first, end in ranges:
             change(self.progress[partition], first, end)
 
