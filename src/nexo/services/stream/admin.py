@@ -14,7 +14,7 @@ from nexo.access.grants import Action, Extent
 from nexo.access.permit import ADMIN, ANY, READ, permit, visible_rows
 from nexo.brokers.stream.cleanup.retention import retain
 from nexo.brokers.stream.registry import OpenStream
-from nexo.brokers.stream.survey import MAX_LIMIT, Members, survey
+from nexo.brokers.stream.status import MAX_LIMIT, Members, survey
 from nexo.errors import AlreadyExists, NexoError, NotFound, OffsetOutOfRange
 from nexo.model import Broker, Persistence, check_name
 from nexo.model.stream import GroupInfo, PartitionInfo, PartitionProgress, StreamSurvey

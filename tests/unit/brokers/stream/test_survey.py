@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nexo.brokers.stream.survey import OPENS
+from nexo.brokers.stream.status import OPENS
 from nexo.model.stream import GroupSeen, StreamSeen, StreamSurvey
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered

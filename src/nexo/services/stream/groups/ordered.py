@@ -16,7 +16,7 @@ from nexo.access.permit import ADMIN, READ
 from nexo.brokers.stream.groups.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.groups.ordered_members import check_topics
-from nexo.brokers.stream.survey import ordered_lag, streams_of
+from nexo.brokers.stream.status import ordered_lag, streams_of
 from nexo.errors import Conflict, InvalidOption, NexoError, NotFound
 from nexo.model import Persistence
 from nexo.model.stream import Assigned, CommittedAt, OrderedInfo

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nexo.brokers.stream.groups.kafka.consumer_protocol import assigned
 from nexo.brokers.stream.groups.kafka.coordinator import Coordinator
 from nexo.brokers.stream.groups.kafka.model import RebalanceState
-from nexo.brokers.stream.survey import ordered_lag
+from nexo.brokers.stream.status import ordered_lag
 from nexo.errors import InvalidName, NotFound
 from nexo.model.stream import KafkaGroup, KafkaMember, OrderedInfo
 from nexo.names import name_of
