@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from nexo.access.permit import ADMIN, READ, permit
-from nexo.brokers.stream.cleanup import compaction
 from nexo.brokers.stream.cleanup.compaction import compact, is_due
 from nexo.brokers.stream.keys import KeyIndex, sound
 from nexo.brokers.stream.registry import OpenStream
@@ -16,7 +15,7 @@ from nexo.errors import InvalidOption, NexoError
 from nexo.model import Broker, Buffer, Persistence
 from nexo.model.stream import StateReply
 from nexo.services.connection import Connection, Done, T
-from nexo.services.stream.chores import Chores, Pause, Steps, log_failure
+from nexo.services.stream.chores import Chores, Steps, log_failure
 from nexo.services.stream.core import Core
 
 _AT_ONCE = 1_000
@@ -196,18 +195,10 @@ class Keyed:
         self._compacting.add(place)
         try:
             index = self._index(stream, number)
-            steps = compact(stream, number, index, core.now_ms, keep_deletions=keep_deletions)
-            freed.append((yield from self._with_syncs(steps)))
+            sync = partial(core.runtime.committed, Persistence.FILE_SYNC)
+            steps = compact(stream, number, index, core.now_ms, sync, keep_deletions=keep_deletions)
+            freed.append((yield from steps))
         finally:
             self._compacting.discard(place)
         core.engine.checkpoint(stream, number)
         core.end_turn_soon()
-
-    def _with_syncs(self, steps: compaction.Steps) -> Generator[Pause | None, None, int]:
-        sync = partial(self._core.runtime.committed, Persistence.FILE_SYNC)
-        while True:
-            try:
-                step = next(steps)
-            except StopIteration as end:
-                return int(end.value)
-            yield sync if step is compaction.CompactionStep.SYNC else None

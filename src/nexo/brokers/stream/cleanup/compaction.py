@@ -5,15 +5,15 @@ is not touched. Neighbouring segments are merged up to `MERGED_BYTES`, so that t
 does not grow with every run. Records without a key stay. A deletion stays until readers
 have had time to see it.
 
-It runs in small steps. Each yields a `CompactionStep`, which says what must happen before the next.
+It runs in small steps, which yield None, or the caller's ``sync`` where everything written must
+be synced before the next one: so a large segment reaches the disk in portions.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from nexo.batch import Batch, decode, select
 from nexo.brokers.stream.keys import KeyIndex
@@ -30,15 +30,9 @@ PORTION_BYTES = 4 * 1024**2
 """How much of a new segment is written between syncs."""
 
 
-class CompactionStep(enum.Enum):
-    """What must happen before the next step."""
-
-    NOTHING = enum.auto()
-    SYNC = enum.auto()
-    """Sync everything written, so that a large segment reaches the disk in portions."""
-
-
-Steps: TypeAlias = Generator[CompactionStep, None, int]
+Sync = TypeVar("Sync")
+Freed: TypeAlias = Generator[Sync | None, None, int]
+"""Steps that return the bytes freed."""
 
 
 def is_due(stream: OpenStream, number: int, partition: Partition) -> bool:
@@ -58,17 +52,22 @@ def compactable(stream: OpenStream, number: int, partition: Partition) -> int:
 
 
 def compact(
-    stream: OpenStream, number: int, index: KeyIndex, now_ms: int, *, keep_deletions: bool
-) -> Steps:
-    """Compact the readable part of a partition; returns the bytes freed.
+    stream: OpenStream,
+    number: int,
+    index: KeyIndex,
+    now_ms: int,
+    sync: Sync,
+    *,
+    keep_deletions: bool,
+) -> Freed[Sync]:
+    """Compact the readable part of a partition.
 
     Without ``keep_deletions`` tombstones are removed at once, however recent. Between steps,
     records may be written and the front of the log dropped.
     """
     partition = stream.partition(number)
     log = partition.log
-    for _ in index.steps():
-        yield CompactionStep.NOTHING
+    yield from index.steps()
     end = compactable(stream, number, partition)
     segments = log.segments()
     if segments and segments[-1].base_offset < end:
@@ -78,12 +77,12 @@ def compact(
     for segment in [each for each in log.segments()[:-1] if each.next_offset <= end]:
         thinned = yield from _thin(partition, segment, index, horizon_ms)
         if run.segments and (thinned is None or run.size + thinned.size > MERGED_BYTES):
-            freed += yield from _replace(partition, log, run)
+            freed += yield from _replace(partition, log, run, sync)
             run = _Run()
         if thinned is not None:
             run.add(thinned)
             partition.clean_offset = segment.next_offset
-    freed += yield from _replace(partition, log, run)
+    freed += yield from _replace(partition, log, run, sync)
     return freed
 
 
@@ -105,7 +104,7 @@ class _Run:
 
 def _thin(
     partition: Partition, segment: SegmentInfo, index: KeyIndex, horizon_ms: int | None
-) -> Generator[CompactionStep, None, _Run | None]:
+) -> Generator[None, None, _Run | None]:
     """A segment without outdated records; None if it is damaged or was dropped meanwhile."""
     run = _Run([segment])
     try:
@@ -115,13 +114,13 @@ def _thin(
             if thinned is not None:
                 run.kept.append(thinned)
                 run.size += len(thinned)
-            yield CompactionStep.NOTHING
+            yield
     except (Corrupt, OffsetOutOfRange):
         return None
     return run
 
 
-def _replace(partition: Partition, log: SegmentedLog, run: _Run) -> Steps:
+def _replace(partition: Partition, log: SegmentedLog, run: _Run, sync: Sync) -> Freed[Sync]:
     """Write what is left in place of the original segments."""
     if not run.changed:
         return 0
@@ -132,7 +131,7 @@ def _replace(partition: Partition, log: SegmentedLog, run: _Run) -> Steps:
     try:
         for portion in _portions(run.kept):
             rewriting.add(portion)
-            yield CompactionStep.SYNC
+            yield sync
         freed = log.finish_rewrite(rewriting) if _is_there(log, first, end) else 0
     finally:
         rewriting.abandon()
