@@ -28,11 +28,9 @@ from nexo.model.stream import SettleRecords, Verb
 from nexo.protocol.frames import FieldReader, pack_str, pack_u32
 from nexo.protocol.ops import Op
 from nexo.protocol.values import check_value
-from nexo.services.stream.admin import StreamAdmin
 from nexo.services.stream.bounds import MAX_LIMIT
-from nexo.services.stream.core import Core
-from nexo.services.stream.groups.shared import Groups, JoinedConsumer, TakenRecords
-from nexo.services.stream.publish import Publishing
+from nexo.services.stream.groups.shared import JoinedConsumer, TakenRecords
+from nexo.services.stream.service import StreamService
 
 _NO_STREAM = "Topic not found"
 _SEQUENCE = Struct(">Q")
@@ -65,13 +63,11 @@ class CreateOptions(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 class ClassicRequests:
     """Handlers of the existing client's S_ commands."""
 
-    def __init__(
-        self, core: Core, publishing: Publishing, groups: Groups, admin: StreamAdmin
-    ) -> None:
-        self._core = core
-        self._publishing = publishing
-        self._groups = groups
-        self._admin = admin
+    def __init__(self, service: StreamService) -> None:
+        self._core = service.core
+        self._publishing = service.publishing
+        self._groups = service.groups
+        self._admin = service.admin
         self.handlers: dict[int, Handler] = {
             Op.S_CREATE: self.create,
             Op.S_PUB: self.publish,
