@@ -55,7 +55,7 @@ class _Page:
             with contextlib.suppress(NexoError):  # a damaged log hides only its own groups
                 self.groups += _shared(stream)
         for name, group in ordered:
-            topics = streams_of(self._engine, group)
+            topics = _streams_of(self._engine, group)
             weight = 1 + sum(stream.options.partitions for stream in topics)
             if not self._room(weight, topics):
                 return
@@ -74,7 +74,7 @@ class _Page:
         return True
 
 
-def streams_of(engine: StreamEngine, group: OrderedGroup) -> list[OpenStream]:
+def _streams_of(engine: StreamEngine, group: OrderedGroup) -> list[OpenStream]:
     """The streams that an ordered group reads."""
     return [engine.streams.get(name) for name in group.topics if name in engine.streams]
 

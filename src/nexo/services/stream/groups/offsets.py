@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import asdict
+
 from nexo.brokers.stream.groups.ordered import STANDALONE, OrderedGroup
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit, StoredOffset
 from nexo.errors import Conflict, OffsetOutOfRange
@@ -17,7 +19,7 @@ from nexo.model.stream import CommittedAt, OffsetRow, TopicPartition
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core, safest
 from nexo.services.stream.groups.bindings import not_member
-from nexo.services.stream.groups.ordered import Ordered, stored_offsets
+from nexo.services.stream.groups.ordered import Ordered
 from nexo.services.stream.permits import permit_group, permit_offsets, permit_ordered
 
 
@@ -158,3 +160,12 @@ class GroupOffsets:
         found.forget_offsets(list(partitions))
         self._groups.changed(group, found)
         self._core.done_when_safe(Persistence.FILE_ASYNC, done, None)
+
+
+def stored_offsets(group: OrderedGroup, only: str | None) -> list[CommittedAt]:
+    """Stored offsets of all topics, or of one."""
+    return [
+        CommittedAt(topic=topic, partition=partition, **asdict(kept))
+        for (topic, partition), kept in sorted(group.offsets.items())
+        if only in (None, topic)
+    ]

@@ -10,26 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-import msgspec
-
-from nexo.access.permit import ADMIN, READ
+from nexo.access.permit import ADMIN
 from nexo.brokers.stream.groups.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.groups.ordered_members import check_topics
-from nexo.brokers.stream.status import ordered_lag, streams_of
 from nexo.errors import Conflict, InvalidOption, NexoError, NotFound
 from nexo.model import Persistence
-from nexo.model.stream import Assigned, CommittedAt, OrderedInfo
+from nexo.model.stream import Assigned
 from nexo.options.described import merged
 from nexo.options.stream import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, OrderedOptions
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.bindings import Bindings, not_member
-from nexo.services.stream.permits import (
-    permit_everything,
-    permit_group,
-    permit_ordered,
-)
+from nexo.services.stream.permits import permit_everything, permit_ordered
 from nexo.services.waiting import Wait
 
 ORDERED = "ordered"
@@ -198,29 +191,6 @@ class Ordered:
 
     # -- administration --------------------------------------------------------------
 
-    def groups(
-        self, connection: Connection, group: str | None = None, stream: str | None = None
-    ) -> list[OrderedInfo]:
-        """All groups, one, or those that read a stream (then only what concerns that stream)."""
-        if stream is None:
-            permit_everything(connection, READ)
-        else:
-            permit_group(connection, stream, group)
-        engine = self._core.engine
-        if group is not None:
-            found = {group: engine.find_ordered(group)}
-        elif stream is not None:
-            found = {name: each for name, each in engine.ordered.items() if stream in each.topics}
-        else:
-            found = engine.ordered
-        return [self._view(name, each, stream) for name, each in found.items()]
-
-    def _view(self, name: str, group: OrderedGroup, only: str | None) -> OrderedInfo:
-        read = streams_of(self._core.engine, group)
-        owners = [(*at, who) for at, who in sorted(group.owners.items()) if only in (None, at[0])]
-        lags = {each.name: ordered_lag(group, each) for each in read if only in (None, each.name)}
-        return ordered_info(name, group, owners, stored_offsets(group, only), lags)
-
     def delete(self, connection: Connection, group: str, done: Done[None]) -> None:
         """Delete a group; answers its waiting heartbeats."""
         permit_everything(connection, ADMIN)
@@ -280,34 +250,3 @@ def _check_timeouts(given: dict[str, Any]) -> None:
             raise InvalidOption(
                 f"{name} = {value}: must be from {MIN_TIMEOUT_MS:,} to {MAX_TIMEOUT_MS:,}"
             )
-
-
-def ordered_info(
-    name: str,
-    group: OrderedGroup,
-    owners: list[tuple[str, int, str]],
-    offsets: list[CommittedAt],
-    lags: dict[str, int],
-) -> OrderedInfo:
-    """The public state of a group, of which ``owners``, ``offsets`` and ``lags`` may be a part."""
-    return OrderedInfo(
-        name=name,
-        generation=group.generation,
-        leader=group.leader,
-        members=group.members,
-        stable=group.stable,
-        options=msgspec.to_builtins(group.options),
-        owners=owners,
-        offsets=offsets,
-        lag=sum(lags.values()),
-        lags=lags,
-    )
-
-
-def stored_offsets(group: OrderedGroup, only: str | None) -> list[CommittedAt]:
-    """Stored offsets of all topics, or of one."""
-    return [
-        CommittedAt(topic=topic, partition=partition, **msgspec.structs.asdict(kept))
-        for (topic, partition), kept in sorted(group.offsets.items())
-        if only in (None, topic)
-    ]

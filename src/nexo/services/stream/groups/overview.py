@@ -7,23 +7,27 @@ classic groups, and groups without commits.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
+from nexo.access.permit import READ
 from nexo.brokers.stream.groups.kafka.consumer_protocol import assigned
 from nexo.brokers.stream.groups.kafka.coordinator import Coordinator
 from nexo.brokers.stream.groups.kafka.model import RebalanceState
 from nexo.brokers.stream.status import ordered_lag
-from nexo.errors import InvalidName, NotFound
+from nexo.errors import InvalidName
 from nexo.model.stream import KafkaGroup, KafkaMember, OrderedInfo
 from nexo.names import name_of
 from nexo.services.connection import Connection
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.classic import Classic
 from nexo.services.stream.groups.consumers import Consumers
-from nexo.services.stream.groups.ordered import Ordered, ordered_info
+from nexo.services.stream.groups.offsets import stored_offsets
+from nexo.services.stream.groups.ordered import Ordered
+from nexo.services.stream.permits import permit_everything, permit_group
 
 
 class GroupOverview:
@@ -41,17 +45,22 @@ class GroupOverview:
         self, connection: Connection, group: str | None = None, stream: str | None = None
     ) -> list[OrderedInfo]:
         """All groups, one, or those that read a stream (then only what concerns that stream)."""
-        live = self._live(group)
-        try:
-            stored = self._ordered.groups(connection, group, stream)
-        except NotFound:
-            if not live:
-                raise
-            stored = []
-        known = {view.name for view in stored}
-        views = [*stored, *(self._fresh(name) for name in live if name not in known)]
-        shown = [self._view(view, live.get(view.name), stream) for view in views]
-        return [view for view in shown if stream is None or group or _concerns(view)]
+        if stream is None:
+            permit_everything(connection, READ)
+        else:
+            permit_group(connection, stream, group)
+        if group is not None:
+            if self._classic.group(group) is None:
+                self._core.engine.find_ordered(group)
+            return [self._view(group, stream)]
+        views = [self._view(name, stream) for name in self._names(stream)]
+        return [view for view in views if stream is None or _concerns(view)]
+
+    def _names(self, stream: str | None) -> Iterable[str]:
+        """All groups, or those that may read a stream: members of classic ones decide later."""
+        ordered = self._core.engine.ordered.items()
+        stored = [name for name, each in ordered if stream is None or stream in each.topics]
+        return dict.fromkeys([*stored, *(name for name, _ in self._classic.live())])
 
     def readers(self, group: str) -> Mapping[str, int]:
         """How many Kafka clients of a group read each stream."""
@@ -60,36 +69,30 @@ class GroupOverview:
             return {}
         return Counter(stream for stream, _ in {(topic, who) for topic, _, who in _owners(found)})
 
-    def _live(self, only: str | None) -> dict[str, Coordinator]:
-        if only is None:
-            return dict(self._classic.live())
-        found = self._classic.group(only)
-        return {} if found is None else {only: found}
-
-    def _fresh(self, name: str) -> OrderedInfo:
-        """A group without offsets, or without offsets of the requested stream."""
-        return ordered_info(name, self._ordered.found_or_new(name), [], [], {})
-
-    def _view(self, view: OrderedInfo, live: Coordinator | None, only: str | None) -> OrderedInfo:
-        if live is None:
-            return self._assigned_here(view)
-        group, streams = self._ordered.found_or_new(view.name), self._core.engine.streams
-        owners = [row for row in _owners(live) if only in (None, row[0])]
-        lags = dict(view.lags)
-        for name in {topic for topic, *_ in owners} - lags.keys():
-            if name in streams:
-                lags[name] = ordered_lag(group, streams.get(name))
-        return replace(
-            view,
-            generation=live.generation,
-            leader=live.leader,
-            members=list(live.members),
-            stable=live.state is RebalanceState.STABLE,
+    def _view(self, name: str, only: str | None) -> OrderedInfo:
+        group, live = self._ordered.found_or_new(name), self._classic.group(name)
+        owners = _owners(live) if live else [(*at, who) for at, who in sorted(group.owners.items())]
+        owners = [row for row in owners if only in (None, row[0])]
+        topics = {*group.topics, *(topic for topic, *_ in owners)} if live else group.topics
+        streams = self._core.engine.streams
+        lags = {
+            topic: ordered_lag(group, streams.get(topic))
+            for topic in sorted(topics)
+            if topic in streams and only in (None, topic)
+        }
+        view = OrderedInfo(
+            name=name,
+            generation=group.generation,
+            leader=group.leader,
+            members=group.members,
+            stable=group.stable,
+            options=to_builtins(group.options),
             owners=owners,
+            offsets=stored_offsets(group, only),
             lag=sum(lags.values()),
             lags=lags,
-            kafka=_kafka(live),
         )
+        return self._assigned_here(view) if live is None else _assigned_there(view, live)
 
     def _assigned_here(self, view: OrderedInfo) -> OrderedInfo:
         """With the Kafka clients among the members of a group whose partitions we assign."""
@@ -105,6 +108,22 @@ class GroupOverview:
         return replace(view, members=[member.id for member in members], kafka=kafka)
 
 
+def _assigned_there(view: OrderedInfo, live: Coordinator) -> OrderedInfo:
+    """With the members of a classic group, one of which assigns the partitions."""
+    members = [
+        _member(each.id, each.join.client_id, each.join.client_host, each.join.instance_id)
+        for each in live.members.values()
+    ]
+    return replace(
+        view,
+        generation=live.generation,
+        leader=live.leader,
+        members=list(live.members),
+        stable=live.state is RebalanceState.STABLE,
+        kafka=KafkaGroup(state=live.state.value, assignor=live.protocol, members=members),
+    )
+
+
 def _concerns(view: OrderedInfo) -> bool:
     return bool(view.owners or view.offsets or view.lags)
 
@@ -117,14 +136,6 @@ def _owners(live: Coordinator) -> list[tuple[str, int, str]]:
             with suppress(InvalidName):
                 found.append((name_of(topic), partition, member.id))
     return sorted(found)
-
-
-def _kafka(live: Coordinator) -> KafkaGroup:
-    members = [
-        _member(each.id, each.join.client_id, each.join.client_host, each.join.instance_id)
-        for each in live.members.values()
-    ]
-    return KafkaGroup(state=live.state.value, assignor=live.protocol, members=members)
 
 
 def _member(name: str, client_id: str, host: str, instance: str | None) -> KafkaMember:
