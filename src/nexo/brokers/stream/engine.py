@@ -43,6 +43,7 @@ from nexo.brokers.stream.state import BrokerState
 from nexo.brokers.stream.transactions import OpenTransaction
 from nexo.errors import NexoError, NotFound
 from nexo.model import Persistence, check_name
+from nexo.model.stream import Id
 from nexo.options.stream import (
     OrderedOptions,
     SharedOptions,
@@ -255,11 +256,9 @@ class StreamEngine(BrokerState):
         name: str,
         starts: Mapping[int, int],
         options: SharedOptions,
-        behind: tuple[int, int] | None = None,
+        after_id: Id | None = None,
     ) -> SharedGroup:
-        """A new shared group that starts at an offset per
-        partition; for ``behind`` see `Claims`.
-        """
+        """A new shared group, from an offset per partition on; for ``after_id`` see `Claims`."""
         check_name(name, "group")
         check_number(f"groups of stream {stream.name!r}", len(stream.groups), MAX_GROUPS)
         group = SharedGroup([starts[i] for i in range(stream.options.partitions)], options)
@@ -267,7 +266,7 @@ class StreamEngine(BrokerState):
             group.skip([(index, first, end) for first, end in partition.aborted])
         group.drain()
         if group.claims is not None:
-            group.claims.behind = behind
+            group.claims.after_id = after_id
         stream.groups[name] = group
         self._journal.append(GroupMade(stream.id, name, group.snapshot()))
         return group

@@ -159,7 +159,7 @@ def test_parked_records_come_in_bounded_replies(
 def test_a_page_of_pending_messages_costs_a_page(desk: Desk, peer: Peer) -> None:
     """Finding G6: eight million took 882 MB before paging."""
     claims = x_group(peer)
-    claims.deliver("a", 2_000_000, [2_000_000], 1)
+    claims.deliver("a", 2_000_000, 2_000_000, 1)
     ask = xstreams.PendingAsk("s", "x", None, 1_000_000)
     tracemalloc.start()
     try:
@@ -174,7 +174,7 @@ def test_a_page_of_pending_messages_costs_a_page(desk: Desk, peer: Peer) -> None
 def test_pending_pages_of_one_consumer(peer: Peer) -> None:
     claims = x_group(peer)
     for number in range(6):
-        claims.deliver("ab"[number % 2], 10, [number * 10 + 10], 1)
+        claims.deliver("ab"[number % 2], 10, number * 10 + 10, 1)
     ask = xstreams.PendingAsk("s", "x", "b", 15)
     rows = peer.call(Op.S_X_PENDING, ask, list[xstreams.XPending])
     assert [row.seq for row in rows] == [*range(15, 20), *range(30, 40), *range(50, 60)]

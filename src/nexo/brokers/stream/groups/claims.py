@@ -3,12 +3,12 @@
 The other mode of a shared group, chosen by ``release='claim'``: consumers are names, not
 connections, and keep their messages across disconnects and restarts. Nothing expires or is
 released automatically; the messages of a dead consumer are found by age and claimed. Unlike
-leases, these holdings are logged.
+leases, these holdings are logged. The stream of such a group has one partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from nexo.brokers.stream.groups.flight import DeliveredRange, Flight
 from nexo.brokers.stream.groups.leases import NEVER, LeaseHolder, RangeLease
@@ -26,7 +26,7 @@ from nexo.brokers.stream.groups.records import (
     Skipped,
 )
 from nexo.brokers.stream.groups.state import SharedState
-from nexo.model.stream import Range
+from nexo.model.stream import Id, Range
 
 
 class Keeper(LeaseHolder):
@@ -41,19 +41,19 @@ class Keeper(LeaseHolder):
 
 
 class Claims:
-    """Who holds what, on top of the `Progress` in each partition."""
+    """Who holds what, on top of the `Progress` in the only partition."""
 
-    __slots__ = ("_flight", "_progress", "_state", "behind", "members", "trimmed_unread")
+    __slots__ = ("_flight", "_progress", "_state", "after_id", "members", "trimmed_unread")
 
     def __init__(self, state: SharedState, flight: Flight) -> None:
         self._state = state
-        self._progress = state.progress
+        self._progress = state.progress[0]
         self._flight = flight
         self.members: dict[str, Keeper] = {}
         self.trimmed_unread = 0
         """Messages that left the stream before the group was given them."""
-        self.behind: tuple[int, int] | None = None
-        """The id to start behind, if it was ahead of the stream; None once one was delivered.
+        self.after_id: Id | None = None
+        """The id to start after, if it was ahead of the stream; None once one was delivered.
 
         Whoever knows the ids calls `SharedGroup.skip` for messages that are not above it.
         """
@@ -61,18 +61,15 @@ class Claims:
     # -- delivering ------------------------------------------------------------
 
     def deliver(
-        self, consumer: str, limit: int, ends: Sequence[int], now_ms: int, max_held: int = NO_END
+        self, consumer: str, limit: int, end: int, now_ms: int, max_held: int = NO_END
     ) -> list[DeliveredRange]:
         """Deliver up to ``limit`` new messages, unless the consumer already holds ``max_held``."""
         keeper = self._entered(consumer, now_ms)
         limit = min(limit, max_held - keeper.held)
         taken: list[CountedRange] = []
-        for partition, progress in enumerate(self._progress):
-            while (
-                limit > 0 and (found := progress.take(limit, ends[partition], NO_END)) is not None
-            ):
-                limit -= found[1] - found[0]
-                taken.append((partition, *found))
+        while limit > 0 and (found := self._progress.take(limit, end, NO_END)) is not None:
+            limit -= found[1] - found[0]
+            taken.append((0, *found))
         return self._hold(keeper, taken, now_ms)
 
     def take_over(
@@ -92,9 +89,7 @@ class Claims:
         held = [
             (where[0], first, end, lease.attempt)
             for where in ranges
-            for first, end, lease in self._progress[where[0]].inflight.overlapping(
-                where[1], where[2]
-            )
+            for first, end, lease in self._progress.inflight.overlapping(where[1], where[2])
             if lease.member is keeper
         ]
         self.take_over(consumer, held, now_ms)
@@ -109,14 +104,13 @@ class Claims:
         oldest = self._flight.leases.oldest()
         if oldest is None or oldest.since_ms > before_ms:
             return found
-        for partition, progress in enumerate(self._progress):
-            for first, end, lease in progress.inflight:
-                if limit <= 0:
-                    return found
-                if lease.since_ms <= before_ms:
-                    stop = min(end, first + limit)
-                    limit -= stop - first
-                    found.append((partition, first, stop, lease.attempt + 1))
+        for first, end, lease in self._progress.inflight:
+            if limit <= 0:
+                return found
+            if lease.since_ms <= before_ms:
+                stop = min(end, first + limit)
+                limit -= stop - first
+                found.append((0, first, stop, lease.attempt + 1))
         return found
 
     def _entered(self, consumer: str, now_ms: int) -> Keeper:
@@ -140,7 +134,7 @@ class Claims:
         self, keeper: Keeper, ranges: list[CountedRange], since_ms: int
     ) -> list[DeliveredRange]:
         if ranges:
-            self.behind = None
+            self.after_id = None
         return [
             self._flight.lease(keeper, partition, (first, end, attempt), NEVER, since_ms)
             for partition, first, end, attempt in ranges
@@ -153,8 +147,8 @@ class Claims:
         acked = [
             (where[0], first, end) for where in ranges for first, end, _ in self._flight.land(where)
         ]
-        for partition, first, end in acked:
-            self._progress[partition].finish(first, end)
+        for _, first, end in acked:
+            self._progress.finish(first, end)
         if acked:
             self._state.journal.append(Acked(acked))
         return sum(end - first for _, first, end in acked)
@@ -171,16 +165,14 @@ class Claims:
 
     def _dismiss(self, keeper: Keeper) -> None:
         del self.members[keeper.name]
-        for partition, progress in enumerate(self._progress):
-            for first, end in list(progress.in_flight(keeper)):
-                self._flight.land((partition, first, end))
-                progress.finish(first, end)
+        for first, end in list(self._progress.in_flight(keeper)):
+            self._flight.land((0, first, end))
+            self._progress.finish(first, end)
 
     def trim(self, where: Range) -> None:
         """Release messages that left the stream, and count those not yet read."""
-        progress = self._progress[where[0]]
-        if where[2] > progress.floor:
-            record = MessagesTrimmed([where], progress.unread(where[1], where[2]))
+        if where[2] > self._progress.floor:
+            record = MessagesTrimmed([where], self._progress.unread(where[1], where[2]))
             self.apply(record)
             self._state.journal.append(record)
 
@@ -189,30 +181,20 @@ class Claims:
     def held_from(
         self, offset: int, consumer: str | None = None
     ) -> Iterator[tuple[int, RangeLease]]:
-        """Each held message of partition 0 from ``offset`` on and its lease, found lazily."""
-        for first, end, lease in self._progress[0].inflight.starting(offset):
+        """Each held message from ``offset`` on and its lease, found lazily."""
+        for first, end, lease in self._progress.inflight.starting(offset):
             if consumer in (None, lease.member.name):
                 for at in range(max(first, offset), end):
                     yield at, lease
 
-    def held(self) -> list[tuple[int, int, int, RangeLease]]:
-        """``partition, first, end, lease`` of everything held."""
-        return [
-            (partition, first, end, lease)
-            for partition, progress in enumerate(self._progress)
-            for first, end, lease in progress.inflight
-        ]
-
-    def position(self, partition: int) -> int:
+    @property
+    def position(self) -> int:
         """One past the last offset delivered."""
-        return self._progress[partition].cursor
+        return self._progress.cursor
 
-    def unread(self, ends: Sequence[int]) -> int:
+    def unread(self, end: int) -> int:
         """How many messages have not been delivered yet."""
-        return sum(
-            progress.unread(progress.cursor, end)
-            for progress, end in zip(self._progress, ends, strict=True)
-        )
+        return self._progress.unread(self._progress.cursor, end)
 
     def apply(self, record: ClaimRecord) -> None:
         """Apply a logged change."""
@@ -234,31 +216,28 @@ class Claims:
         keeper.seen_ms = max(keeper.seen_ms, record.at_ms)
         for partition, first, end, _ in record.ranges:
             self._flight.land((partition, first, end))
-            self._progress[partition].retake(first, end)
+            self._progress.retake(first, end)
         self._lease(keeper, record.ranges, record.at_ms)
 
     def snapshot(self) -> ClaimsSnapshot:
         """Consumers, what each holds, oldest delivery first, and the count of unread trims."""
         held = [
-            MessagesHeld(
-                lease.member.name, [(partition, first, end, lease.attempt)], lease.since_ms
-            )
-            for partition, first, end, lease in self.held()
+            MessagesHeld(lease.member.name, [(0, first, end, lease.attempt)], lease.since_ms)
+            for first, end, lease in self._progress.inflight
         ]
         held.sort(key=lambda each: each.at_ms)
         consumers = [(keeper.name, keeper.seen_ms) for keeper in self.members.values()]
-        return ClaimsSnapshot(consumers, held, self.trimmed_unread, self.behind)
+        return ClaimsSnapshot(consumers, held, self.trimmed_unread, self.after_id)
 
     def restore(self, snapshot: ClaimsSnapshot) -> None:
-        """Restore a snapshot; each `Progress` is restored already."""
+        """Restore a snapshot; the `Progress` is restored already."""
         for name, seen_ms in snapshot.consumers:
             self.members[name] = Keeper(name, seen_ms)
         # Pending messages are counted in order of offset; leases are in order of time.
-        for partition, first, end, _ in sorted(each.ranges[0] for each in snapshot.held):
-            self._progress[partition].retake(first, end)
+        for _, first, end, _ in sorted(each.ranges[0] for each in snapshot.held):
+            self._progress.retake(first, end)
         for held in snapshot.held:
             self._lease(self.members[held.consumer], held.ranges, held.at_ms)
-        for progress in self._progress:
-            progress.cursor = progress.done.next_gap(progress.cursor)
+        self._progress.cursor = self._progress.done.next_gap(self._progress.cursor)
         self.trimmed_unread = snapshot.trimmed_unread
-        self.behind = snapshot.behind
+        self.after_id = snapshot.after_id

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from nexo.model.stream import Range
+from nexo.model.stream import Id, Range
 from nexo.options.stream import SharedOptions
 
 CountedRange: TypeAlias = tuple[int, int, int, int]
@@ -137,10 +137,8 @@ class ClaimsSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """Names, and when each was last seen."""
     held: list[MessagesHeld]
     trimmed_unread: int
-    behind: tuple[int, int] | None = None
-    """An id ahead of the stream, if delivery started
-    there: nothing delivered so far is above it.
-    """
+    after_id: Id | None = None
+    """An id ahead of the stream to start after; None once a message was delivered."""
 
 
 class SharedSnapshot(msgspec.Struct, frozen=True, array_like=True):

@@ -284,7 +284,7 @@ class SharedGroup:
     def _let_go(self) -> None:
         self._flight.clear()
         if self.claims is not None:
-            self.claims.behind = None
+            self.claims.after_id = None
 
     def skip(self, ranges: Iterable[Range]) -> None:
         """Mark these offsets as empty: the floor passes over them."""

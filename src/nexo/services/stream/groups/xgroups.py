@@ -75,9 +75,9 @@ class XGroups:
         is_new = group not in found.groups
         if is_new:
             at = log.end if start is None else log.offset_from(following(start))
-            behind = start if start is not None and log.is_ahead(start) else None
+            after_id = start if start is not None and log.is_ahead(start) else None
             options = SharedOptions(release="claim")
-            self._core.engine.make_group(found, group, {0: at}, options, behind)
+            self._core.engine.make_group(found, group, {0: at}, options, after_id)
         else:
             self._find(stream, group)
         self._core.done_when_safe(found.options.persistence, done, is_new)
@@ -145,11 +145,11 @@ class XGroups:
     ) -> Delivery | None:
         _, group, claims = self._find(stream, name)
         log, now_ms = self._messages.log(found), self._core.now_ms
-        if claims.behind is not None:
+        if claims.after_id is not None:
             self._messages.pass_over(found, log)
         while True:
-            end = log.fitting(claims.position(0), count, REPLY_BYTES)
-            given = claims.deliver(consumer, count, [end], now_ms, max_pending)
+            end = log.fitting(claims.position, count, REPLY_BYTES)
+            given = claims.deliver(consumer, count, end, now_ms, max_pending)
             self._core.changed(found, name, group)
             if not given:
                 return None
@@ -266,9 +266,9 @@ def _group_view(log: MessageLog, name: str, claims: Claims) -> XGroup:
     consumers = sorted(claims.members.values(), key=lambda keeper: keeper.name)
     return XGroup(
         name,
-        claims.behind or log.id_at(claims.position(0) - 1),
+        claims.after_id or log.id_at(claims.position - 1),
         sum(keeper.held for keeper in consumers),
-        claims.unread([log.end]),
+        claims.unread(log.end),
         claims.trimmed_unread,
         [XConsumer(keeper.name, keeper.held, keeper.seen_ms) for keeper in consumers],
     )

@@ -50,11 +50,11 @@ class XMessages:
     def pass_over(self, stream: OpenStream, log: MessageLog) -> None:
         """Move groups that start after an id ahead of the stream past lower messages."""
         for name, group in stream.groups.items():
-            if group.claims is None or group.claims.behind is None:
+            if group.claims is None or group.claims.after_id is None:
                 continue
-            position = group.claims.position(0)
+            position = group.claims.position
             if position < log.end:
-                at = log.offset_from(following(group.claims.behind))
+                at = log.offset_from(following(group.claims.after_id))
                 if at > position:
                     group.skip([(0, position, at)])
                     self._core.changed(stream, name, group)
