@@ -46,6 +46,17 @@ class PartitionInfo(AsMap, frozen=True):
     hot_offset: int = 0
 
 
+class StreamInfo(AsMap, frozen=True):
+    """One stream."""
+
+    name: str
+    created_ms: int
+    """Identifies this incarnation: a stream created again under the name has a higher one."""
+    options: dict[str, Any]
+    partitions: list[PartitionInfo]
+    groups: list[str]
+
+
 class StreamSeen(msgspec.Struct, frozen=True, array_like=True):
     """One stream, as far as it is open."""
 

@@ -47,13 +47,15 @@ from nexo.model.stream import (
     RecordState,
     SettleRecords,
     StateReply,
+    StreamInfo,
     Verb,
 )
 from nexo.protocol.messages import pack, pack_headed, unpack, unpack_headed
 
 __all__ = [
     "GroupInfo", "ParkedInfo", "ParkedList", "PartitionInfo", "Position", "Range", "RecordState",
-    "SettleRecords", "StateReply", "Verb", "pack", "pack_headed", "unpack", "unpack_headed",
+    "SettleRecords", "StateReply", "StreamInfo", "Verb", "pack", "pack_headed", "unpack",
+    "unpack_headed",
 ]  # fmt: skip
 
 
@@ -195,17 +197,6 @@ class ListAsk(AsMap, frozen=True):
     limit: int = 1_000
     tiering: bool = False
     """Only those with tiering on."""
-
-
-class StreamInfo(AsMap, frozen=True):
-    """One stream."""
-
-    name: str
-    created_ms: int
-    """Identifies this incarnation: a stream created again under the name has a higher one."""
-    options: dict[str, Any]
-    partitions: list[PartitionInfo]
-    groups: list[str]
 
 
 class Read(AsArray, frozen=True):

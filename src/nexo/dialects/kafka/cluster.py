@@ -20,8 +20,9 @@ from nexo.dialects.kafka.request import (
     topic_id,
 )
 from nexo.errors import Forbidden, NexoError, NotFound
+from nexo.model.stream import StreamInfo
 from nexo.names import text_of
-from nexo.services.stream.admin import Outline, StreamDescription
+from nexo.services.stream.admin import Outline
 
 _PAGE = 10_000
 _VERSIONS = [{"key": api.key, "low": api.low, "high": api.high} for api in APIS.values()]
@@ -100,7 +101,7 @@ def _look_up(request: Request, topic: str, gather: Gather[Message]) -> None:
     session = request.session
     admin, settings = session.streams.admin, session.shared.host.settings
 
-    def created(found: StreamDescription | NexoError) -> None:
+    def created(found: StreamInfo | NexoError) -> None:
         if isinstance(found, NexoError):
             done({"error": error_of(found), "name": topic})
         else:

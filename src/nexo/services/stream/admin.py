@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import msgspec
+from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from nexo.access.grants import Action, Extent
@@ -17,27 +17,16 @@ from nexo.brokers.stream.registry import OpenStream
 from nexo.brokers.stream.status import MAX_LIMIT, Members, survey
 from nexo.errors import AlreadyExists, NexoError, NotFound, OffsetOutOfRange
 from nexo.model import Broker, Persistence, check_name
-from nexo.model.stream import GroupInfo, PartitionInfo, PartitionProgress, StreamSurvey
+from nexo.model.stream import GroupInfo, PartitionInfo, PartitionProgress, StreamInfo, StreamSurvey
 from nexo.options.stream import StreamOptions, defaults, options_from
 from nexo.services.connection import Connection, Done
 from nexo.services.durability import check_offered
 from nexo.services.stream.bounds import check_limit, check_not_negative
 from nexo.services.stream.core import Core
 from nexo.services.stream.keyed import Keyed
-from nexo.services.stream.permits import in_group
+from nexo.services.stream.permits import in_group, permit_everything
 
 MAX_NAMES = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class StreamDescription:
-    """One stream; ``created_ms`` identifies its incarnation."""
-
-    name: str
-    created_ms: int
-    options: StreamOptions
-    partitions: list[PartitionInfo]
-    groups: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +59,7 @@ class StreamAdmin:
         connection: Connection,
         name: str,
         options: Mapping[str, Any],
-        done: Done[StreamDescription],
+        done: Done[StreamInfo],
         *,
         fresh: bool = False,
     ) -> None:
@@ -125,7 +114,7 @@ class StreamAdmin:
         connection: Connection,
         name: str,
         options: Mapping[str, Any],
-        done: Done[StreamDescription],
+        done: Done[StreamInfo],
     ) -> None:
         """Change options of a stream while it runs."""
         permit(connection.identity, Broker.STREAM, ADMIN, name)
@@ -133,20 +122,17 @@ class StreamAdmin:
         stream = self._core.engine.update(name, options)
         self._core.done_when_safe(stream.options.persistence, done, self._describe(stream))
 
-    def describe(self, connection: Connection, name: str) -> StreamDescription:
+    def describe(self, connection: Connection, name: str) -> StreamInfo:
         """Show a stream."""
         return self._describe(self._core.permitted(connection, ANY, name))
 
     def outline(self, connection: Connection, name: str) -> Outline:
         """Show a stream without opening its logs."""
-        permit(connection.identity, Broker.STREAM, ANY, name)
-        stream = self._core.engine.streams.get(name)
-        return _outline(stream)
+        return _outline(self._core.permitted(connection, ANY, name))
 
     def start_offset(self, connection: Connection, name: str, partition: int) -> int:
         """The first offset of a partition that can be read."""
-        permit(connection.identity, Broker.STREAM, ANY, name)
-        stream = self._core.engine.streams.get(name)
+        stream = self._core.permitted(connection, ANY, name)
         return self._core.replay.first_offset(stream, partition)
 
     def outline_numbered(self, connection: Connection, number: int, created_ms: int) -> Outline:
@@ -189,8 +175,7 @@ class StreamAdmin:
 
     def survey(self, connection: Connection, position: int, limit: int) -> StreamSurvey:
         """A page of all streams and groups with their lag."""
-        actions = (Action.READ, Action.ADMIN)
-        permit(connection.identity, Broker.STREAM, actions, "", Extent.PREFIX)
+        permit_everything(connection, (Action.READ, Action.ADMIN))
         check_limit(limit)
         check_not_negative(position, "position")
         return survey(self._core.engine, position, min(limit, MAX_LIMIT), self.members)
@@ -226,7 +211,7 @@ class StreamAdmin:
                 core.end_turn_soon()
         return freed
 
-    def _describe(self, stream: OpenStream) -> StreamDescription:
+    def _describe(self, stream: OpenStream) -> StreamInfo:
         first_offset = self._core.replay.first_offset
         partitions = [
             PartitionInfo(
@@ -240,9 +225,8 @@ class StreamAdmin:
             )
             for index, part in enumerate(stream.partitions())
         ]
-        return StreamDescription(
-            stream.name, stream.created_ms, stream.options, partitions, list(stream.groups)
-        )
+        options = to_builtins(stream.options)
+        return StreamInfo(stream.name, stream.created_ms, options, partitions, list(stream.groups))
 
     # -- shared groups -------------------------------------------------------------------
 
@@ -277,7 +261,7 @@ def _describe_group(stream: OpenStream, name: str, record: tuple[int, int] | Non
     return GroupInfo(
         name=name,
         generation=group.generation,
-        options=msgspec.to_builtins(group.options),
+        options=to_builtins(group.options),
         consumers=list(group.members),
         lag=sum(each.lag for each in counts),
         partitions=partitions,

@@ -7,12 +7,12 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
-from nexo.access.permit import ADMIN, READ, permit
+from nexo.access.permit import ADMIN, READ
 from nexo.brokers.stream.cleanup.compaction import compact, is_due
 from nexo.brokers.stream.keys import KeyIndex, sound
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import InvalidOption, NexoError
-from nexo.model import Broker, Buffer, Persistence
+from nexo.model import Buffer, Persistence
 from nexo.model.stream import StateReply
 from nexo.services.connection import Connection, Done, T
 from nexo.services.stream.chores import Chores, Steps, log_failure
@@ -66,8 +66,7 @@ class Keyed:
         self, connection: Connection, name: str, key: bytes, done: Done[KeyedRecord | None]
     ) -> None:
         """The newest record of a key; None if there is none or it was deleted."""
-        permit(connection.identity, Broker.STREAM, READ, name)
-        stream = self._core.engine.streams.get(name)
+        stream = self._core.permitted(connection, READ, name)
         partition = stream.partition_of(key)
 
         def find() -> KeyedRecord | None:

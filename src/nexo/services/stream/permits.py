@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from nexo.access.grants import Action, Extent
-from nexo.access.permit import ANY, READ, permit
+from nexo.access.permit import READ, permit
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.model import Broker
 from nexo.services.connection import Connection
@@ -56,6 +56,6 @@ def permit_offsets(
     permit_ordered(connection, name, None if alone else group, topics)
 
 
-def permit_everything(connection: Connection, actions: Sequence[Action] = ANY) -> None:
+def permit_everything(connection: Connection, actions: Sequence[Action]) -> None:
     """Raise `Forbidden` unless the client may do this to every stream."""
     permit(connection.identity, Broker.STREAM, actions, "", Extent.PREFIX)

@@ -107,8 +107,7 @@ class XMessages:
         self, connection: Connection, stream: str, first: Id, last: Id, count: int, offset: int = 0
     ) -> tuple[XPage, list[memoryview]]:
         """A page of messages between two ids, inclusive, from ``offset`` on, and its entries."""
-        permit(connection.identity, Broker.STREAM, READ, stream)
-        log = self.log(self._core.engine.streams.get(stream))
+        log = self.log(self._core.permitted(connection, READ, stream))
         start = max(log.offset_from(first), offset)
         end = min(log.offset_from(following(last)), log.end)
         entries: list[memoryview] = []
