@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import structs
-
 from nexo.brokers.stream import publishing
 from nexo.brokers.stream.groups.limits import MAX_GROUPS, check_number
 from nexo.brokers.stream.groups.ordered import OrderedGroup
@@ -113,19 +111,16 @@ class StreamEngine(BrokerState):
         check_same(name, stream.options, options_from(given, stream.options))
         return stream
 
-    def add(self, name: str, options: StreamOptions, now_ms: int) -> OpenStream:
-        """Add a stream under a name known to be free."""
-        return self._add(self.streams.next_id, name, options, now_ms)
-
-    def adopt(self, number: int, name: str, partitions: int, now_ms: int) -> OpenStream:
-        """Adopt a stream of which only the logs are left, under its old number."""
-        return self._add(
-            number, name, structs.replace(self.defaults, partitions=partitions), now_ms
+    def add(
+        self, name: str, options: StreamOptions, now_ms: int, number: int | None = None
+    ) -> OpenStream:
+        """Add a stream under a name known to be free; with the ``number`` that its logs have."""
+        created = StreamCreated(
+            self.streams.next_id if number is None else number,
+            name,
+            options,
+            max(now_ms, self.streams.last_created_ms + 1),
         )
-
-    def _add(self, number: int, name: str, options: StreamOptions, now_ms: int) -> OpenStream:
-        created_ms = max(now_ms, self.streams.last_created_ms + 1)
-        created = StreamCreated(number, name, options, created_ms)
         self._journal.append(created)
         return self.streams.add(created)
 

@@ -25,9 +25,8 @@ from nexo.options.stream import defaults
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.capturing import Capturing
 from nexo.services.stream.exposure import ExposureControl, SyncReportingRuntime
-from nexo.services.stream.folders import adopt, found_folders
+from nexo.services.stream.folders import PendingDeletions, adopt, found_folders
 from nexo.services.stream.lake import LakeTier
-from nexo.services.stream.pending_deletions import PendingDeletions
 from nexo.services.stream.replay import LakeReplay
 from nexo.services.turn import Safe, Turn
 from nexo.services.waiting import Wait, WaitingRoom
@@ -146,7 +145,7 @@ class Core:
         for number in self._pending_deletions.found():
             if (stream := self.engine.streams.numbered(number)) is not None:
                 self.engine.delete(stream.name, self.now_ms)
-            self._close_grave_when_safe(number)
+            self._unmark_when_safe(number)
         self._resume()
         if self.runtime.settings.stream_cdc:
             self._open_capture(replayed)
@@ -187,8 +186,8 @@ class Core:
         mode = safer(Persistence.FILE_SYNC, stream.options.persistence)
 
         def written(error: NexoError | None) -> None:
-            if isinstance(error, DiskFull) and self._pending_deletions.bury(stream):
-                self._close_grave_when_safe(stream.id)
+            if isinstance(error, DiskFull) and self._pending_deletions.add(stream):
+                self._unmark_when_safe(stream.id)
                 done(None)
             elif isinstance(error, DiskFull):
                 self.when_safe(mode, written)
@@ -200,10 +199,10 @@ class Core:
         self.when_safe_or_undone(mode, written)
         return stream
 
-    def _close_grave_when_safe(self, number: int) -> None:
+    def _unmark_when_safe(self, number: int) -> None:
         def safe(error: NexoError | None) -> None:
             if error is None:
-                self._pending_deletions.forget(number)
+                self._pending_deletions.remove(number)
 
         self.when_safe(Persistence.FILE_SYNC, safe)
 
