@@ -8,12 +8,30 @@ from typing import Protocol, TypeAlias, TypeVar
 from nexo.access.login import Identity
 from nexo.errors import NexoError
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 Done: TypeAlias = Callable[[T | NexoError], None]
 """``done(result)`` or ``done(error)``, exactly once, now or later; on a closed connection the
 dialect drops it. A use case may also raise a `NexoError` before it returns: then ``done`` is
 not called."""
+
+
+def then(step: Callable[[S], T], done: Done[T]) -> Done[S]:
+    """Answer ``done`` with what ``step`` makes of an earlier result, or with the error."""
+
+    def finished(found: S | NexoError) -> None:
+        if isinstance(found, NexoError):
+            done(found)
+            return
+        try:
+            result = step(found)
+        except NexoError as error:
+            done(error)
+        else:
+            done(result)
+
+    return finished
 
 
 class Connection(Protocol):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from nexo.errors import NexoError
+from nexo.services.connection import Done
 from nexo.services.stream.core import Core
 
 log = logging.getLogger("nexo.stream")
@@ -15,8 +16,7 @@ log = logging.getLogger("nexo.stream")
 SLICE_MS = 4
 """How long requests may have to wait for a slice."""
 
-Done: TypeAlias = Callable[[NexoError | None], None]
-Pause: TypeAlias = Callable[[Done], None]
+Pause: TypeAlias = Callable[[Done[None]], None]
 """Calls back when the work can continue, or with the error that ends it."""
 Steps: TypeAlias = Iterator[Pause | None]
 """Work that can stop wherever it yields: briefly, or for a pause."""
@@ -27,9 +27,9 @@ class Chores:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._waiting: deque[tuple[Steps, Done]] = deque()
+        self._waiting: deque[tuple[Steps, Done[None]]] = deque()
 
-    def add(self, steps: Steps, done: Done) -> None:
+    def add(self, steps: Steps, done: Done[None]) -> None:
         """Start work; ``done`` is called at its end, now or later, with its error if it failed."""
         self._waiting.append((steps, done))
         if len(self._waiting) == 1:
@@ -45,7 +45,7 @@ class Chores:
         if self._waiting:
             self._core.runtime.wake_at(self._core.now_ms + 1)
 
-    def _step(self, steps: Steps, done: Done) -> None:
+    def _step(self, steps: Steps, done: Done[None]) -> None:
         try:
             pause = next(steps)
         except StopIteration:
@@ -58,7 +58,7 @@ class Chores:
             else:
                 pause(lambda error: self._resume(steps, done, error))
 
-    def _resume(self, steps: Steps, done: Done, error: NexoError | None) -> None:
+    def _resume(self, steps: Steps, done: Done[None], error: NexoError | None) -> None:
         if error is not None:
             done(error)
             return

@@ -6,12 +6,13 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.transactions import OpenTransaction
 from nexo.errors import Conflict, NexoError
 from nexo.model.stream import KeyAt
+from nexo.services.connection import Done
 from nexo.services.stream.core import Core
 from nexo.services.stream.keyed import Keyed
 
@@ -33,9 +34,7 @@ class Conditions:
         """Add keys that the transaction has read."""
         self._relied.setdefault(transaction.id, []).extend(keys)
 
-    def prepare(
-        self, transaction: OpenTransaction, done: Callable[[NexoError | None], None]
-    ) -> None:
+    def prepare(self, transaction: OpenTransaction, done: Done[None]) -> None:
         """Prepare for `check`; the first time for a stream, this may take a while."""
         try:
             streams = self._core.engine.streams

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol
 
 from nexo.brokers.stream.partition import Partition
@@ -12,15 +12,16 @@ from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError
 from nexo.model import Persistence
 from nexo.services import service
+from nexo.services.connection import Done
 
 
 class SyncReportingRuntime(service.Runtime, Protocol):
     """A host that reports its syncs."""
 
-    def when_synced(self, callback: Callable[[NexoError | None], None]) -> None:
+    def when_synced(self, callback: Done[None]) -> None:
         """Call back after the next sync, which covers everything appended so far."""
 
-    def when_unique(self, callback: Callable[[NexoError | None], None]) -> None:
+    def when_unique(self, callback: Done[None]) -> None:
         """Like `when_synced`, with the durability that `Runtime.unique` names."""
 
 

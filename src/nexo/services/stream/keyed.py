@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from itertools import chain
 from typing import NamedTuple, TypeAlias
@@ -11,10 +11,10 @@ from nexo.access.permit import ADMIN, READ
 from nexo.brokers.stream.cleanup.compaction import compact, is_due
 from nexo.brokers.stream.keys import KeyIndex, sound
 from nexo.brokers.stream.registry import OpenStream
-from nexo.errors import InvalidOption, NexoError
+from nexo.errors import InvalidOption
 from nexo.model import Buffer, Persistence
 from nexo.model.stream import StateReply
-from nexo.services.connection import Connection, Done, T
+from nexo.services.connection import Connection, Done, then
 from nexo.services.stream.chores import Chores, Steps, log_failure
 from nexo.services.stream.core import Core
 
@@ -69,11 +69,11 @@ class Keyed:
         stream = self._core.permitted(connection, READ, name)
         partition = stream.partition_of(key)
 
-        def find() -> KeyedRecord | None:
+        def find(_ready: None) -> KeyedRecord | None:
             found = self._index(stream, partition).find(key)
             return None if found is None else KeyedRecord(partition, [found[0], *found[1]])
 
-        self._when_indexed(stream, [partition], find, done)
+        self.prepare([(stream, partition)], then(find, done))
 
     def state(
         self, connection: Connection, name: str, partition: int, offset: int, max_bytes: int,
@@ -84,34 +84,11 @@ class Keyed:
         It starts at what the previous page returned, or at 0, 0.
         """
         stream, start = self._core.permitted(connection, READ, name), (partition, offset)
-        wanted = range(partition, stream.options.partitions)
-        self._when_indexed(stream, wanted, lambda: self._page(stream, start, max_bytes), done)
+        wanted = [(stream, number) for number in range(partition, stream.options.partitions)]
+        self.prepare(wanted, then(lambda _: self._page(stream, start, max_bytes), done))
 
-    def _when_indexed(
-        self,
-        stream: OpenStream,
-        partitions: Iterable[int],
-        find: Callable[[], T],
-        done: Done[T],
-    ) -> None:
-        """Answer at once, or when the keys of a long log have been indexed."""
-
-        def ready(error: NexoError | None) -> None:
-            try:
-                if error is not None:
-                    raise error
-                result = find()
-            except NexoError as failure:
-                done(failure)
-            else:
-                done(result)
-
-        self.prepare(((stream, number) for number in partitions), ready)
-
-    def prepare(
-        self, places: Iterable[tuple[OpenStream, int]], done: Callable[[NexoError | None], None]
-    ) -> None:
-        """Index the keys of partitions, in slices if there is much to do."""
+    def prepare(self, places: Iterable[tuple[OpenStream, int]], done: Done[None]) -> None:
+        """Index the keys of partitions: at once, or in slices if the log is long."""
         indexes = [(stream, self._index(stream, number)) for stream, number in places]
         late = [(stream, index) for stream, index in indexes if index.behind > _AT_ONCE]
         if not late:
@@ -155,11 +132,7 @@ class Keyed:
                 f"{stream.options.cleanup}): set cleanup=compact first"
             )
         freed: list[int] = []
-
-        def finished(error: NexoError | None) -> None:
-            done(sum(freed) if error is None else error)
-
-        every = range(stream.options.partitions)
+        every, finished = range(stream.options.partitions), then(lambda _: sum(freed), done)
         self._start(stream, every, freed, finished, keep_deletions=False)
 
     def compact_if_due(self, stream: OpenStream) -> None:
@@ -177,7 +150,7 @@ class Keyed:
         stream: OpenStream,
         partitions: Iterable[int],
         freed: list[int],
-        done: Callable[[NexoError | None], None],
+        done: Done[None],
         *,
         keep_deletions: bool,
     ) -> None:

@@ -12,7 +12,8 @@ from nexo.brokers.stream.registry import OpenStream
 from nexo.config import Settings
 from nexo.errors import NexoError, Unavailable
 from nexo.lake.settings import LakeSettings, this_host
-from nexo.services.stream.replay import DroppedPosition, Portion, Read
+from nexo.services.connection import Done
+from nexo.services.stream.replay import DroppedPosition, Portion
 
 if TYPE_CHECKING:
     from nexo.lake.read import LakeReader
@@ -46,13 +47,13 @@ class LakeTier:
         self._there = self._there or self._where.exists
         return self._there
 
-    def read(self, place: DroppedPosition, max_bytes: int, done: Read) -> None:
+    def read(self, place: DroppedPosition, max_bytes: int, done: Done[Portion]) -> None:
         """Read in a thread."""
         task = asyncio.get_running_loop().create_task(self._read(place, max_bytes, done))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _read(self, place: DroppedPosition, max_bytes: int, done: Read) -> None:
+    async def _read(self, place: DroppedPosition, max_bytes: int, done: Done[Portion]) -> None:
         try:
             found = await asyncio.to_thread(self._read_now, place, max_bytes)
         except NexoError as error:

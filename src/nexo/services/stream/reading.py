@@ -7,9 +7,9 @@ from functools import partial
 from typing import NamedTuple
 
 from nexo.access.permit import READ, permit
-from nexo.errors import InvalidInput, NexoError
+from nexo.errors import InvalidInput
 from nexo.model import Broker, Buffer
-from nexo.services.connection import Connection, Done
+from nexo.services.connection import Connection, Done, then
 from nexo.services.stream.bounds import MAX_READ_BYTES, check_not_negative
 from nexo.services.stream.core import Core
 from nexo.services.stream.replay import DroppedPosition, Portion
@@ -85,28 +85,18 @@ class Reading:
     def offsets_at(
         self, connection: Connection, name: str, time_ms: int, done: Done[list[int]]
     ) -> None:
-        """Per partition, the offset of the first record at or
-        after a time; its end if there is none.
-        """
-
-        def located(found: dict[int, int] | NexoError) -> None:
-            if isinstance(found, NexoError):
-                done(found)
-            else:
-                done([found[index] for index in sorted(found)])
-
+        """Per partition: the first record at or after a time, or the end if there is none."""
         stream = self._core.permitted(connection, READ, name)
-        offsets_at(self._core.replay, stream, range(stream.options.partitions), time_ms, located)
+        every = range(stream.options.partitions)
+        located: Done[dict[int, int]] = then(lambda found: [found[each] for each in every], done)
+        offsets_at(self._core.replay, stream, every, time_ms, located)
 
     def offset_at(
         self, connection: Connection, name: str, partition: int, time_ms: int, done: Done[int]
     ) -> None:
         """The same in one partition."""
-
-        def located(found: dict[int, int] | NexoError) -> None:
-            done(found if isinstance(found, NexoError) else found[partition])
-
         stream = self._core.permitted(connection, READ, name)
+        located: Done[dict[int, int]] = then(lambda found: found[partition], done)
         offsets_at(self._core.replay, stream, [partition], time_ms, located)
 
     def check(self, connection: Connection, at: ReadFrom) -> DroppedPosition:
@@ -149,24 +139,17 @@ class Reading:
         cold = [number for number, place in enumerate(places) if _is_cold(place)]
         limit = min(max_bytes, MAX_READ_BYTES)
 
-        def replayed(found: list[Portion] | NexoError) -> None:
-            try:
-                if isinstance(found, NexoError):
-                    raise found
-                for place in places:
-                    self._core.check_there(place.stream)
-                # Cold places that came too late for this reply are read next time.
-                old: dict[int, Portion | None] = dict.fromkeys(cold)
-                old.update(zip(cold, found, strict=False))
-                result = self._look(places, max_bytes, old)
-            except NexoError as error:
-                done(error)
-            else:
-                done(result)
+        def replayed(found: list[Portion]) -> list[RecordSlice]:
+            for place in places:
+                self._core.check_there(place.stream)
+            # Cold places that came too late for this reply are read next time.
+            old: dict[int, Portion | None] = dict.fromkeys(cold)
+            old.update(zip(cold, found, strict=False))
+            return self._look(places, max_bytes, old)
 
         share = limit // len(places)
         asks = [(places[number], share) for number in cold]
-        self._core.replay.read(asks, replayed, limit)
+        self._core.replay.read(asks, then(replayed, done), limit)
 
     def _look(
         self,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from nexo.brokers.stream.chunks import Chunk
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError, OffsetOutOfRange, Unavailable
+from nexo.services.connection import Done
 
 FETCH_BYTES = 1024**2
 """How much is read ahead for groups; the lake may return more, because it reads row groups."""
@@ -32,17 +33,13 @@ class Portion(Protocol):
         """Where to continue reading."""
 
 
-Read: TypeAlias = Callable[[Portion | NexoError], None]
-Fetched: TypeAlias = Callable[[NexoError | None], None]
-
-
 class ColdTier(Protocol):
     """Storage for records that logs have dropped."""
 
     def reachable(self) -> bool:
         """Whether this server can reach it at all."""
 
-    def read(self, place: DroppedPosition, max_bytes: int, done: Read) -> None:
+    def read(self, place: DroppedPosition, max_bytes: int, done: Done[Portion]) -> None:
         """Read from a place on; ``done`` is called in the event loop, later."""
 
 
@@ -59,7 +56,7 @@ class LakeReplay:
 
     def __init__(self, tier: ColdTier) -> None:
         self.tier = tier
-        self._fetching: dict[tuple[int, int, int], list[Fetched]] = {}
+        self._fetching: dict[tuple[int, int, int], list[Done[None]]] = {}
 
     def first_offset(self, stream: OpenStream, index: int) -> int:
         """The first offset that readers may ask for; gaps in front are skipped."""
@@ -79,7 +76,7 @@ class LakeReplay:
     def read(
         self,
         asks: list[tuple[DroppedPosition, int]],
-        done: Callable[[list[Portion] | NexoError], None],
+        done: Done[list[Portion]],
         max_bytes: int = FETCH_BYTES,
     ) -> None:
         """Read up to the given bytes at each place, one after another.
@@ -103,7 +100,7 @@ class LakeReplay:
 
         self._read(*asks[0], read_on)
 
-    def fetch(self, place: DroppedPosition, done: Fetched) -> None:
+    def fetch(self, place: DroppedPosition, done: Done[None]) -> None:
         """Load a place into its partition's cache; requests for the same place share the work."""
         key = place.stream.id, place.partition, place.offset
         waiting = self._fetching.setdefault(key, [])
@@ -121,7 +118,7 @@ class LakeReplay:
 
         self._read(place, FETCH_BYTES, warm)
 
-    def _read(self, place: DroppedPosition, max_bytes: int, done: Read) -> None:
+    def _read(self, place: DroppedPosition, max_bytes: int, done: Done[Portion]) -> None:
         def checked(got: Portion | NexoError) -> None:
             if not isinstance(got, NexoError) and got.next_offset <= place.offset:
                 got = Unavailable(

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Iterable
 
 from nexo.brokers.stream.delivery import first_since, offset_at
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError
+from nexo.services.connection import Done
 from nexo.services.stream.replay import DroppedPosition, LakeReplay, Portion
 from nexo.storage.header import parse
 
-Located: TypeAlias = Callable[[dict[int, int] | NexoError], None]
 _PROBE_BYTES = 1
 """One entry is enough to compare."""
 
 
 def offsets_at(
-    replay: LakeReplay, stream: OpenStream, partitions: Iterable[int], time_ms: int, done: Located
+    replay: LakeReplay,
+    stream: OpenStream,
+    partitions: Iterable[int],
+    time_ms: int,
+    done: Done[dict[int, int]],
 ) -> None:
     """Find the first record at or after a time in some partitions; at once if the logs have it."""
     found = {index: offset_at(stream.partition(index), time_ms) for index in partitions}
@@ -27,62 +30,54 @@ def offsets_at(
         if replay.first_offset(stream, index) < offset == stream.partition(index).start_offset
     ]
 
-    def search_next(got: int | NexoError | None = None) -> None:
-        if isinstance(got, NexoError):
-            done(got)
-            return
-        if got is not None:
-            found[open_ends.pop()] = got
+    def search_next() -> None:
         if open_ends:
-            _Search(replay, stream, open_ends[-1], time_ms, search_next).step()
+            _search(replay, stream, open_ends[-1], time_ms, searched)
         else:
             done(found)
+
+    def searched(got: int | NexoError) -> None:
+        if isinstance(got, NexoError):
+            done(got)
+        else:
+            found[open_ends.pop()] = got
+            search_next()
 
     search_next()
 
 
-class _Search:
+def _search(
+    replay: LakeReplay, stream: OpenStream, index: int, time_ms: int, done: Done[int]
+) -> None:
     """Binary search in a partition's part of the lake: times rise with offsets."""
+    low = 0
+    high = answer = stream.partition(index).start_offset
 
-    def __init__(
-        self,
-        replay: LakeReplay,
-        stream: OpenStream,
-        index: int,
-        time_ms: int,
-        done: Callable[[int | NexoError], None],
-    ) -> None:
-        self._replay = replay
-        self._stream = stream
-        self._index = index
-        self._time_ms = time_ms
-        self._done = done
-        self._low = 0
-        self._high = self._answer = stream.partition(index).start_offset
-
-    def step(self) -> None:
-        """Probe the middle; report when nothing is left to search."""
-        if self._low >= self._high:
-            self._done(self._answer)
+    def probe() -> None:
+        """Look at the middle; report when nothing is left to search."""
+        if low >= high:
+            done(answer)
             return
-        self._middle = (self._low + self._high) // 2
-        place = DroppedPosition(self._stream, self._index, self._middle)
-        self._replay.read([(place, _PROBE_BYTES)], self._compare)
+        place = DroppedPosition(stream, index, (low + high) // 2)
+        replay.read([(place, _PROBE_BYTES)], lambda got: compare(place.offset, got))
 
-    def _compare(self, got: list[Portion] | NexoError) -> None:
+    def compare(middle: int, got: list[Portion] | NexoError) -> None:
+        nonlocal low, high, answer
         if isinstance(got, NexoError):
-            self._done(got)
+            done(got)
             return
         entries = got[0].entries
         header = parse(entries[0]) if entries else None
-        if header is None or header.first_ms >= self._time_ms:
-            self._high = self._middle
-            if header is not None:
-                self._answer = min(self._answer, header.base_offset)
-                self._high = min(self._high, header.base_offset)
-        elif header.last_ms < self._time_ms:
-            self._low = header.next_offset
+        if header is None:
+            high = middle
+        elif header.first_ms >= time_ms:
+            high = min(middle, header.base_offset)
+            answer = min(answer, header.base_offset)
+        elif header.last_ms < time_ms:
+            low = header.next_offset
         else:
-            self._done(min(self._answer, first_since(memoryview(entries[0]), self._time_ms)))
+            done(min(answer, first_since(memoryview(entries[0]), time_ms)))
             return
-        self.step()
+        probe()
+
+    probe()

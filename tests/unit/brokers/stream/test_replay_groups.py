@@ -10,7 +10,9 @@ from nexo.batch import decode, entries
 from nexo.errors import OffsetOutOfRange, Unavailable
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
-from nexo.services.stream.replay import DroppedPosition, Read
+from nexo.services.connection import Done
+from nexo.services.stream import replay
+from nexo.services.stream.replay import DroppedPosition
 from nexo.storage.header import parse
 from tests.unit.brokers.stream.desk import Consumer, Desk, Got, Peer
 
@@ -29,12 +31,12 @@ class FakeTier:
         self.kept: dict[int, list[bytes]] = {}
         self.ends: dict[int, int] = {}
         self.asked: list[DroppedPosition] = []
-        self._waiting: list[tuple[DroppedPosition, Read]] = []
+        self._waiting: list[tuple[DroppedPosition, Done[replay.Portion]]] = []
 
     def reachable(self) -> bool:
         return self.there
 
-    def read(self, place: DroppedPosition, max_bytes: int, done: Read) -> None:
+    def read(self, place: DroppedPosition, max_bytes: int, done: Done[replay.Portion]) -> None:
         self.asked.append(place)
         self._waiting.append((place, done))
 
