@@ -78,7 +78,7 @@ class StreamEngine(BrokerState):
         """The streams that need `jump_ahead`, if the machine was restarted since.
 
         Then ``file_async`` may have lost offsets that only their producers know. A boot id may
-        name a line of replicas behind a slash: on another one every stream may have lost some.
+        name a line of replicas after a slash: on another line every stream may have lost some.
         """
         if self.boot_id in {"", boot_id}:
             return []
@@ -93,8 +93,7 @@ class StreamEngine(BrokerState):
             self.skip(stream, index, [(first, end)])
 
     def opened(self, boot_id: str) -> None:
-        """Record that offsets are exposed from now on; make
-        this durable before the first one is.
+        """Record that offsets are exposed from now on; this must be durable before the first one.
 
         By then, everything that recovery found and every skipped gap must be synced.
         """
@@ -146,7 +145,7 @@ class StreamEngine(BrokerState):
         return stream
 
     def tiered(self, stream: OpenStream, partition: int, offset: int) -> None:
-        """The lake holds everything below ``offset``: retention may free it (SPEC E4)."""
+        """Note that the lake holds everything below ``offset``: retention may free it (SPEC E4)."""
         stream.partition(partition).check_offset(offset)
         if offset > stream.tiered[partition]:
             stream.tiered[partition] = offset
@@ -215,7 +214,7 @@ class StreamEngine(BrokerState):
     def checkpoint_all(self) -> None:
         """Request checkpoints of all partitions that have grown since their last one."""
         for stream in self.streams:
-            for partition in stream.behind():
+            for partition in stream.unchecked():
                 self.checkpoint(stream, partition)
 
     def take_checkpoints(self) -> list[Checked]:
@@ -388,7 +387,7 @@ class StreamEngine(BrokerState):
         self._reordered.clear()
 
     def undone(self, records: list[JournalRecord]) -> None:
-        """Put back records that could not be written: they come first next time."""
+        """Put back records that could not be written: `drain` returns them first."""
         self._journal[:0] = records
 
     def find(self, stream: str, group: str) -> tuple[OpenStream, SharedGroup]:

@@ -43,11 +43,11 @@ class ExposureLimit:
         """Whether a sync was asked for that will raise it."""
         self.shipped = False
         """Whether the object store has the partition, if it replicates."""
-        self.raise_behind(synced)
+        self.extend_past(synced)
 
-    def raise_behind(self, synced: int) -> None:
+    def extend_past(self, synced: int) -> None:
         """The log is synced up to here."""
         room = ahead(synced)
         self.limit = synced + room
         self.renew_at = synced + room // 2
-        """From here on it is time to ask for a sync, so that nobody has to wait for one."""
+        """From here on, a sync is requested early, so that no producer waits for one."""

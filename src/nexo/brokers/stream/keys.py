@@ -45,7 +45,7 @@ class KeyIndex:
         self.seen = max(self.seen, self._partition.stable_offset)
 
     @property
-    def behind(self) -> int:
+    def lag(self) -> int:
         """How many offsets have not been read."""
         return self._partition.stable_offset - self.seen
 

@@ -74,9 +74,7 @@ class MessageLog:
         return first, before - len(self)
 
     def check_deletable(self, offsets: Sequence[int]) -> None:
-        """Reject messages that were published together: an
-        entry is visible or hidden as a whole.
-        """
+        """Reject messages that share an entry: it is visible or hidden as a whole."""
         for offset in offsets:
             header, _ = next(self.partition.read(offset, 1))
             if header.span != 1:
@@ -116,14 +114,14 @@ class MessageLog:
                 return batch.timestamps()[min(at, len(batch) - 1)], offset
         return self.partition.last_ms, offset
 
-    def genuine(self, ids: Sequence[Id]) -> list[int]:
-        """The offsets of those ids that belong to messages, in order."""
+    def offsets_of(self, ids: Sequence[Id]) -> list[int]:
+        """The offsets of the messages among these ids, in order."""
         wanted = sorted({seq for _, seq in ids})
         stamps = self.timestamps(wanted)
         return sorted({seq for ms, seq in ids if stamps.get(seq) == ms})
 
     def timestamps(self, offsets: Sequence[int]) -> dict[int, int]:
-        """By offset, for those of ascending ``offsets`` that are messages."""
+        """By offset, for each of the ascending ``offsets`` that is a message."""
         found: dict[int, int] = {}
         at = bisect_left(offsets, self.front)
         while at < len(offsets) and offsets[at] < self.end:
@@ -147,8 +145,7 @@ class MessageLog:
     def entries(
         self, offset: int, count: int, max_bytes: int
     ) -> Iterator[tuple[Header, memoryview]]:
-        """Entries from ``offset`` on: at least one, then until ``count`` offsets are covered or
-        ``max_bytes`` would be exceeded.
+        """At least one entry from ``offset`` on, then up to ``count`` offsets and ``max_bytes``.
 
         Reads no further than that.
         """

@@ -257,7 +257,7 @@ class Partition:
             raise Cold(offset, self.start_offset)
         return found
 
-    def cold_behind(self, offset: int) -> int | None:
+    def cold_after(self, offset: int) -> int | None:
         """The offset to fetch next for a reader at ``offset`` of lake data."""
         chunk = self._caches.lake.find(self, offset)
         if chunk is None or chunk.end >= self.start_offset:

@@ -10,23 +10,19 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
-from nexo.errors import Fenced, InvalidInput, OutOfOrderSequence
+from nexo.brokers.stream.groups.limits import MAX_NAME, check_length
+from nexo.errors import Fenced, OutOfOrderSequence
 from nexo.storage.header import Header
 
 REMEMBERED = 5
-"""Batches per producer and partition among which a repeat is
-recognised: the most that a producer may have in flight.
-"""
+"""Batches per producer and partition in which a repeat is recognised: the most in flight."""
 MAX_PRODUCERS = 10_000
 """Per partition; the least recently active one is dropped first."""
 
-MAX_NAME = 255
 MAX_NAMES = 100_000
 """Per broker; the one started longest ago is dropped first."""
 NAME_MS = 7 * 86_400_000
-"""A name not started for this long is dropped: it then
-gets a new id, and no old epoch is fenced.
-"""
+"""A name not started for this long is dropped: its next start gets a new id and fences nobody."""
 
 ProducerState: TypeAlias = tuple[int, int, list[tuple[int, int, int]]]
 """``id, epoch, [(first sequence, end sequence, base offset)]``: as written to a checkpoint."""
@@ -54,10 +50,7 @@ class ProducerNames:
 
     def next_session(self, name: str, now_ms: int) -> ProducerSession:
         """The session for a start: the next epoch of a name, or a new id."""
-        if len(name) > MAX_NAME:
-            raise InvalidInput(
-                f"a producer's name of {len(name):,} characters: must be at most {MAX_NAME}"
-            )
+        check_length("a producer's name", name, MAX_NAME)
         self._expire(now_ms)
         producer, epoch, _ = self._by_name.get(name, (self.next_id, -1, 0))
         return ProducerSession(producer, epoch + 1)

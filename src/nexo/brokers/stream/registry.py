@@ -28,7 +28,7 @@ READABLE = 180
 
 OpenLog: TypeAlias = Callable[[str, int, Persistence], SegmentedLog]
 """``open_log(folder, partition, persistence)``."""
-Told: TypeAlias = Callable[["OpenStream", int], int]
+ExposedEnd: TypeAlias = Callable[["OpenStream", int], int]
 """One past the highest offset of a partition ever exposed; see `OpenStream.partition`."""
 
 
@@ -36,12 +36,12 @@ class OpenStream:
     """One stream: its options, groups and partitions, which are opened on first use."""
 
     __slots__ = (
-        "_caches", "_hidden", "_open_log", "_opened", "_recommitted", "_told", "_turn",
+        "_caches", "_exposed_end", "_hidden", "_open_log", "_opened", "_recommitted", "_turn",
         "checkpoints", "created_ms", "front", "groups", "id", "name", "options", "tiered",
     )  # fmt: skip
 
     def __init__(
-        self, created: StreamCreated, open_log: OpenLog, told: Told, caches: Caches
+        self, created: StreamCreated, open_log: OpenLog, exposed_end: ExposedEnd, caches: Caches
     ) -> None:
         self.id = created.stream
         self.name = created.name
@@ -58,7 +58,7 @@ class OpenStream:
         self._recommitted: dict[int, RangeSet] = {}
         self._hidden: dict[int, list[tuple[int, int]]] = {}
         self._open_log = open_log
-        self._told = told
+        self._exposed_end = exposed_end
         self._caches = caches
         self._turn = 0
 
@@ -78,7 +78,7 @@ class OpenStream:
             raise Forbidden(f"stream {self.name!r} belongs to the broker: it can only be read")
 
     def check_incarnation(self, created_ms: int) -> None:
-        """Raise `StreamReplaced` if another stream of this name is meant; 0 means any."""
+        """Raise `StreamReplaced` for another incarnation than this one; 0 accepts any."""
         if created_ms and created_ms != self.created_ms:
             raise StreamReplaced(
                 f"stream {self.name!r} was created at {self.created_ms} ms, not at {created_ms}: "
@@ -110,7 +110,7 @@ class OpenStream:
             )
         log = self._open_log(self.folder, index, self.options.persistence)
         synced = log.next_offset
-        jump(log, self._told(self, index))
+        jump(log, self._exposed_end(self, index))
         limit = MAX_SOURCES if self.is_system else MAX_PRODUCERS
         found = Partition(log, self._checkpoint(index), self._caches, synced, limit)
         self._opened[index] = found
@@ -123,15 +123,15 @@ class OpenStream:
         """
         for index in range(self.options.partitions):
             log = self._open_log(self.folder, index, self.options.persistence)
-            end = max(log.next_offset, self._told(self, index))
+            end = max(log.next_offset, self._exposed_end(self, index))
             first, following = log.next_offset, end + ahead(end)
             jump(log, following)
             log.close()
             yield index, first, following
 
-    def told(self, index: int) -> int:
+    def known_end(self, index: int) -> int:
         """One past the highest offset of a partition that its groups and the lake know of."""
-        ends = [group.told(index) for group in self.groups.values()]
+        ends = [group.known_end(index) for group in self.groups.values()]
         return max(self.tiered[index], *ends) if ends else self.tiered[index]
 
     def recommit(self, index: int, first: int, end: int) -> None:
@@ -166,11 +166,7 @@ class OpenStream:
         return [part.stable_offset for part in self.partitions()]
 
     def unread(self, index: int, offset: int) -> int:
-        """How many records readers find from ``offset`` on,
-        in the log and in the lake before it.
-
-        In the lake every offset counts.
-        """
+        """How many records readers find from ``offset`` on; in the lake every offset counts."""
         part = self.partition(index)
         start, end = part.start_offset, part.stable_offset
         in_lake = max(0, start - offset) if self.tiered[index] >= start else 0
@@ -223,7 +219,7 @@ class OpenStream:
             self.front,
         )
 
-    def behind(self) -> Iterator[int]:
+    def unchecked(self) -> Iterator[int]:
         """The partitions whose last checkpoint is older than their log."""
         for index, part in self.opened():
             if self.checkpoints.get(index, PartitionCheckpoint()).offset < part.next_offset:
@@ -233,9 +229,9 @@ class OpenStream:
 class StreamRegistry:
     """The streams by name and by number."""
 
-    def __init__(self, open_log: OpenLog, told: Told) -> None:
+    def __init__(self, open_log: OpenLog, exposed_end: ExposedEnd) -> None:
         self._open_log = open_log
-        self._told = told
+        self._exposed_end = exposed_end
         self._caches = Caches(ChunkCache(), ChunkCache(per_owner=PER_REPLAY))
         self._by_name: dict[str, OpenStream] = {}
         self._by_id: dict[int, OpenStream] = {}
@@ -273,7 +269,7 @@ class StreamRegistry:
         return self._by_id.get(stream)
 
     def add(self, created: StreamCreated) -> OpenStream:
-        stream = OpenStream(created, self._open_log, self._told, self._caches)
+        stream = OpenStream(created, self._open_log, self._exposed_end, self._caches)
         self._by_name[stream.name] = self._by_id[stream.id] = stream
         self._sorted = None
         self.next_id = max(self.next_id, stream.id + 1)

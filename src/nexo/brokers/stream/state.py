@@ -35,9 +35,9 @@ class BrokerState:
     """Streams, groups and producers: a snapshot, and the journalled changes since."""
 
     def __init__(self, open_log: OpenLog) -> None:
-        self.streams = StreamRegistry(open_log, self._told)
+        self.streams = StreamRegistry(open_log, self._exposed_end)
         self.captured: dict[tuple[int, int], int] = {}
-        """By stream number and partition: the offset behind what change capture has seen."""
+        """By stream number and partition: one past what change capture has seen."""
         self.transactions = Transactions()
         self.ordered: dict[str, OrderedGroup] = {}
         self._producers = ProducerNames()
@@ -48,11 +48,11 @@ class BrokerState:
         """
         self._deleted: list[str] = []
 
-    def _told(self, stream: OpenStream, index: int) -> int:
+    def _exposed_end(self, stream: OpenStream, index: int) -> int:
         at = stream.name, index
         stored = (group.offsets.get(at) for group in self.ordered.values())
         committed = max((kept.offset + 1 for kept in stored if kept is not None), default=0)
-        return max(committed, stream.told(index), self.captured.get((stream.id, index), 0))
+        return max(committed, stream.known_end(index), self.captured.get((stream.id, index), 0))
 
     def take_deleted(self) -> list[str]:
         """Folders of streams that recovery found to be deleted; they may still exist."""

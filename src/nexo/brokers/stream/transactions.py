@@ -21,9 +21,7 @@ from nexo.model.stream import Range
 REMEMBERED = 10_000
 """Ranges of committed ids; a new one begins after each transaction that was not committed."""
 _LIFE_BITS = 32
-"""The low bits of an id count the transactions of one run
-of the broker; the high bits count its runs.
-"""
+"""The low bits of an id count the transactions of one run of the broker, the high bits its runs."""
 
 
 class Acks(msgspec.Struct, frozen=True):

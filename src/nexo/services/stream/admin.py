@@ -144,7 +144,7 @@ class StreamAdmin:
         return _outline(stream)
 
     def delete(self, connection: Connection, name: str, done: Done[None]) -> None:
-        """Delete a stream; its files go once the deletion is durable."""
+        """Delete a stream; its files are removed once that is durable."""
         permit(connection.identity, Broker.STREAM, ADMIN, name)
         core = self._core
         stream = core.delete(name, done)
@@ -200,7 +200,7 @@ class StreamAdmin:
         return self.apply_limits(self._core.permitted(connection, ADMIN, name))
 
     def apply_limits(self, stream: OpenStream) -> int:
-        """Free what a stream need not keep, and tell its groups."""
+        """Free what a stream need not keep; its groups skip that."""
         core = self._core
         starts = [part.start_offset for part in stream.partitions()]
         freed = retain(stream, core.now_ms, core.hot)

@@ -1,7 +1,7 @@
 """Keys that a transaction read and relies on: if one changed, it is rolled back.
 
-Transactions of several processes on the same keys thus take effect as if one ran after the
-other.
+So transactions of several processes on the same keys take effect as if they ran one after
+another.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all parts of the stream service share: the engine, its journal, and when replies go out."""
+"""What all parts of the stream service share: the engine, its journal, and when to reply."""
 
 from __future__ import annotations
 
@@ -349,7 +349,7 @@ class Core:
             self.waits.wake_under(number)
 
     def due_ms(self, wait_ms: int) -> int:
-        """When a request that asks to wait for so long is answered at the latest."""
+        """When a request that may wait ``wait_ms`` is answered at the latest."""
         return self.now_ms + min(wait_ms, limits.STREAM_WAIT_MS)
 
     def answer_or_wait(self, wait: Wait) -> None:

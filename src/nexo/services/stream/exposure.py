@@ -39,9 +39,7 @@ class ExposureControl:
         self._watches = 0
 
     def mode(self, stream: OpenStream, placed: Iterable[Placed]) -> Persistence:
-        """The stream's own durability; ``file_sync`` where
-        producers get too far ahead of the disk.
-        """
+        """The stream's own durability, or more where producers get too far ahead of the disk."""
         mode, unique = stream.options.persistence, self._runtime.unique
         if mode is unique or mode is Persistence.REPLICATED:
             return mode
@@ -68,7 +66,7 @@ class ExposureControl:
         def synced(error: NexoError | None) -> None:
             grant.renewing = False
             if error is None:
-                grant.raise_behind(end)
+                grant.extend_past(end)
                 grant.shipped = True
 
         self._runtime.when_unique(synced)

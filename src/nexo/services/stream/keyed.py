@@ -90,7 +90,7 @@ class Keyed:
     def prepare(self, places: Iterable[tuple[OpenStream, int]], done: Done[None]) -> None:
         """Index the keys of partitions: at once, or in slices if the log is long."""
         indexes = [(stream, self._index(stream, number)) for stream, number in places]
-        late = [(stream, index) for stream, index in indexes if index.behind > _AT_ONCE]
+        late = [(stream, index) for stream, index in indexes if index.lag > _AT_ONCE]
         if not late:
             done(None)
             return

@@ -38,7 +38,7 @@ class LakeTier:
         self._where = LakeSettings(settings.lake_folder, settings.lake_catalog)
         self._there = False
         self._readers: OrderedDict[int, LakeReader] = OrderedDict()
-        """By stream; what was used longest ago goes first."""
+        """By stream; the least recently used first."""
         self._opening = Lock()
         self._running: set[asyncio.Task[None]] = set()
 
@@ -78,7 +78,7 @@ class LakeTier:
 
     def _open(self, stream: str) -> LakeReader:
         try:
-            from nexo.lake.catalog import Lake  # noqa: PLC0415 - heavy, and only if need be
+            from nexo.lake.catalog import Lake  # noqa: PLC0415 - heavy, and rarely needed
             from nexo.lake.read import LakeReader  # noqa: PLC0415
         except ImportError as error:
             raise Unavailable(

@@ -27,11 +27,10 @@ def permit_group(
 def permit_ordered(
     connection: Connection, name: str, group: OrderedGroup | None = None, topics: Iterable[str] = ()
 ) -> None:
-    """Raise `Forbidden` unless the client may read ``topics`` and everything else the group
-    reads; without any of these, unless it may use a group of this name.
+    """Raise `Forbidden` unless the client may read ``topics`` and all that the group reads.
 
     One member's requests affect the others, so a grant on one of a group's streams is not
-    enough.
+    enough. If there are no topics at all, a grant on a group of this name is needed.
     """
     if connection.identity is None:
         return

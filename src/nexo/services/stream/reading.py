@@ -31,9 +31,7 @@ class ReadFrom(NamedTuple):
 
 
 class RecordSlice(NamedTuple):
-    """The records read at one place: whole batches, the
-    first of which may begin before the offset.
-    """
+    """The records read at one place: whole batches; the first may begin before the offset."""
 
     start_offset: int
     """The first offset in the log."""

@@ -71,9 +71,7 @@ class StreamService:
         self._plan_sweep(self.core.now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Handle leases, members, transactions, long polls,
-        retention and compaction that are due.
-        """
+        """Do all that is due: ends of leases and members, long polls, retention, compaction."""
         self.transact.tick(now_ms)
         self.groups.leasing.tick(now_ms)
         self.ordered.tick(now_ms)

@@ -44,9 +44,7 @@ def is_due(stream: OpenStream, number: int, partition: Partition) -> bool:
 
 
 def compactable(stream: OpenStream, number: int, partition: Partition) -> int:
-    """The offset up to which records may be removed: with
-    tiering, only what is in the lake (SPEC I9).
-    """
+    """Where compaction stops; with tiering, only what the lake has is removed (SPEC I9)."""
     end = partition.stable_offset
     return min(end, stream.tiered[number]) if stream.options.tiering else end
 

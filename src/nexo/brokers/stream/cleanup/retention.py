@@ -47,9 +47,7 @@ def _retain(stream: OpenStream, index: int, partition: Partition, now_ms: int, h
 def freeable(
     stream: OpenStream, index: int, partition: Partition, now_ms: int, hot: HotTier
 ) -> int:
-    """The offset up to which the log may be dropped: with
-    tiering on, the lake and the hot tier limit it.
-    """
+    """Where retention stops; with tiering, at what the lake lacks or the hot tier keeps."""
     if not stream.options.tiering:
         return partition.next_offset
     return min(stream.tiered[index], hot.start(partition, now_ms))

@@ -75,7 +75,7 @@ class Claims:
     def take_over(
         self, consumer: str, ranges: list[CountedRange], now_ms: int
     ) -> list[DeliveredRange]:
-        """Give a consumer what `stale` found, or part of it, be it another's or its own."""
+        """Give a consumer what `stale` found, or part of it, even what it holds already."""
         keeper = self._entered(consumer, now_ms)
         for partition, first, end, _ in ranges:
             self._flight.land((partition, first, end))

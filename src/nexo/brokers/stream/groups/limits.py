@@ -1,11 +1,11 @@
-"""Limits on the text and names that a group stores for a client."""
+"""Limits on the names and texts that the broker stores for clients."""
 
 from __future__ import annotations
 
 from nexo.errors import InvalidInput, Overloaded
 
 MAX_NAME = 255
-"""Characters of a member's or consumer's name."""
+"""Characters of a member's, consumer's or producer's name."""
 MAX_METADATA = 4_096
 """Characters that a commit may carry; Kafka's default too."""
 MAX_REASON = 1_024

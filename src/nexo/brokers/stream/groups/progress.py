@@ -273,7 +273,7 @@ class Progress:
             (self.ready if self.order is None else self.backlog).add(first, end)
 
     @property
-    def told(self) -> int:
+    def known_end(self) -> int:
         """One past the highest offset the group knows of."""
         ends = [end for _, end in self.done]
         ends += [end for ranges in (self.deliveries, self.parked) for _, end, *_ in ranges]

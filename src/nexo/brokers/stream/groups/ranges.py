@@ -90,7 +90,7 @@ class RangeSet(_Ranges):
         return self._starts[at] if at < len(self._starts) else default
 
     def split(self, first: int, end: int) -> Iterator[tuple[int, int, bool]]:
-        """Cut a range into parts that lie wholly inside (True) or outside the set."""
+        """Cut a range into parts inside the set (True) or outside it."""
         while first < end:
             inside = first in self
             stop = self.next_gap(first) if inside else self.next_start(first, end)

@@ -77,9 +77,9 @@ class SharedGroup:
         """The lowest offset that is not finished."""
         return self._progress[partition].floor
 
-    def told(self, partition: int) -> int:
+    def known_end(self, partition: int) -> int:
         """One past the highest offset of a partition that the group knows of."""
-        return self._progress[partition].told
+        return self._progress[partition].known_end
 
     # -- members ---------------------------------------------------------------
 
@@ -184,9 +184,7 @@ class SharedGroup:
     # -- settling --------------------------------------------------------------
 
     def start(self, consumer: str, generation: int, ranges: Iterable[Range]) -> None:
-        """Record that handlers began on these messages; what
-        the consumer does not hold is ignored.
-        """
+        """Record that handlers began on these messages, as far as the consumer holds them."""
         member = self._member(consumer, generation)
         for where in self._checked(ranges):
             self._flight.start(member, where)

@@ -200,7 +200,7 @@ def _target(number: int) -> Literal["beginning", "end"]:
             return "beginning"
         case 1:
             return "end"
-    raise ProtocolError(f"S_SEEK goes to 0, the beginning, or 1, the end, not to {number}")
+    raise ProtocolError(f"S_SEEK to {number}: must be 0 (the beginning) or 1 (the end)")
 
 
 def _sequence(partitions: int, partition: int, offset: int) -> int:

@@ -68,9 +68,9 @@ class Leasing:
         for index, reached in found.reached.items():
             partition = stream.partition(index)
             if reached <= partition.start_offset:
-                behind = partition.cold_behind(reached - 1)
-                if behind is not None:
-                    in_lake = [*in_lake, DroppedPosition(stream, index, behind)]
+                following = partition.cold_after(reached - 1)
+                if following is not None:
+                    in_lake = [*in_lake, DroppedPosition(stream, index, following)]
         for place in in_lake:
             self._core.replay.fetch(place, _ignore)
 

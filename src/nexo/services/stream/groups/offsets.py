@@ -1,7 +1,7 @@
 """The offsets of ordered groups as use cases (SPEC G6).
 
-A member commits on the connection it joined on. A transaction may be on another connection of
-the same user, as that of an exactly-once context is. A seek also affects other members, so it
+A member commits on the connection it joined on. A transaction, such as one of an exactly-once
+context, may be on another connection of the same user. A seek also affects other members, so it
 needs permission on every stream that the group reads.
 """
 
@@ -111,7 +111,7 @@ class GroupOffsets:
     def committed_in(
         self, connection: Connection, group: str, topics: Iterable[str] | None
     ) -> Mapping[TopicPartition, StoredOffset]:
-        """All stored offsets of a group, for a client that asks for those of some topics or all."""
+        """All stored offsets of a group; the client may read these topics, or all without any."""
         found = self._permitted(connection, group, topics)
         return found.offsets if found is not None else {}
 

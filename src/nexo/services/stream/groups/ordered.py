@@ -202,9 +202,7 @@ class Ordered:
         core.done_when_safe(Persistence.FILE_ASYNC, done, None)
 
     def stream_deleted(self) -> None:
-        """Notify the members of every group that read a
-        deleted stream: partitions may have moved.
-        """
+        """Answer waiting heartbeats: partitions of groups that read the stream may have moved."""
         for name, group in self._core.engine.ordered.items():
             self._plan(name, group)
         self._core.waits.wake_under(ORDERED)

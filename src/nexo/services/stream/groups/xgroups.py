@@ -33,7 +33,7 @@ Delivery: TypeAlias = tuple[XDelivered, list[Buffer]]
 
 
 class XGroups:
-    """The requests of a consumer of such a group."""
+    """The requests of a consumer of a group of `nexo.xstreams`."""
 
     def __init__(self, core: Core, messages: XMessages) -> None:
         self._core = core
@@ -165,7 +165,7 @@ class XGroups:
     ) -> None:
         """Finish messages, whoever holds them; answers how many were pending."""
         found, shared, claims = self._permitted(connection, stream, group)
-        count = claims.ack(ranges_of(self._messages.log(found).genuine(ids)))
+        count = claims.ack(ranges_of(self._messages.log(found).offsets_of(ids)))
         self._after(found, group, shared)
         self._core.done_when_safe(found.options.persistence, done, count)
 
@@ -227,7 +227,7 @@ class XGroups:
     ) -> None:
         """Restart the idle time of held messages; answers the ids the consumer still holds."""
         found, shared, claims = self._permitted(connection, stream, group)
-        offsets = self._messages.log(found).genuine(ids)
+        offsets = self._messages.log(found).offsets_of(ids)
         held = claims.renew(consumer, ranges_of(offsets), self._core.now_ms)
         self._core.changed(found, group, shared)
         kept = {offset for _, first, end in held for offset in range(first, end)}

@@ -125,7 +125,7 @@ class XMessages:
         """Remove messages from the stream and from what groups hold; answers how many."""
         found = self._core.permitted(connection, ADMIN, stream)
         log, engine = self.log(found), self._core.engine
-        offsets = log.genuine(ids)
+        offsets = log.offsets_of(ids)
         if offsets:
             log.check_deletable(offsets)
             engine.hide(found, 0, [(first, end) for _, first, end in ranges_of(offsets)])
@@ -145,7 +145,7 @@ class XMessages:
         cut = log.cut(max_length)
         first, removed = log.move_front(cut)
         if cut > first:
-            self._tell_groups(stream, first, cut)
+            self._trim_groups(stream, first, cut)
         if step == 1 or cut // step > first // step:
             self._free(stream, log, cut)
         return removed
@@ -158,7 +158,7 @@ class XMessages:
         if free < cut:
             self._core.engine.trimmed(stream, cut)
 
-    def _tell_groups(self, stream: OpenStream, first: int, end: int) -> None:
+    def _trim_groups(self, stream: OpenStream, first: int, end: int) -> None:
         for name, group in stream.groups.items():
             if group.claims is not None:
                 group.claims.trim((0, first, end))

@@ -58,7 +58,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who a request says it comes from."""
+    """The member that a request names as its sender."""
 
     member: str
     generation: int
