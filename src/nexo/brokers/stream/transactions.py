@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-
-import msgspec
+from typing import NamedTuple
 
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.records import Outcomes
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Conflict, OutcomeUnknown, TransactionAborted
-from nexo.model.stream import Range
+from nexo.model.stream import TxAcks, TxOffsets
 
 REMEMBERED = 10_000
 """Ranges of committed ids; a new one begins after each transaction that was not committed."""
@@ -24,25 +23,21 @@ _LIFE_BITS = 32
 """The low bits of an id count the transactions of one run of the broker, the high bits its runs."""
 
 
-class Acks(msgspec.Struct, frozen=True):
+class Acks(NamedTuple):
     """Records of a shared group that are finished if the transaction commits."""
 
     stream: OpenStream
-    group: str
-    consumer: str
-    generation: int
-    ranges: list[Range]
+    """Of that name when the input was added."""
+    ask: TxAcks
 
 
-class Offsets(msgspec.Struct, frozen=True):
+class Offsets(NamedTuple):
     """Offsets of an ordered group that are committed if the transaction commits."""
 
-    group: str
-    member: str
-    generation: int
+    ask: TxOffsets
     commits: list[OffsetCommit]
-    rewind: bool = False
-    checked: bool = False
+    checked: bool
+    """Whether the caller knows the member; see `OrderedGroup.commit`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -172,7 +167,7 @@ class Transactions:
             (commit.topic, commit.partition)
             for transaction in self._open.values()
             for offsets in transaction.offsets
-            if offsets.group == group
+            if offsets.ask.group == group
             for commit in offsets.commits
         }
 

@@ -12,8 +12,10 @@ from typing import Any
 
 from nexo import limits
 from nexo.access.permit import READ, permit
+from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.publishing import ROUTE, Placed
 from nexo.brokers.stream.records import GroupChanged, OrderedChanged
+from nexo.brokers.stream.registry import OpenStream
 from nexo.brokers.stream.transactions import Acks, Offsets, OpenTransaction
 from nexo.errors import NexoError, TransactionAborted, Unavailable
 from nexo.model import Broker, Persistence
@@ -93,23 +95,8 @@ class Transact:
         core, unchanged = self._core, list(unchanged)
         _permit_inputs(connection, acks, offsets, unchanged)
         transaction = self._open(connection, number, owner)
-        find = core.engine.find
-        finished = [
-            Acks(find(a.stream, a.group)[0], a.group, a.consumer, a.generation, a.spans)
-            for a in acks
-        ]
-        commits = self._offsets.commits
-        moved = [
-            Offsets(
-                o.group,
-                o.member,
-                o.generation,
-                commits(connection, o.group, o.offsets, o.member, o.generation),
-                o.rewind,
-                checked,
-            )
-            for o in offsets
-        ]
+        finished = [Acks(core.engine.find(ask.stream, ask.group)[0], ask) for ask in acks]
+        moved = [Offsets(ask, self._offsets.commits(connection, ask), checked) for ask in offsets]
         transaction.acks += finished
         transaction.offsets += moved
         self._conditions.add(transaction, unchanged)
@@ -173,7 +160,7 @@ class Transact:
             for stream in transaction.touched.values():
                 core.touched(stream)
             done(None)
-            self._tell(transaction.id)
+            core.waits.wake((ENDED, transaction.id))
 
         core.when_safe(safest(transaction.touched.values()), safe)
 
@@ -183,38 +170,30 @@ class Transact:
         engine, now_ms = self._core.engine, self._core.now_ms
         engine.drain_groups()
         changes: list[GroupChanged | OrderedChanged] = []
-        for acks in transaction.acks:
-            group = acks.stream.group(acks.group)
-            group.ack(acks.consumer, acks.generation, acks.ranges)
-            changes.append(GroupChanged(acks.stream.id, acks.group, group.drain()))
-            self._core.touched(acks.stream)
-        for offsets in transaction.offsets:
-            ordered = engine.find_ordered(offsets.group)
+        for stream, acks in transaction.acks:
+            group = stream.group(acks.group)
+            group.ack(acks.consumer, acks.generation, acks.spans)
+            changes.append(GroupChanged(stream.id, acks.group, group.drain()))
+            self._core.touched(stream)
+        for ask, commits, checked in transaction.offsets:
+            ordered = engine.find_ordered(ask.group)
             ordered.commit(
-                offsets.member,
-                offsets.generation,
-                offsets.commits,
-                now_ms,
-                rewind=offsets.rewind,
-                checked=offsets.checked,
+                ask.member, ask.generation, commits, now_ms, rewind=ask.rewind, checked=checked
             )
-            changes.append(OrderedChanged(offsets.group, ordered.drain()))
+            changes.append(OrderedChanged(ask.group, ordered.drain()))
         return changes
 
     def _check_inputs(self, transaction: OpenTransaction) -> None:
         self._conditions.check(transaction)
-        for acks in transaction.acks:
-            group = acks.stream.group(acks.group)
+        for stream, acks in transaction.acks:
+            group = stream.group(acks.group)
             # Renewing the leases checks that they are held, and keeps them.
-            refusals = group.extend(acks.consumer, acks.generation, self._core.now_ms, acks.ranges)
+            refusals = group.extend(acks.consumer, acks.generation, self._core.now_ms, acks.spans)
             if refusals:
                 raise refusals[0].error
-        for offsets in transaction.offsets:
-            ordered = self._core.engine.find_ordered(offsets.group)
-            ordered.check(
-                offsets.member, offsets.generation, offsets.commits,
-                rewind=offsets.rewind, checked=offsets.checked,
-            )  # fmt: skip
+        for ask, commits, checked in transaction.offsets:
+            ordered = self._core.engine.find_ordered(ask.group)
+            ordered.check(ask.member, ask.generation, commits, rewind=ask.rewind, checked=checked)
 
     def pending(self, group: str) -> set[tuple[str, int]]:
         """The partitions whose offsets an open transaction will commit for an ordered group."""
@@ -255,10 +234,6 @@ class Transact:
             )
         )  # fmt: skip
 
-    def _tell(self, number: int) -> None:
-        """Answer requests for the outcome."""
-        self._core.waits.wake((ENDED, number))
-
     def _abort(self, transaction: OpenTransaction) -> None:
         """Roll back: readers skip its records, and its inputs are delivered again."""
         core = self._core
@@ -266,19 +241,18 @@ class Transact:
         core.engine.abort(transaction)
         for stream in transaction.touched.values():
             core.touched(stream)
-        for acks in transaction.acks:
-            group = acks.stream.groups.get(acks.group)
+        for stream, acks in transaction.acks:
+            group = stream.groups.get(acks.group)
             if group is not None and acks.consumer in group.members:
-                self._release(acks)
+                self._release(stream, group, acks)
         core.end_turn_soon()
-        self._tell(transaction.id)
+        core.waits.wake((ENDED, transaction.id))
 
-    def _release(self, acks: Acks) -> None:
-        group = acks.stream.group(acks.group)
+    def _release(self, stream: OpenStream, group: SharedGroup, acks: TxAcks) -> None:
         if acks.generation == group.generation:
-            group.release(acks.consumer, acks.generation, acks.ranges)
-            self._core.changed(acks.stream, acks.group, group)
-            self._core.touched(acks.stream)
+            group.release(acks.consumer, acks.generation, acks.spans)
+            self._core.changed(stream, acks.group, group)
+            self._core.touched(stream)
 
     def connection_closed(self, connection: Connection) -> None:
         """Roll back what the connection left open."""

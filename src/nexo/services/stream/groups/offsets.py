@@ -15,7 +15,7 @@ from nexo.brokers.stream.groups.ordered import STANDALONE, OrderedGroup
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit, StoredOffset
 from nexo.errors import Conflict, OffsetOutOfRange
 from nexo.model import Persistence
-from nexo.model.stream import CommittedAt, OffsetRow, TopicPartition
+from nexo.model.stream import CommittedAt, OffsetRow, TopicPartition, TxOffsets
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core, safest
 from nexo.services.stream.groups.bindings import not_member
@@ -70,20 +70,13 @@ class GroupOffsets:
         known = self._core.engine.ordered.get(group)
         return known is not None and known.has(member)
 
-    def commits(
-        self,
-        connection: Connection,
-        group: str,
-        rows: Iterable[OffsetRow],
-        member: str,
-        generation: int,
-    ) -> list[OffsetCommit]:
+    def commits(self, connection: Connection, ask: TxOffsets) -> list[OffsetCommit]:
         """Offsets to commit with a transaction."""
-        found = [OffsetCommit(*row) for row in rows]
-        self._permit_commit(connection, group, found, member)
-        own = self._groups.bindings.is_own(connection, group, member)
-        if generation != STANDALONE and not own and self._has(group, member):
-            raise not_member(member)
+        found = [OffsetCommit(*row) for row in ask.offsets]
+        self._permit_commit(connection, ask.group, found, ask.member)
+        own = self._groups.bindings.is_own(connection, ask.group, ask.member)
+        if ask.generation != STANDALONE and not own and self._has(ask.group, ask.member):
+            raise not_member(ask.member)
         self._check_there(found)
         return found
 
