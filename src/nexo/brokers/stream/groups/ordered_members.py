@@ -13,13 +13,13 @@ and calls `expire` at `next_deadline`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from heapq import heapify, heappop, heapreplace
 
 from nexo.brokers.stream.groups.assignment import assign
 from nexo.brokers.stream.groups.limits import MAX_NAME, check_length, check_number
 from nexo.brokers.stream.groups.ordered_state import OrderedState, Regenerated
-from nexo.errors import Fenced, InvalidInput, NotMember
+from nexo.errors import Fenced, NotMember
 from nexo.model.stream import Assigned, TopicPartition
 from nexo.options.stream import OrderedOptions
 
@@ -103,11 +103,6 @@ class OrderedMembership:
 
         A member that joins again starts over: it owns nothing of what it had.
         """
-        check_topics(topics)
-        return self.enter(member, topics, now_ms)
-
-    def enter(self, member: str, topics: Mapping[str, int], now_ms: int) -> Assigned:
-        """`join`, also for a member none of whose topics exists yet."""
         self.check_join(member)
         self._put_out(member)
         self._partitions.update(topics)
@@ -261,9 +256,3 @@ class OrderedMembership:
         for at, member in self._target.items():
             if at not in self._owners and self._members[member].confirmed == self.generation:
                 self._owners[at] = member
-
-
-def check_topics(topics: Collection[str]) -> None:
-    """Raise `InvalidInput` for a member without topics."""
-    if not topics:
-        raise InvalidInput("a member needs at least one topic")

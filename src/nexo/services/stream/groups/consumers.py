@@ -1,15 +1,15 @@
 """Use cases of Kafka's newer consumer groups (KIP-848): the broker assigns the partitions.
 
-Such a group is an ordered group. A member is told its *epoch*, the last generation that it has
-confirmed, and what it owns, in the answers to its heartbeats. It confirms a generation by itself
-unless it has to give something up: then it keeps its epoch until a heartbeat no longer lists
-that. A member belongs to no connection and is not durable: after a restart it joins again.
+Such a group is an ordered group. The answers to a member's heartbeats have its *epoch*, the last
+generation that it has confirmed, and what it owns. A heartbeat confirms a generation unless the
+member has to give something up: then it keeps its epoch until a heartbeat no longer lists that.
+A member belongs to no connection and is not durable: after a restart it joins again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from nexo.brokers.stream.groups.kafka.model import Caller, GroupError
@@ -64,7 +64,8 @@ class AssignedMember:
     """The topics it subscribes to, existing or not."""
     is_away: bool = False
     """A static member that may come back."""
-    told: list[TopicPartition] | None = field(default=None)
+    last_answer: list[TopicPartition] | None = None
+    """What it owned according to the last answer; None if that may be lost."""
 
     @property
     def name(self) -> str:
@@ -136,11 +137,11 @@ class Consumers:
         check_name(group, "group")
         found = self._ordered.ensure(group, _options(beat))
         if old is None or not old.is_away:
-            found.enter(new.name, self._counts(new.topics), self._core.now_ms)
+            found.join(new.name, self._counts(new.topics), self._core.now_ms)
         self._ordered.roam(connection, group, new.name)
         self._known[group, new.name] = new
         self._names[group, new.id] = new.name
-        self._tell(group, found, new, None, done, joined=True)
+        self._answer(group, found, new, None, done, joined=True)
 
     def _counts(self, topics: Sequence[str]) -> dict[str, int]:
         streams = self._core.engine.streams
@@ -158,11 +159,11 @@ class Consumers:
         if beat.topics is not None:
             known.topics = beat.topics
         if beat.owned is not None:
-            known.told = None
+            known.last_answer = None
         known.is_away = False
-        self._tell(group, found, known, beat.owned, done)
+        self._answer(group, found, known, beat.owned, done)
 
-    def _tell(
+    def _answer(
         self,
         group: str,
         found: OrderedGroup,
@@ -181,13 +182,13 @@ class Consumers:
             now = found.heartbeat(name, now.generation, now_ms)
         epoch = found.confirmed(name)
         self._ordered.changed(group, found)
-        news = None if now.owned == known.told else now.owned
-        known.told = now.owned
-        told = BeatReply(known.id, epoch, news)
+        news = None if now.owned == known.last_answer else now.owned
+        known.last_answer = now.owned
+        reply = BeatReply(known.id, epoch, news)
         if before == (found.generation, epoch) and not joined:
-            done(told)
+            done(reply)
         else:
-            self._core.done_when_safe(Persistence.FILE_ASYNC, done, told)
+            self._core.done_when_safe(Persistence.FILE_ASYNC, done, reply)
 
     def _leave(self, group: str, known: AssignedMember, beat: Beat, done: Answer) -> None:
         if beat.epoch == LEAVE_FOR_A_WHILE and known.instance is not None:

@@ -13,8 +13,7 @@ from typing import Any
 from nexo.access.permit import ADMIN
 from nexo.brokers.stream.groups.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.ordered import OrderedGroup
-from nexo.brokers.stream.groups.ordered_members import check_topics
-from nexo.errors import Conflict, InvalidOption, NexoError, NotFound
+from nexo.errors import Conflict, InvalidInput, InvalidOption, NexoError, NotFound
 from nexo.model import Persistence
 from nexo.model.stream import Assigned
 from nexo.options.described import merged
@@ -56,7 +55,8 @@ class Ordered:
     ) -> None:
         """Become a member of a group over topics; a name is generated unless one is given."""
         core = self._core
-        check_topics(topics)
+        if not topics:
+            raise InvalidInput("a member needs at least one topic")
         permit_ordered(connection, group, core.engine.ordered.get(group), topics)
         partitions = {name: core.engine.streams.get(name).options.partitions for name in topics}
         if self.is_taken(group):
