@@ -15,6 +15,7 @@ same name.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
 
 from nexo.brokers.stream.groups.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.kafka.model import (
@@ -97,8 +98,7 @@ class Coordinator:
             self._refresh(member, now_ms)
             return [Answer(ticket, self._joined(member))]
         answers = _superseded(member)
-        member.update(ask)
-        member.joining = ticket
+        member.join, member.joining = ask, ticket
         self.protocol_type = ask.protocol_type
         return answers + self._rebalance(now_ms)
 
@@ -121,10 +121,7 @@ class Coordinator:
         if was_leader is None:
             return self._joined(member)
         if member.join.skips_assignment:
-            reply = self._joined(member)
-            return Joined(
-                reply.generation, reply.protocol, reply.leader, member.id, reply.members, True
-            )
+            return replace(self._joined(member), skip_assignment=True)
         # An older client that found itself leader would assign again: let it follow.
         return Joined(self.generation, self.protocol, was_leader, member.id)
 

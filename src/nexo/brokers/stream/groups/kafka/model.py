@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 
@@ -122,24 +122,22 @@ class GroupMember:
     """Asked for its assignment in this generation."""
     took_part: bool = False
     """Took part in a generation."""
-    metadata: Mapping[str, bytes] = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.metadata = dict(self.join.protocols)
+    @property
+    def metadata(self) -> Mapping[str, bytes]:
+        """Its subscription, by assignor."""
+        return dict(self.join.protocols)
 
     @property
     def lives(self) -> bool:
         """Whether one of its requests waits here, so that it need not send heartbeats."""
         return self.syncing is not None or (self.joining is not None and self.took_part)
 
-    def update(self, join: Join) -> None:
-        """Update it from a repeated join."""
-        self.join, self.metadata = join, dict(join.protocols)
-
 
 def choose_protocol(members: Sequence[GroupMember]) -> str | None:
     """The assignor that all know and most prefer; on a tie the one the first member prefers."""
-    shared = set.intersection(*(set(member.metadata) for member in members)) if members else set()
+    known = [{name for name, _ in member.join.protocols} for member in members]
+    shared = set.intersection(*known) if known else set()
     if not shared:
         return None
     votes = dict.fromkeys((name for name, _ in members[0].join.protocols if name in shared), 0)
