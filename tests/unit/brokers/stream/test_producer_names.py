@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nexo.brokers.stream.producers import MAX_NAME, NAME_MS, ProducerNames, ProducerSession
+from nexo.brokers.stream.groups.limits import MAX_NAME
+from nexo.brokers.stream.producers import NAME_MS, ProducerNames, ProducerSession
 from nexo.errors import InvalidInput
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
