@@ -341,25 +341,22 @@ class StreamEngine(BrokerState):
             self._journal.append(Hidden(stream.id, partition, ranges))
             self.skip(stream, partition, ranges)
 
-    def skip(self, stream: OpenStream, partition: int, ranges: list[tuple[int, int]]) -> None:
-        """Mark these offsets as empty in every group of the stream."""
-        spans = [(partition, first, end) for first, end in ranges]
-        if not spans:
-            return
-        for name, group in stream.groups.items():
-            group.skip(spans)
-            self.changed(stream, name, group)
-
-    def dropped(
-        self, stream: OpenStream, partition: int, span: tuple[int, int], *, kept: bool
+    def skip(
+        self,
+        stream: OpenStream,
+        partition: int,
+        ranges: list[tuple[int, int]],
+        *,
+        in_lake: bool = False,
     ) -> None:
-        """Retention removed a range from the log; groups can still read it if the lake kept it.
+        """Mark these offsets as empty in every group of the stream.
 
-        For groups whose consumers keep what they were given, trimmed records no longer exist.
+        What is ``in_lake`` can still be read, except by groups with claims, which only read logs.
         """
+        spans = [(partition, first, end) for first, end in ranges]
         for name, group in stream.groups.items():
-            if not kept or group.claims is not None:
-                group.skip([(partition, *span)])
+            if spans and not (in_lake and group.claims is None):
+                group.skip(spans)
                 self.changed(stream, name, group)
 
     # -- the journal -----------------------------------------------------------------

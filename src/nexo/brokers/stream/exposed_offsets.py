@@ -1,14 +1,14 @@
-"""Limits the offsets exposed before a sync, so that none
-is used twice after power loss (SPEC E2).
+"""Limits how far producers get ahead of the disk: in offsets (SPEC E2) and in bytes (SPEC I7).
 
-With ``file_async`` producers learn offsets before the records are synced. No offset is
-exposed that lies `ahead` or more past what is known to be synced; its producer waits for a
-sync first. After a power loss, a log that continues that far past its end therefore repeats
-none. The gap holds no records: readers skip it.
+No offset may be used twice after a power loss. With ``file_async`` producers learn offsets before
+the records are synced. No offset is exposed that lies `ahead` or more past what is known to be
+synced; its producer waits for a sync first. So a log that continues that far past its end after
+a power loss repeats none. The gap holds no records: readers skip it.
 """
 
 from __future__ import annotations
 
+from nexo.errors import Overloaded
 from nexo.storage.header import Flags, seal
 from nexo.storage.log import SegmentedLog
 
@@ -51,3 +51,38 @@ class ExposureLimit:
         self.limit = synced + room
         self.renew_at = synced + room // 2
         """From here on, a sync is requested early, so that no producer waits for one."""
+
+
+class Pressure:
+    """Bytes not synced yet: publishes are rejected above a high mark, until a low mark."""
+
+    __slots__ = ("_high", "_low", "refusing", "slowing", "step", "waiting_bytes")
+
+    def __init__(self, high_bytes: int) -> None:
+        self._high = high_bytes
+        self._low = high_bytes // 2
+        self.step = high_bytes // 16
+        """How exactly ``waiting_bytes`` has to be known."""
+        self.waiting_bytes = 0
+        self.slowing = False
+        """Whether producers should wait for the disk before they send more."""
+        self.refusing = False
+
+    def check(self) -> None:
+        """Raise `Overloaded` while producers must hold back."""
+        if self.refusing:
+            raise Overloaded(
+                f"{self.waiting_bytes} bytes wait to be synced to disk; publishing resumes below "
+                f"{self._low}: slow down and retry"
+            )
+
+    def add(self, size_bytes: int) -> None:
+        self.waiting_bytes += size_bytes
+        if self.waiting_bytes > self._low:
+            self.slowing = True
+            self.refusing = self.refusing or self.waiting_bytes > self._high
+
+    def remove(self, size_bytes: int) -> None:
+        self.waiting_bytes -= size_bytes
+        if self.waiting_bytes <= self._low:
+            self.slowing = self.refusing = False

@@ -124,10 +124,6 @@ class Transactions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def __contains__(self, number: int) -> bool:
-        """Whether it is open."""
-        return number in self._open
-
     def begin(self, owner: Hashable, deadline_ms: int, user: str = "") -> OpenTransaction:
         found = OpenTransaction(self.next_id, owner, deadline_ms, user)
         self._open[found.id] = found

@@ -206,8 +206,9 @@ class StreamAdmin:
         freed = retain(stream, core.now_ms, core.hot)
         for index, part in enumerate(stream.partitions()):
             if part.start_offset > starts[index]:
-                kept = core.replay.first_offset(stream, index) < part.start_offset
-                core.engine.dropped(stream, index, (starts[index], part.start_offset), kept=kept)
+                in_lake = core.replay.first_offset(stream, index) < part.start_offset
+                dropped = [(starts[index], part.start_offset)]
+                core.engine.skip(stream, index, dropped, in_lake=in_lake)
                 core.end_turn_soon()
         return freed
 

@@ -33,19 +33,15 @@ class Capturing:
         """Whether nothing was captured before."""
         self._clock = clock
         self._show = show
-        self._capture = Capture(engine, clock.now_ms())
+        self.capture = Capture(engine, clock.now_ms())
         self._records: deque[tuple[int, JournalRecord]] = deque()
-
-    def sources(self) -> list[OpenStream]:
-        """The streams that were captured before; after a crash some events may be missing."""
-        return self._capture.sources()
 
     def journalled(self, records: Iterable[tuple[int, JournalRecord]]) -> None:
         """Write events for commits; each record comes with its offset in the journal."""
         self._records.extend(records)
         try:
             while self._records:
-                self._capture.journalled(*self._records[0], self._clock.now_ms())
+                self.capture.journalled(*self._records[0], self._clock.now_ms())
                 self._records.popleft()
         except NexoError:
             log.exception("commits could not be captured; retrying with the next ones")
@@ -56,13 +52,13 @@ class Capturing:
         grown, self.grown = self.grown, {}
         try:
             for stream in grown.values():
-                self._capture.follow(stream, self._clock.now_ms())
+                self.capture.follow(stream, self._clock.now_ms())
         except NexoError:
             log.exception("changes could not be captured; retrying with the next ones")
         self._show_new()
 
     def _show_new(self) -> None:
-        stream = self._capture.stream
+        stream = self.capture.stream
         partition = stream.partition(0)
         new = partition.next_offset - partition.unsynced
         if new:

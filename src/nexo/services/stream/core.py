@@ -14,8 +14,8 @@ from nexo.access.grants import Action
 from nexo.access.permit import permit
 from nexo.brokers.stream.cleanup.retention import HotTier
 from nexo.brokers.stream.engine import StreamEngine
+from nexo.brokers.stream.exposed_offsets import Pressure
 from nexo.brokers.stream.groups.shared import SharedGroup
-from nexo.brokers.stream.pressure import Pressure
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.records import BUILT_ON, Checked, JournalRecord, StreamSnapshot
 from nexo.brokers.stream.registry import OpenStream
@@ -209,7 +209,7 @@ class Core:
     def _open_capture(self, replayed: list[tuple[int, JournalRecord]]) -> None:
         """Resume capturing changes, beginning with those that a crash left out."""
         self._capturing = Capturing(self.engine, self.runtime.clock, self._show_when_safe)
-        for stream in self._capturing.sources():
+        for stream in self._capturing.capture.sources():
             stream.partitions()
             self.touched(stream)
         self._capturing.journalled([] if self._capturing.is_new else replayed)

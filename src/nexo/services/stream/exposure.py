@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from nexo.brokers.stream.exposed_offsets import Pressure
 from nexo.brokers.stream.partition import Partition
-from nexo.brokers.stream.pressure import Pressure
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from functools import partial
 
 import msgspec
 
@@ -91,15 +92,12 @@ class Leasing:
     def _deliver(
         self, stream: OpenStream, group: SharedGroup, consumer: str, limit: int
     ) -> list[DeliveredRange]:
-        keys_of = None
-        if group.options.ordered_by is not None:
-
-            def keys_of(index: int, first: int, end: int) -> Any:
-                return self._keys(stream, index, first, end)
-
+        keys_of = None if group.options.ordered_by is None else partial(self._keys, stream)
         return group.deliver(consumer, limit, stream.ends(), self._core.now_ms, keys_of)
 
-    def _keys(self, stream: OpenStream, index: int, first: int, end: int) -> Any:
+    def _keys(
+        self, stream: OpenStream, index: int, first: int, end: int
+    ) -> Mapping[int, bytes | None]:
         partition = stream.partition(index)
         first = max(first, self._core.replay.first_offset(stream, index))
         try:
