@@ -93,24 +93,24 @@ class Core:
         return self.engine.streams.get(name)
 
     def made(self, name: str, options: Mapping[str, Any]) -> OpenStream:
-        """A stream by name; created with these options, and journalled with this turn, if new."""
-        if name in self.engine.streams:
-            return self.engine.streams.get(name)
-        self.runtime.check_writable()
-        return self.engine.create(name, options, self.now_ms)
-
-    def find_or_create(self, name: str) -> OpenStream:
-        """A stream by name; created with the default options if the server creates on first use.
+        """A stream by name; created with these options, and journalled with this turn, if new.
 
         Replies about a new stream must wait for `when_appended` or `when_safe`.
         """
-        streams = self.engine.streams
-        if name in streams or not self.runtime.settings.auto_create_streams:
-            return streams.get(name)
-        stream = self.made(name, {})
+        if name in self.engine.streams:
+            return self.engine.streams.get(name)
+        self.runtime.check_writable()
+        stream = self.engine.create(name, options, self.now_ms)
         self._unjournalled.add(stream.id)
         self.end_turn_soon()
         return stream
+
+    def find_or_create(self, name: str) -> OpenStream:
+        """`made` with the default options, if the server creates streams on first use."""
+        streams = self.engine.streams
+        if name in streams or not self.runtime.settings.auto_create_streams:
+            return streams.get(name)
+        return self.made(name, {})
 
     def _open_log(self, folder: str, partition: int, persistence: Persistence) -> SegmentedLog:
         return SegmentedLog(

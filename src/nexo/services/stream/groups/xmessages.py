@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nexo.access.permit import ADMIN, READ, WRITE, permit
-from nexo.batch import encode_plain
 from nexo.brokers.stream.cleanup.retention import freeable
 from nexo.brokers.stream.messages import MessageLog
-from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.registry import OpenStream
-from nexo.errors import Conflict, NexoError
+from nexo.errors import Conflict
 from nexo.model import Broker
 from nexo.model.stream import Id, Range, XPage
 from nexo.services.connection import Connection, Done
@@ -73,33 +71,13 @@ class XMessages:
         """Append one message, stamped here, and trim the stream; answers the message's id."""
         permit(connection.identity, Broker.STREAM, WRITE, stream)
         check_not_negative(max_length, "max_length")
-        is_new = stream not in self._core.engine.streams
         found = self._core.made(stream, STREAM_OPTIONS)
         log = self.log(found)
-        now_ms = max(self._core.now_ms, log.partition.last_ms)
-        head, body = encode_plain([content], value_type, now_ms)
-        entry = bytes(head) + b"".join(body)
-        [placed] = self._publishing.store(found, 0, entry)
-        message_id = now_ms, placed.offset
-        if is_new:
-            self._confirm_once_made(found, placed, len(entry), message_id, done)
-            return
-        self._publishing.confirm(found, [placed], len(entry), message_id, done)
+        placed = self._publishing.store_one(found, 0, value_type, content)
+        message_id = log.partition.last_ms, placed.offset
+        self._publishing.confirm(found, [placed], len(content), message_id, done)
         if log.end - log.front > max_length:
             self._trim(found, log, max_length, TRIM_STEP)
-
-    def _confirm_once_made(
-        self, stream: OpenStream, placed: Placed, size_bytes: int, message_id: Id, done: Done[Id]
-    ) -> None:
-        """Answer once both the message and its new stream are durable."""
-
-        def safe(error: NexoError | None) -> None:
-            if error is not None:
-                done(error)
-            else:
-                self._publishing.confirm(stream, [placed], size_bytes, message_id, done)
-
-        self._core.when_safe(stream.options.persistence, safe)
 
     # -- finding by id -----------------------------------------------------------------
 
