@@ -65,7 +65,7 @@ class StreamEngine(BrokerState):
         self.published = 0
         """Records taken in since the start."""
         self._journal: list[JournalRecord] = []
-        self._changed: dict[tuple[int, str], tuple[OpenStream, SharedGroup]] = {}
+        self._changed: dict[tuple[int, str], SharedGroup] = {}
         self._reordered: dict[str, OrderedGroup] = {}
         self._unchecked: dict[tuple[int, int], int] = {}
         self.wanted: dict[tuple[int, int], OpenStream] = {}
@@ -273,7 +273,7 @@ class StreamEngine(BrokerState):
 
     def changed(self, stream: OpenStream, name: str, group: SharedGroup) -> None:
         """Journal the changes of a group with this turn."""
-        self._changed[stream.id, name] = stream, group
+        self._changed[stream.id, name] = group
 
     def make_ordered(self, name: str, options: OrderedOptions) -> OrderedGroup:
         """A new ordered group under a name known to be free."""
@@ -373,10 +373,9 @@ class StreamEngine(BrokerState):
 
     def drain_groups(self) -> None:
         """Record what groups did so far, so that later records follow it."""
-        for (_, name), (stream, group) in self._changed.items():
-            changes = group.drain()
-            if changes:
-                self._journal.append(GroupChanged(stream.id, name, changes))
+        for (number, name), group in self._changed.items():
+            if changes := group.drain():
+                self._journal.append(GroupChanged(number, name, changes))
         self._changed.clear()
         for name, ordered in self._reordered.items():
             if moves := ordered.drain():

@@ -358,7 +358,7 @@ class Core:
             self.runtime.wake_at(wait.due_ms)
 
     def changed(self, stream: OpenStream, name: str, group: SharedGroup) -> None:
-        """Journal what a group did, and schedule its next deadline."""
+        """Journal what a group did with this turn."""
         self.engine.changed(stream, name, group)
         self.end_turn_soon()
 

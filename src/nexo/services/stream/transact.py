@@ -25,6 +25,7 @@ from nexo.services.connection import Connection, Done
 from nexo.services.stream.conditions import Conditions
 from nexo.services.stream.core import Core, safest
 from nexo.services.stream.groups.offsets import GroupOffsets
+from nexo.services.stream.permits import in_group
 from nexo.services.stream.publish import Publishing
 from nexo.services.waiting import Wait
 
@@ -280,8 +281,8 @@ def _permit_inputs(
 ) -> None:
     if connection.identity is None:
         return
-    names = {f"{ack.stream}@{ack.group}" for ack in acks}
-    names |= {f"{row[0]}@{each.group}" for each in offsets for row in each.offsets}
+    names = {in_group(ack.stream, ack.group) for ack in acks}
+    names |= {in_group(row[0], each.group) for each in offsets for row in each.offsets}
     names |= {key.stream for key in unchanged}
     for name in names:
         permit(connection.identity, Broker.STREAM, READ, name)

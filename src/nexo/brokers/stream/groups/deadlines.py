@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
@@ -13,10 +13,12 @@ class KeyDeadlines(Generic[K]):
     """The earliest known deadline of each key.
 
     A deadline that moved later stays planned as before: the caller of `due` checks whether
-    there is anything to do, and plans again.
+    there is anything to do, and plans again. ``wake`` is called with the time of each deadline that
+    may be the next one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wake: Callable[[int], None] = lambda _due_ms: None) -> None:
+        self._wake = wake
         self._planned: dict[K, int] = {}
         self._heap: list[tuple[int, int, K]] = []
         self._count = 0
@@ -31,6 +33,7 @@ class KeyDeadlines(Generic[K]):
             self._planned[key] = due_ms
             self._count += 1
             heappush(self._heap, (due_ms, self._count, key))
+            self._wake(due_ms)
 
     def due(self, now_ms: int) -> Iterator[K]:
         """Yield and drop each key that is due; keys planned meanwhile wait."""
@@ -40,6 +43,8 @@ class KeyDeadlines(Generic[K]):
             if self._planned.get(key) == due_ms:
                 del self._planned[key]
                 taken.append(key)
+        if (next_ms := self.next_ms()) is not None:
+            self._wake(next_ms)
         return iter(taken)
 
     def next_ms(self) -> int | None:

@@ -56,7 +56,7 @@ class Classic:
         self._waiting: dict[int, Done[Reply]] = {}
         """The waiting requests, by ticket."""
         self._tickets = 0
-        self._deadlines: KeyDeadlines[str] = KeyDeadlines()
+        self._deadlines: KeyDeadlines[str] = KeyDeadlines(core.runtime.wake_at)
 
     def has_members(self, group: str) -> bool:
         """Whether Kafka clients are members of this group."""
@@ -138,7 +138,6 @@ class Classic:
                 del self._groups[group]
             elif due_ms is not None:
                 self._deadlines.plan(group, due_ms)
-                self._core.runtime.wake_at(due_ms)
         for answer in answers:
             assert isinstance(answer.ticket, int)
             self._waiting.pop(answer.ticket)(answer.reply)
@@ -149,8 +148,6 @@ class Classic:
             found = self._groups.get(name)
             if found is not None:
                 self._answer(name, found.expire(now_ms))
-        if (due_ms := self._deadlines.next_ms()) is not None:
-            self._core.runtime.wake_at(due_ms)
 
     # -- offsets -----------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ class Leasing:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._deadlines: KeyDeadlines[tuple[int, str]] = KeyDeadlines()
+        self._deadlines: KeyDeadlines[tuple[int, str]] = KeyDeadlines(core.runtime.wake_at)
 
     def lease(
         self,
@@ -171,7 +171,6 @@ class Leasing:
 
     def _plan(self, stream: OpenStream, name: str, due_ms: int) -> None:
         self._deadlines.plan((stream.id, name), due_ms)
-        self._core.runtime.wake_at(due_ms)
 
     def tick(self, now_ms: int) -> None:
         """End expired leases and delays."""
@@ -184,8 +183,6 @@ class Leasing:
                 self.moved(stream, name, group)
             elif (deadline := group.next_deadline()) is not None:
                 self._plan(stream, name, deadline)
-        if (due_ms := self._deadlines.next_ms()) is not None:
-            self._core.runtime.wake_at(due_ms)
 
 
 def _ignore(_error: NexoError | None) -> None:

@@ -35,7 +35,7 @@ class Ordered:
         self._core = core
         self._joined = 0
         self.bindings = Bindings()
-        self._deadlines: KeyDeadlines[str] = KeyDeadlines()
+        self._deadlines: KeyDeadlines[str] = KeyDeadlines(core.runtime.wake_at)
         self.is_taken: Callable[[str], bool] = lambda _group: False
         """Whether a group has members of another protocol."""
         self.on_gone: Callable[[str, str], None] = lambda _group, _member: None
@@ -221,7 +221,6 @@ class Ordered:
         deadline_ms = group.next_deadline()
         if deadline_ms is not None:
             self._deadlines.plan(name, deadline_ms)
-            self._core.runtime.wake_at(deadline_ms)
 
     def tick(self, now_ms: int) -> None:
         """Remove members that timed out."""
@@ -232,8 +231,6 @@ class Ordered:
             for member in group.expire(now_ms):
                 self._unbind(name, member)
             self.changed(name, group)
-        if (due_ms := self._deadlines.next_ms()) is not None:
-            self._core.runtime.wake_at(due_ms)
 
 
 def _member_channel(group: str, member: str) -> str:
