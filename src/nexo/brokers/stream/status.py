@@ -92,9 +92,7 @@ def _position(group: OrderedGroup, stream: OpenStream, index: int) -> int:
     return kept.offset + 1 if kept else 0
 
 
-def survey(
-    engine: StreamEngine, position: int, limit: int, members: Members = lambda _group: {}
-) -> StreamSurvey:
+def survey(engine: StreamEngine, position: int, limit: int, members: Members) -> StreamSurvey:
     """The page at ``position``, bounded work: streams in order of creation, then ordered groups."""
     streams, ordered = len(engine.streams), len(engine.ordered)
     page = _Page(engine, limit, members)

@@ -11,7 +11,7 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from nexo.access.grants import Action, Extent
-from nexo.access.permit import ADMIN, ANY, READ, permit, visible_rows
+from nexo.access.permit import ADMIN, ANY, permit, visible_rows
 from nexo.brokers.stream.cleanup.retention import retain
 from nexo.brokers.stream.registry import OpenStream
 from nexo.brokers.stream.status import MAX_LIMIT, Members, survey
@@ -24,7 +24,7 @@ from nexo.services.durability import check_offered
 from nexo.services.stream.bounds import check_limit, check_not_negative
 from nexo.services.stream.core import Core
 from nexo.services.stream.keyed import Keyed
-from nexo.services.stream.permits import in_group, permit_everything
+from nexo.services.stream.permits import permit_everything, permit_group
 
 MAX_NAMES = 10_000
 
@@ -239,7 +239,7 @@ class StreamAdmin:
 
         ``record`` is a partition and an offset: what each has done with that one.
         """
-        permit(connection.identity, Broker.STREAM, READ, in_group(name, group))
+        permit_group(connection, name, group)
         stream = self._core.engine.streams.get(name)
         wanted = list(stream.groups) if group is None else [group]
         if record is not None:

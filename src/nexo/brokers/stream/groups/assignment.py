@@ -8,6 +8,7 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from itertools import cycle
 from typing import TypeAlias
 
 from nexo.model.stream import TopicPartition
@@ -46,17 +47,12 @@ def _round_robin(
     subscriptions: Subscriptions, partitions: Mapping[str, int]
 ) -> dict[TopicPartition, str]:
     """Deal all partitions of all topics in turn, skipping members not subscribed."""
-    members = list(subscriptions)
     owners: dict[TopicPartition, str] = {}
-    turn = 0
+    turns = cycle(subscriptions)
     for topic in sorted(partitions):
-        if not _subscribers(subscriptions, topic):
-            continue
-        for partition in range(partitions[topic]):
-            while topic not in subscriptions[members[turn % len(members)]]:
-                turn += 1
-            owners[topic, partition] = members[turn % len(members)]
-            turn += 1
+        if _subscribers(subscriptions, topic):
+            for partition in range(partitions[topic]):
+                owners[topic, partition] = next(m for m in turns if topic in subscriptions[m])
     return owners
 
 

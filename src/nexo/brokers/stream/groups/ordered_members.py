@@ -199,7 +199,7 @@ class OrderedMembership:
     def _known(self, member: str) -> _Member:
         known = self._members.get(member)
         if known is None:
-            raise NotMember(f"{member!r} is not a member of the group: join it first")
+            raise not_member(member)
         return known
 
     # -- ownership -------------------------------------------------------------
@@ -256,3 +256,8 @@ class OrderedMembership:
         for at, member in self._target.items():
             if at not in self._owners and self._members[member].confirmed == self.generation:
                 self._owners[at] = member
+
+
+def not_member(member: str) -> NotMember:
+    """The error for a name that is not, or no longer, a member."""
+    return NotMember(f"{member!r} is not a member of the group: join it first")

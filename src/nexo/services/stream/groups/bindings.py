@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nexo.access.login import Identity
-from nexo.errors import Forbidden, NotMember
+from nexo.brokers.stream.groups.ordered_members import not_member
+from nexo.errors import Forbidden
 from nexo.services.connection import Connection
 
 _ROAMING = -1
@@ -70,11 +71,6 @@ class Bindings:
         if not _is_same_user(bound[1], connection):
             raise Forbidden(f"member {member!r} of group {group!r} belongs to another user")
         return True
-
-
-def not_member(member: str) -> NotMember:
-    """The error for a name that is not, or no longer, a member."""
-    return NotMember(f"{member!r} is not a member of the group: join it first")
 
 
 def _is_same_user(identity: Identity | None, connection: Connection) -> bool:

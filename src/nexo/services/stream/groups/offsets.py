@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import asdict
 
 from nexo.brokers.stream.groups.ordered import STANDALONE, OrderedGroup
+from nexo.brokers.stream.groups.ordered_members import not_member
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit, StoredOffset
 from nexo.errors import Conflict, OffsetOutOfRange
 from nexo.model import Persistence
 from nexo.model.stream import CommittedAt, OffsetRow, TopicPartition, TxOffsets
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core, safest
-from nexo.services.stream.groups.bindings import not_member
 from nexo.services.stream.groups.ordered import Ordered
 from nexo.services.stream.permits import permit_group, permit_offsets, permit_ordered
 

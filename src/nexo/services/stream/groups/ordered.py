@@ -13,6 +13,7 @@ from typing import Any
 from nexo.access.permit import ADMIN
 from nexo.brokers.stream.groups.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.ordered import OrderedGroup
+from nexo.brokers.stream.groups.ordered_members import not_member
 from nexo.errors import Conflict, InvalidInput, InvalidOption, NexoError, NotFound
 from nexo.model import Persistence
 from nexo.model.stream import Assigned
@@ -20,7 +21,7 @@ from nexo.options.described import merged
 from nexo.options.stream import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, OrderedOptions
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core
-from nexo.services.stream.groups.bindings import Bindings, not_member
+from nexo.services.stream.groups.bindings import Bindings
 from nexo.services.stream.permits import permit_everything, permit_ordered
 from nexo.services.waiting import Wait
 

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from nexo.access.grants import Action
+from nexo.access.permit import READ
 from nexo.brokers.stream.delivery import gather
 from nexo.brokers.stream.groups.claims import Claims
 from nexo.brokers.stream.groups.flight import DeliveredRange
@@ -94,8 +95,7 @@ class XGroups:
 
     def info(self, connection: Connection, stream: str) -> XInfo:
         """The stream's length and its groups."""
-        permit_group(connection, stream, None)
-        found = self._core.engine.streams.get(stream)
+        found = self._core.permitted(connection, READ, stream)
         log = self._messages.log(found)
         self._messages.pass_over(found, log)
         groups = [
@@ -206,7 +206,7 @@ class XGroups:
         _at_least_one(count)
         now_ms = self._core.now_ms
         stale = claims.stale(min_idle_ms, min(count, MAX_CLAIMED), now_ms)
-        batches = gather(found, [_as_delivery(each) for each in stale], REPLY_BYTES)
+        batches = gather(found, [DeliveredRange(*each, 0, 0) for each in stale], REPLY_BYTES)
         if batches.unsent:
             stale = _before(stale, min(first for _, first, _ in batches.unsent))
         claims.take_over(consumer, stale, now_ms)
@@ -246,11 +246,6 @@ def _channel(stream: OpenStream, group: str, consumer: str) -> tuple[int, str]:
 def _at_least_one(count: int) -> None:
     if count < 1:
         raise InvalidInput(f"count = {count}: must be at least 1")
-
-
-def _as_delivery(counted: CountedRange) -> DeliveredRange:
-    partition, first, end, attempt = counted
-    return DeliveredRange(partition, first, end, attempt, 0, 0)
 
 
 def _before(ranges: list[CountedRange], offset: int) -> list[CountedRange]:
