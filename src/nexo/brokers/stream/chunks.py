@@ -1,8 +1,7 @@
-"""Entries read ahead: groups take a large batch, or a
-run of small ones, in many small pieces.
+"""Entries read ahead: one read, from the log or from the lake, serves many small takes.
 
-One read of a chunk, from the log or from the lake, then serves many takes. The memory is
-bounded for all partitions together.
+Groups take a large batch, or a run of small ones, in many pieces. The memory is bounded for all
+partitions together.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class Chunk:
         return cls(views, [parse(view) for view in views], first, end)
 
     def since(self, offset: int, *, as_stored: bool = False) -> Iterator[tuple[Header, memoryview]]:
-        """The entries from the one that holds ``offset``, or the next, on."""
+        """The entries from ``offset`` on: first the one that holds it, or else the next."""
         at = bisect_right(self.headers, offset, key=attrgetter("base_offset")) - 1
         if at >= 0 and self.headers[at].next_offset <= offset:
             at += 1

@@ -64,7 +64,7 @@ def gather(stream: OpenStream, deliveries: Iterable[DeliveredRange], max_bytes: 
 
 
 def _rest(delivery: DeliveredRange, found: Gathered) -> Range:
-    """What of a delivery lies after the entries found for it."""
+    """The part of a delivery after the entries found for it."""
     reached = max(delivery.first, found.reached.get(delivery.partition, 0))
     return delivery.partition, reached, delivery.end
 

@@ -63,7 +63,7 @@ class StreamEngine(BrokerState):
         super().__init__(open_log)
         self.defaults = defaults
         self.published = 0
-        """Records taken in since the start."""
+        """Records accepted since the start."""
         self._journal: list[JournalRecord] = []
         self._changed: dict[tuple[int, str], SharedGroup] = {}
         self._reordered: dict[str, OrderedGroup] = {}
@@ -113,7 +113,7 @@ class StreamEngine(BrokerState):
     def add(
         self, name: str, options: StreamOptions, now_ms: int, number: int | None = None
     ) -> OpenStream:
-        """Add a stream under a name known to be free; with the ``number`` that its logs have."""
+        """Add a stream under a name known to be free; ``number`` is given if its logs exist."""
         created = StreamCreated(
             self.streams.next_id if number is None else number,
             name,
@@ -230,7 +230,7 @@ class StreamEngine(BrokerState):
         ]
 
     def take_grown(self) -> list[OpenStream]:
-        """The streams that grew much since the last call."""
+        """The streams that grew by a checkpoint's worth since the last call."""
         grown, self._grown = self._grown, {}
         return list(grown.values())
 

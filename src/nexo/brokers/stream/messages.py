@@ -35,7 +35,7 @@ class MessageLog:
 
     @property
     def front(self) -> int:
-        """The offset of the oldest message, present or past."""
+        """The offset at which messages begin; the first ones may be deleted."""
         return max(self._front, self.partition.start_offset)
 
     @property
@@ -95,7 +95,7 @@ class MessageLog:
         return message_id > (self.partition.last_ms, max(0, self.end - 1))
 
     def _since(self, ms: int) -> int:
-        """The first offset whose record is not older."""
+        """The first offset whose record is not older than ``ms``."""
         if ms > self.partition.last_ms:
             return self.end
         # The time index leads to the segment's start, which may be far before the front.

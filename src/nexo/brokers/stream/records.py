@@ -177,7 +177,7 @@ class Outcomes(msgspec.Struct, frozen=True, array_like=True):
     committed: list[tuple[int, int]] = []
     """First and end of ranges of ids."""
     forgotten: int = 0
-    """Of transactions below this number that are not in ``committed``, the outcome is unknown."""
+    """The outcome of a transaction below this number is unknown, unless it is in ``committed``."""
     by_user: dict[str, list[tuple[int, int]]] = {}
     """Like ``committed``, for logged-in users."""
 

@@ -52,7 +52,7 @@ class OpenStream:
         self.tiered = [0] * count
         """Per partition: the lake holds everything below."""
         self.front = 0
-        """Of its messages (`nexo.xstreams`), all below were trimmed, even if the log has them."""
+        """Messages (`nexo.xstreams`) below were trimmed, even if the log still has them."""
         self.groups: dict[str, SharedGroup] = {}
         self._opened: dict[int, Partition] = {}
         self._recommitted: dict[int, RangeSet] = {}
@@ -238,7 +238,7 @@ class StreamRegistry:
         self._sorted: list[str] | None = None
         self.next_id = 1
         self.last_created_ms = 0
-        """Of any stream that ever was: no two have the same."""
+        """The latest creation of any stream, deleted ones included: no two are equal."""
 
     def __len__(self) -> int:
         return len(self._by_name)

@@ -42,7 +42,7 @@ class BrokerState:
         self.ordered: dict[str, OrderedGroup] = {}
         self._producers = ProducerNames()
         self.boot_id = ""
-        """Of the machine, as of the last start; empty if the broker ended in good order.
+        """The machine's boot id at the last start; empty after a clean shutdown.
 
         All that recovery found is synced before `StreamEngine.opened` sets it.
         """

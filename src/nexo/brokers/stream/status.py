@@ -18,7 +18,7 @@ OPENS = 5
 """Logs that one page may open to find their ends; then the page ends."""
 
 Members: TypeAlias = Callable[[str], Mapping[str, int]]
-"""How many members that the engine does not know a group has, by stream."""
+"""By stream: how many members of a group the engine does not know of."""
 
 
 def broker_status(engine: StreamEngine) -> dict[str, Any]:

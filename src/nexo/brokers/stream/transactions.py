@@ -27,7 +27,7 @@ class Acks(NamedTuple):
     """Records of a shared group that are finished if the transaction commits."""
 
     stream: OpenStream
-    """Of that name when the input was added."""
+    """The stream of that name when the input was added."""
     ask: TxAcks
 
 
@@ -46,7 +46,7 @@ class OpenTransaction:
 
     id: int
     owner: Hashable
-    """The connection it belongs to, at whose end it is rolled back, or a name."""
+    """The id of its connection, whose end rolls it back, or a name."""
     deadline_ms: int
     user: str
     """Who began it; empty while authentication is off."""
@@ -111,7 +111,7 @@ class Transactions:
             del self._committed[user]
 
     def outcome(self, number: int, user: str = "") -> OpenTransaction | None:
-        """None if this user committed it, the transaction while open; otherwise raises why not."""
+        """None if this user committed it, the transaction if it is open; else raises why."""
         found = self._open.get(number)
         if found is not None and found.user == user:
             return found
@@ -142,7 +142,7 @@ class Transactions:
         return found
 
     def is_open(self, transaction: OpenTransaction) -> bool:
-        """Whether nobody has rolled it back meanwhile."""
+        """Whether it has not been rolled back."""
         return self._open.get(transaction.id) is transaction
 
     def end(self, transaction: OpenTransaction) -> None:

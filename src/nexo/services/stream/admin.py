@@ -1,4 +1,4 @@
-"""Streams and groups as things: create, describe, change, list, delete."""
+"""Administration of streams and shared groups: create, describe, change, list, delete."""
 
 from __future__ import annotations
 

@@ -252,7 +252,7 @@ class Core:
         self._turn.when_safe(self, mode, done)
 
     def when_safe_or_undone(self, mode: Persistence, done: Safe) -> None:
-        """Like `when_safe`, but ``done`` gets the error of a full disk at once, and undoes."""
+        """Like `when_safe`, but ``done`` gets a full disk's error at once and undoes the change."""
         self._turn.when_safe_or_undone(self, mode, done)
 
     def when_appended(self, stream: OpenStream, mode: Persistence, done: Safe) -> None:

@@ -1,4 +1,4 @@
-"""Folders of streams, where the journal does not say all about them.
+"""Folders of streams whose creation the journal lost, or whose deletion it has no room for.
 
 A stream's number is part of its folder's name and is never reused, so a new stream must not
 get the number of an existing folder. If damage removed the record that created a stream,

@@ -13,7 +13,7 @@ from nexo.config import Settings
 from nexo.errors import NexoError, Unavailable
 from nexo.lake.settings import LakeSettings, this_host
 from nexo.services.connection import Done
-from nexo.services.stream.replay import DroppedPosition, Portion
+from nexo.services.stream.replay import Portion, StreamPosition
 
 if TYPE_CHECKING:
     from nexo.lake.read import LakeReader
@@ -47,13 +47,13 @@ class LakeTier:
         self._there = self._there or self._where.exists
         return self._there
 
-    def read(self, place: DroppedPosition, max_bytes: int, done: Done[Portion]) -> None:
+    def read(self, place: StreamPosition, max_bytes: int, done: Done[Portion]) -> None:
         """Read in a thread."""
         task = asyncio.get_running_loop().create_task(self._read(place, max_bytes, done))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _read(self, place: DroppedPosition, max_bytes: int, done: Done[Portion]) -> None:
+    async def _read(self, place: StreamPosition, max_bytes: int, done: Done[Portion]) -> None:
         try:
             found = await asyncio.to_thread(self._read_now, place, max_bytes)
         except NexoError as error:
@@ -64,7 +64,7 @@ class LakeTier:
         else:
             done(found)
 
-    def _read_now(self, place: DroppedPosition, max_bytes: int) -> Portion:
+    def _read_now(self, place: StreamPosition, max_bytes: int) -> Portion:
         reader = self._reader(place.stream)
         return reader.read(place.partition, place.offset, max_bytes)
 

@@ -12,7 +12,7 @@ from nexo.model import Broker, Buffer
 from nexo.services.connection import Connection, Done, then
 from nexo.services.stream.bounds import MAX_READ_BYTES, check_not_negative
 from nexo.services.stream.core import Core
-from nexo.services.stream.replay import DroppedPosition, Portion
+from nexo.services.stream.replay import Portion, StreamPosition
 from nexo.services.stream.times import offsets_at
 from nexo.services.waiting import Wait
 
@@ -97,20 +97,20 @@ class Reading:
         located: Done[dict[int, int]] = then(lambda found: found[partition], done)
         offsets_at(self._core.replay, stream, [partition], time_ms, located)
 
-    def check(self, connection: Connection, at: ReadFrom) -> DroppedPosition:
+    def check(self, connection: Connection, at: ReadFrom) -> StreamPosition:
         """The place to read, or the error why the client may not read there."""
         if connection.identity is not None:
             permit(connection.identity, Broker.STREAM, READ, at.stream)
         stream = self._core.engine.streams.get(at.stream)
         stream.check_incarnation(at.created_ms)
         self._core.replay.check_offset(stream, at.partition, at.offset)
-        return DroppedPosition(stream, at.partition, at.offset)
+        return StreamPosition(stream, at.partition, at.offset)
 
     def _read_log(
         self,
         connection: Connection,
         ticket: int,
-        places: list[DroppedPosition],
+        places: list[StreamPosition],
         look: Callable[[], list[RecordSlice]],
         done: Done[list[RecordSlice]],
         wait_ms: int,
@@ -131,7 +131,7 @@ class Reading:
         self._core.answer_or_wait(wait)
 
     def _replay(
-        self, places: list[DroppedPosition], max_bytes: int, done: Done[list[RecordSlice]]
+        self, places: list[StreamPosition], max_bytes: int, done: Done[list[RecordSlice]]
     ) -> None:
         """Answer with what the lake has, and with what the log has of the other places."""
         cold = [number for number, place in enumerate(places) if _is_cold(place)]
@@ -151,7 +151,7 @@ class Reading:
 
     def _look(
         self,
-        places: list[DroppedPosition],
+        places: list[StreamPosition],
         max_bytes: int,
         replayed: Mapping[int, Portion | None] | None = None,
         *,
@@ -182,7 +182,7 @@ class Reading:
 _NOTHING = RecordSlice(0, 0, 0, ())
 
 
-def _is_cold(place: DroppedPosition) -> bool:
+def _is_cold(place: StreamPosition) -> bool:
     """Whether only the lake still holds it."""
     return place.offset < place.stream.partition(place.partition).start_offset
 
@@ -192,7 +192,7 @@ def _size(slices: list[RecordSlice]) -> int:
 
 
 def _slice(
-    place: DroppedPosition, share: int, left: int, *, first: bool, as_stored: bool
+    place: StreamPosition, share: int, left: int, *, first: bool, as_stored: bool
 ) -> RecordSlice:
     """Up to ``share`` bytes of a place, or one batch if ``left`` allows, or if it is ``first``."""
     partition, at = place.stream.partition(place.partition), place.offset
@@ -211,7 +211,7 @@ def _slice(
     return RecordSlice(start, stable, at, entries)
 
 
-def _portion(place: DroppedPosition, found: Portion | None) -> RecordSlice:
+def _portion(place: StreamPosition, found: Portion | None) -> RecordSlice:
     """What the lake returned for a place; nothing if it was not asked."""
     partition = place.stream.partition(place.partition)
     start, stable = partition.start_offset, partition.stable_offset

@@ -14,8 +14,8 @@ FETCH_BYTES = 1024**2
 """How much is read ahead for groups; the lake may return more, because it reads row groups."""
 
 
-class DroppedPosition(NamedTuple):
-    """A position whose records the log has dropped."""
+class StreamPosition(NamedTuple):
+    """An offset of one partition; the log may have dropped it."""
 
     stream: OpenStream
     partition: int
@@ -39,14 +39,14 @@ class ColdTier(Protocol):
     def reachable(self) -> bool:
         """Whether this server can reach it at all."""
 
-    def read(self, place: DroppedPosition, max_bytes: int, done: Done[Portion]) -> None:
+    def read(self, place: StreamPosition, max_bytes: int, done: Done[Portion]) -> None:
         """Read from a place on; ``done`` is called in the event loop, later."""
 
 
 class InLake(NexoError):
     """The records must be fetched first: see `LakeReplay.fetch`. Never sent to clients."""
 
-    def __init__(self, place: DroppedPosition) -> None:
+    def __init__(self, place: StreamPosition) -> None:
         super().__init__(f"offset {place.offset} of stream {place.stream.name!r} is in the lake")
         self.place = place
 
@@ -75,7 +75,7 @@ class LakeReplay:
 
     def read(
         self,
-        asks: list[tuple[DroppedPosition, int]],
+        asks: list[tuple[StreamPosition, int]],
         done: Done[list[Portion]],
         max_bytes: int = FETCH_BYTES,
     ) -> None:
@@ -100,7 +100,7 @@ class LakeReplay:
 
         self._read(*asks[0], read_on)
 
-    def fetch(self, place: DroppedPosition, done: Done[None]) -> None:
+    def fetch(self, place: StreamPosition, done: Done[None]) -> None:
         """Load a place into its partition's cache; requests for the same place share the work."""
         key = place.stream.id, place.partition, place.offset
         waiting = self._fetching.setdefault(key, [])
@@ -118,7 +118,7 @@ class LakeReplay:
 
         self._read(place, FETCH_BYTES, warm)
 
-    def _read(self, place: DroppedPosition, max_bytes: int, done: Done[Portion]) -> None:
+    def _read(self, place: StreamPosition, max_bytes: int, done: Done[Portion]) -> None:
         def checked(got: Portion | NexoError) -> None:
             if not isinstance(got, NexoError) and got.next_offset <= place.offset:
                 got = Unavailable(

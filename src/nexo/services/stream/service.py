@@ -36,7 +36,7 @@ _SWEEP_PAUSE_MS = 20
 
 
 class StreamService:
-    """Streams over the wire."""
+    """The use cases of the stream broker, and what it does over time."""
 
     broker = Broker.STREAM
 

@@ -8,7 +8,7 @@ from nexo.brokers.stream.delivery import first_since, offset_at
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError
 from nexo.services.connection import Done
-from nexo.services.stream.replay import DroppedPosition, LakeReplay, Portion
+from nexo.services.stream.replay import LakeReplay, Portion, StreamPosition
 from nexo.storage.header import parse
 
 _PROBE_BYTES = 1
@@ -58,7 +58,7 @@ def _search(
         if low >= high:
             done(answer)
             return
-        place = DroppedPosition(stream, index, (low + high) // 2)
+        place = StreamPosition(stream, index, (low + high) // 2)
         replay.read([(place, _PROBE_BYTES)], lambda got: compare(place.offset, got))
 
     def compare(middle: int, got: list[Portion] | NexoError) -> None:

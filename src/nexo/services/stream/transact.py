@@ -30,7 +30,7 @@ from nexo.services.stream.publish import Publishing
 from nexo.services.waiting import Wait
 
 ENDED = "ended"
-"""Who asks how a transaction ends waits on ``(ENDED, number)``; streams have numbers there."""
+"""Requests for an outcome wait on ``(ENDED, number)``; channels of streams begin with a number."""
 
 
 class Transact:

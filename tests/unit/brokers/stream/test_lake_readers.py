@@ -12,7 +12,7 @@ from nexo.config import Settings
 from nexo.errors import NexoError
 from nexo.services.stream import lake
 from nexo.services.stream.lake import LakeTier
-from nexo.services.stream.replay import DroppedPosition, Portion
+from nexo.services.stream.replay import Portion, StreamPosition
 from tests.unit.brokers.stream.desk import Desk
 
 
@@ -47,7 +47,7 @@ async def test_the_table_used_longest_ago_is_closed_first(
         desk.client().make(name)
     for name in "abaca":
         answered: asyncio.Future[Portion | NexoError] = asyncio.get_running_loop().create_future()
-        place = DroppedPosition(desk.service.core.engine.streams.get(name), 0, 0)
+        place = StreamPosition(desk.service.core.engine.streams.get(name), 0, 0)
         tier.read(place, 1, answered.set_result)
         assert isinstance(await answered, Opened)
     assert tier.names == ["a", "b", "c"]

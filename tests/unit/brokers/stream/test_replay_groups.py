@@ -12,7 +12,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.services.connection import Done
 from nexo.services.stream import replay
-from nexo.services.stream.replay import DroppedPosition
+from nexo.services.stream.replay import StreamPosition
 from nexo.storage.header import parse
 from tests.unit.brokers.stream.desk import Consumer, Desk, Got, Peer
 
@@ -30,13 +30,13 @@ class FakeTier:
         self.fails: Unavailable | None = None
         self.kept: dict[int, list[bytes]] = {}
         self.ends: dict[int, int] = {}
-        self.asked: list[DroppedPosition] = []
-        self._waiting: list[tuple[DroppedPosition, Done[replay.Portion]]] = []
+        self.asked: list[StreamPosition] = []
+        self._waiting: list[tuple[StreamPosition, Done[replay.Portion]]] = []
 
     def reachable(self) -> bool:
         return self.there
 
-    def read(self, place: DroppedPosition, max_bytes: int, done: Done[replay.Portion]) -> None:
+    def read(self, place: StreamPosition, max_bytes: int, done: Done[replay.Portion]) -> None:
         self.asked.append(place)
         self._waiting.append((place, done))
 
@@ -46,7 +46,7 @@ class FakeTier:
             place, done = self._waiting.pop(0)
             done(self.fails or self._portion(place))
 
-    def _portion(self, place: DroppedPosition) -> Portion:
+    def _portion(self, place: StreamPosition) -> Portion:
         for entry in self.kept.get(place.partition, []):
             end = parse(entry).next_offset
             if end > place.offset:

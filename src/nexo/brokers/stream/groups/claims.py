@@ -51,7 +51,7 @@ class Claims:
         self._flight = flight
         self.members: dict[str, Keeper] = {}
         self.trimmed_unread = 0
-        """Messages that left the stream before the group was given them."""
+        """Messages trimmed from the stream before the group delivered them."""
         self.after_id: Id | None = None
         """The id to start after, if it was ahead of the stream; None once one was delivered.
 

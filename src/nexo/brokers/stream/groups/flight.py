@@ -210,7 +210,7 @@ class Flight:
         for progress, ranges in zip(self._progress, idle, strict=True):
             for first, end in progress.in_flight(member):
                 for start, stop, inside in ranges.split(first, end):
-                    if inside:  # though a fetch may have said that it begins with the first
+                    if inside:  # though the fetch may have started the first one
                         progress.started.remove(start, stop)
                     else:
                         progress.started.add(start, stop)

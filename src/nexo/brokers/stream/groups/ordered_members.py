@@ -53,7 +53,7 @@ class OrderedMembership:
         self._owners: dict[TopicPartition, str] = {}
         self._recalled: set[TopicPartition] = set()
         self._deadlines: list[tuple[int, str]] = []
-        """A heap of when each member is out at the earliest."""
+        """A heap of the earliest time at which each member may expire."""
 
     # -- what is shown ---------------------------------------------------------
 

@@ -51,7 +51,7 @@ class CreateOptions(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     retention: ClassicRetention | None = None
 
     def given(self) -> dict[str, object]:
-        """The same as options of ours."""
+        """The same as options of a stream."""
         kept = self.retention or ClassicRetention()
         found = {
             "retention_ms": kept.max_age_ms,
@@ -150,7 +150,7 @@ class ClassicRequests:
             )  # fmt: skip
 
     def settle(self, peer: Peer, request_id: int, payload: memoryview, verb: Verb) -> None:
-        """Finish one record, or give it up: then it is redelivered at once."""
+        """Ack one record, or nack it: then it is redelivered at once."""
         reader = FieldReader(payload)
         stream, group, consumer, generation = _member(reader)
 

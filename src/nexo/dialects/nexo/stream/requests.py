@@ -228,7 +228,7 @@ class StreamRequests:
 
 
 def _pack_places(placed: list[Placed]) -> bytes:
-    """Where records went, as `PLACE` each."""
+    """Where records were stored, as `PLACE` each."""
     if len(placed) == 1:
         return _pack_place(placed[0])
     return b"".join(map(_pack_place, placed))

@@ -152,7 +152,7 @@ class Classic:
     # -- offsets -----------------------------------------------------------------------
 
     def check_commit(self, connection: Connection, group: str, caller: Caller) -> GroupError | None:
-        """Why a member's offsets are rejected; outside a generation, whether there are members."""
+        """Why offsets are rejected; see `Coordinator.check_commit`."""
         return self._permitted(connection, group).check_commit(caller, self._core.now_ms)
 
     # -- administration ----------------------------------------------------------------

@@ -200,7 +200,7 @@ class Consumers:
     # -- offsets -----------------------------------------------------------------------
 
     def check_commit(self, connection: Connection, group: str, caller: Caller) -> GroupError | None:
-        """Why offsets are rejected, of a member of either kind or of a client that is none."""
+        """Why offsets are rejected, of a member of either kind or of a client that is no member."""
         found = self._core.engine.ordered.get(group)
         if found is None or not found.leader:
             return self._classic.check_commit(connection, group, caller)

@@ -16,7 +16,7 @@ from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Corrupt, NexoError
 from nexo.model.stream import Range
 from nexo.services.stream.core import Core
-from nexo.services.stream.replay import DroppedPosition, InLake
+from nexo.services.stream.replay import InLake, StreamPosition
 
 _DAMAGED_MS = 1_000
 """A damaged record is tried again after this long."""
@@ -63,7 +63,7 @@ class Leasing:
                 raise InLake(in_lake[0])
 
     def _fetch_ahead(
-        self, stream: OpenStream, found: Gathered, in_lake: list[DroppedPosition]
+        self, stream: OpenStream, found: Gathered, in_lake: list[StreamPosition]
     ) -> None:
         """Fetch from the lake what the next requests will need."""
         for index, reached in found.reached.items():
@@ -71,19 +71,19 @@ class Leasing:
             if reached <= partition.start_offset:
                 following = partition.cold_after(reached - 1)
                 if following is not None:
-                    in_lake = [*in_lake, DroppedPosition(stream, index, following)]
+                    in_lake = [*in_lake, StreamPosition(stream, index, following)]
         for place in in_lake:
             self._core.replay.fetch(place, _ignore)
 
     def _in_lake(
         self, stream: OpenStream, name: str, group: SharedGroup, found: Gathered
-    ) -> list[DroppedPosition]:
+    ) -> list[StreamPosition]:
         """What can be fetched from the lake; the rest no longer exists."""
         places = []
         for index, offset in found.cold:
             start = stream.partition(index).start_offset
             if self._core.replay.first_offset(stream, index) <= offset:
-                places.append(DroppedPosition(stream, index, offset))
+                places.append(StreamPosition(stream, index, offset))
             elif offset < start:
                 group.skip([(index, offset, start)])
                 self._core.changed(stream, name, group)
@@ -103,7 +103,7 @@ class Leasing:
         try:
             return keys_between(partition, first, end)
         except Cold as cold:
-            raise InLake(DroppedPosition(stream, index, cold.offset)) from None
+            raise InLake(StreamPosition(stream, index, cold.offset)) from None
 
     def _gathered(
         self,
@@ -190,7 +190,7 @@ def _ignore(_error: NexoError | None) -> None:
 
 
 def _minus(delivery: DeliveredRange, ranges: list[Range]) -> list[DeliveredRange]:
-    """What of a delivery lies outside ``ranges``."""
+    """The parts of a delivery outside ``ranges``."""
     left = [(delivery.first, delivery.end)]
     for partition, first, end in ranges:
         if partition == delivery.partition:

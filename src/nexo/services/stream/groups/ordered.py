@@ -26,7 +26,7 @@ from nexo.services.stream.permits import permit_everything, permit_ordered
 from nexo.services.waiting import Wait
 
 ORDERED = "ordered"
-"""The channels of ordered groups are ``(ORDERED, name)``; streams have numbers there."""
+"""Channels of ordered groups are ``(ORDERED, name)``; those of streams begin with a number."""
 
 
 class Ordered:

@@ -57,7 +57,7 @@ class GroupOverview:
         return [view for view in views if stream is None or _concerns(view)]
 
     def _names(self, stream: str | None) -> Iterable[str]:
-        """All groups, or those that may read a stream: members of classic ones decide later."""
+        """All groups, or those that may read a stream: any classic group may."""
         ordered = self._core.engine.ordered.items()
         stored = [name for name, each in ordered if stream is None or stream in each.topics]
         return dict.fromkeys([*stored, *(name for name, _ in self._classic.live())])

@@ -17,7 +17,7 @@ from nexo.services.stream.bounds import MAX_READ_BYTES, check_limit, check_not_n
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.leasing import Leasing
 from nexo.services.stream.permits import permit_group
-from nexo.services.stream.replay import DroppedPosition
+from nexo.services.stream.replay import StreamPosition
 
 _ROW_BYTES = 1024**2
 """How much of one parked range is shown."""
@@ -92,7 +92,7 @@ class _Collection:
             cold = self._add((partition, first, end)) if first < end else None
             if cold is not None:
                 self._left[0] = partition, cold, end
-                self._core.replay.fetch(DroppedPosition(self._stream, partition, cold), self.go_on)
+                self._core.replay.fetch(StreamPosition(self._stream, partition, cold), self.go_on)
                 return
             self._left.popleft()
         rows = self._rows[: len(self._rows) - len(self._left)]

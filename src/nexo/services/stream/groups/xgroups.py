@@ -201,7 +201,7 @@ class XGroups:
         count: int,
         done: Done[Delivery],
     ) -> None:
-        """Deliver messages to a consumer that any consumer has held for too long."""
+        """Give a consumer messages that some consumer has held for too long."""
         found, shared, claims = self._permitted(connection, stream, group)
         _at_least_one(count)
         now_ms = self._core.now_ms

@@ -14,7 +14,7 @@ _AFTER_VERSION = 2
 
 
 def assigned(blob: bytes) -> list[tuple[str, int]]:
-    """Topics and partitions of an assignment; none of one that makes no sense."""
+    """Topics and partitions of an assignment; none if it is malformed."""
     found: list[tuple[str, int]] = []
     at = _AFTER_VERSION
     try:

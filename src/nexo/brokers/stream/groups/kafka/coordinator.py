@@ -50,7 +50,7 @@ class Coordinator:
         self._pending = self._roster.pending
         self._deadlines: KeyDeadlines[str] = KeyDeadlines()
         self._phase_due_ms: int | None = None
-        """When the join or sync phase ends without those who are missing."""
+        """When the join or sync phase ends, even if members are missing."""
 
     @property
     def members(self) -> Mapping[str, GroupMember]:
@@ -59,7 +59,7 @@ class Coordinator:
 
     @property
     def is_unused(self) -> bool:
-        """Whether nobody is a member or joining."""
+        """Whether there are no members and none is joining."""
         return not self._members and not self._pending
 
     # -- joining ---------------------------------------------------------------
@@ -328,7 +328,7 @@ class Coordinator:
         member.due_ms = now_ms + member.join.session_timeout_ms
         self._deadlines.plan(member.id, member.due_ms)
 
-    # -- going -----------------------------------------------------------------------
+    # -- removing --------------------------------------------------------------------
 
     def _drop(self, member: GroupMember) -> None:
         self._roster.drop(member)
@@ -347,13 +347,13 @@ class Coordinator:
 
 
 def _refused(member: GroupMember, error: GroupError) -> Answers:
-    """Why the requests of a member that wait are rejected."""
+    """Reject the waiting requests of a member."""
     waiting = (member.joining, member.syncing)
     return [Answer(ticket, JoinRefused(error)) for ticket in waiting if ticket is not None]
 
 
 def _superseded(member: GroupMember) -> Answers:
-    """A request that a later one of the same member replaces."""
+    """Reject waiting requests that a later one of the member replaces."""
     answers = _refused(member, GroupError.REBALANCE_IN_PROGRESS)
     member.joining = member.syncing = None
     return answers

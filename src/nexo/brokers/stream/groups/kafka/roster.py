@@ -17,7 +17,7 @@ NEW_MEMBER_MS = 300_000
 
 
 class Roster:
-    """The members of a group, its static members by instance, and the ids given out."""
+    """The members of a group, its static members by instance, and assigned ids."""
 
     def __init__(self, max_members: int) -> None:
         self.members: dict[str, GroupMember] = {}
@@ -25,7 +25,7 @@ class Roster:
         self.static: dict[str, str] = {}
         """Member ids by instance id."""
         self.pending: dict[str, int] = {}
-        """Ids that were given out and not joined with yet, and until when they may be."""
+        """Ids assigned to clients that have not joined with them yet, and when each lapses."""
         self._max_members = max_members
 
     # -- checking ----------------------------------------------------------------
@@ -68,7 +68,7 @@ class Roster:
             return GroupError.UNKNOWN_MEMBER_ID
         return None
 
-    # -- coming and going ----------------------------------------------------------
+    # -- joining and leaving -------------------------------------------------------
 
     def add(self, ticket: Hashable, ask: Join, member_id: str, now_ms: int) -> GroupMember:
         """A new member, whose join waits."""
