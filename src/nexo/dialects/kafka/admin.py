@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from msgspec import convert
+
 from nexo.dialects.kafka.configs import (
     CONFIGS,
     broker_configs,
@@ -25,6 +27,7 @@ from nexo.dialects.kafka.request import (
     stream_of,
 )
 from nexo.errors import InvalidInput, InvalidOption, NexoError
+from nexo.model.stream import StreamInfo
 from nexo.options.stream import StreamOptions, defaults
 from nexo.services.stream.admin import StreamAdmin
 
@@ -59,8 +62,11 @@ def _create_one(request: Request, row: Message, done: Callable[[Message], None])
             answer = {"partitions": found.partitions, "replication": 1, "configs": settings}
             done({"name": topic} | answer)
 
-    def stored(found: Any) -> None:
-        created(found if isinstance(found, NexoError) else found.options)
+    def stored(found: StreamInfo | NexoError) -> None:
+        if isinstance(found, NexoError):
+            created(found)
+        else:
+            created(convert(found.options, StreamOptions))
 
     with errors_to(created):
         name = stream_of(topic)
