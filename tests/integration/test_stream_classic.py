@@ -98,7 +98,7 @@ def test_a_seek_to_an_unknown_target_moves_nothing(streams: Streams, target: int
     streams.ask(CREATE, text("s") + text("{}"))
     streams.publish("s", "kept")
     member = streams.join("g", "s")
-    with pytest.raises(Refused, match=f"not to {target}"):
+    with pytest.raises(Refused, match=f"S_SEEK to {target}"):
         streams.ask(SEEK, text("s") + text("g") + bytes((target,)))
     assert streams.fetch("s", "g", member) == [(1, "kept")]
 

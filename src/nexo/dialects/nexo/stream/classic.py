@@ -15,11 +15,10 @@ from typing import Literal
 
 import msgspec
 
-from nexo.access.permit import ADMIN, ANY, WRITE, permit
+from nexo.access.permit import ADMIN, WRITE, permit
 from nexo.batch import decode, entries
 from nexo.brokers.stream.groups.flight import Refusal
 from nexo.brokers.stream.publishing import Placed
-from nexo.brokers.stream.registry import OpenStream
 from nexo.dialects.nexo.handlers import Handler, Peer, json_options
 from nexo.dialects.nexo.replies import reply_data, reply_ok, reply_parts
 from nexo.errors import InvalidOption, NexoError, NotFound, ProtocolError
@@ -94,32 +93,32 @@ class ClassicRequests:
     def exists(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """OK, or an error."""
         name = FieldReader(payload).text()
-        permit(peer.identity, Broker.STREAM, ANY, name)
-        self._stream(name, "Stream not found")
+        with self._in_classic_words(name, "Stream not found"):
+            self._admin.outline(peer, name)
         peer.ok(request_id)
 
     def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Delete a stream and its groups."""
         name = FieldReader(payload).text()
-        permit(peer.identity, Broker.STREAM, ADMIN, name)
-        self._stream(name, "Stream not found")
-        self._admin.delete(peer, name, reply_ok(peer, request_id))
+        with self._in_classic_words(name, "Stream not found"):
+            self._admin.delete(peer, name, reply_ok(peer, request_id))
 
     def publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Store one value; the reply is its sequence."""
         reader = FieldReader(payload)
         name = reader.text()
         permit(peer.identity, Broker.STREAM, WRITE, name)
-        stream = self._stream(name)
+        if name not in self._core.engine.streams:
+            raise NotFound(_NO_STREAM)
+        partitions = self._core.engine.streams.get(name).options.partitions
         value = bytes(reader.rest())
         check_value(value)
 
         def encode(placed: Placed) -> bytes:
-            count = stream.options.partitions
-            return _SEQUENCE.pack(_sequence(count, placed.partition, placed.offset))
+            return _SEQUENCE.pack(_sequence(partitions, placed.partition, placed.offset))
 
         done = reply_data(peer, request_id, encode)
-        self._publishing.publish_one(peer, stream.name, value[0], value[1:], done)
+        self._publishing.publish_one(peer, name, value[0], value[1:], done)
 
     # -- groups ----------------------------------------------------------------------
 
@@ -174,19 +173,14 @@ class ClassicRequests:
 
     # -- errors ----------------------------------------------------------------------
 
-    def _stream(self, name: str, text: str = _NO_STREAM) -> OpenStream:
-        if name not in self._core.engine.streams:
-            raise NotFound(text)
-        return self._core.engine.streams.get(name)
-
     @contextmanager
-    def _in_classic_words(self, stream: str) -> Iterator[None]:
+    def _in_classic_words(self, stream: str, no_stream: str = _NO_STREAM) -> Iterator[None]:
         """Name what is missing as the existing client knows it."""
         try:
             yield
         except NotFound:
             missing = stream not in self._core.engine.streams
-            raise NotFound(_NO_STREAM if missing else "Group not found") from None
+            raise NotFound(no_stream if missing else "Group not found") from None
 
 
 def _member(reader: FieldReader) -> tuple[str, str, str, int]:

@@ -47,7 +47,7 @@ class ParkedService:
         check_limit(limit)
         check_not_negative(skip, "skip")
         found, shared = self._core.engine.find(stream, group)
-        _Collection(self._core, found, shared.parked(limit, skip), done).go_on()
+        _collect(self._core, found, shared.parked(limit, skip), done)
 
     def settle(
         self,
@@ -66,45 +66,41 @@ class ParkedService:
         self._core.done_when_safe(found.options.persistence, done, count)
 
 
-class _Collection:
-    """Finds parked records, asking the lake for what the log has dropped.
+def _collect(
+    core: Core, stream: OpenStream, rows: list[ParkedInfo], done: Done[ParkedRecords]
+) -> None:
+    """Find parked records, asking the lake for what the log has dropped.
 
     Some may be damaged, deleted or unreachable: then only the range is shown.
     """
+    left = deque((row.partition, row.first, row.end) for row in rows)
+    found = Gathered()
 
-    def __init__(
-        self, core: Core, stream: OpenStream, rows: list[ParkedInfo], done: Done[ParkedRecords]
-    ) -> None:
-        self._core = core
-        self._stream = stream
-        self._rows = rows
-        self._left = deque((row.partition, row.first, row.end) for row in rows)
-        self._found = Gathered()
-        self._done = done
-
-    def go_on(self, error: NexoError | None = None) -> None:
-        """Collect until everything is found, the reply is full, or the lake must be asked."""
+    def collect(error: NexoError | None = None) -> None:
+        """Continue until everything is found, the reply is full, or the lake must be asked."""
         if error is not None:
-            self._left.popleft()
-        while self._left and self._found.size_bytes < MAX_READ_BYTES:
-            partition, first, end = self._left[0]
-            first = max(first, self._core.replay.first_offset(self._stream, partition))
-            cold = self._add((partition, first, end)) if first < end else None
+            left.popleft()
+        while left and found.size_bytes < MAX_READ_BYTES:
+            partition, first, end = left[0]
+            first = max(first, core.replay.first_offset(stream, partition))
+            cold = _add(found, stream, (partition, first, end)) if first < end else None
             if cold is not None:
-                self._left[0] = partition, cold, end
-                self._core.replay.fetch(StreamPosition(self._stream, partition, cold), self.go_on)
+                left[0] = partition, cold, end
+                core.replay.fetch(StreamPosition(stream, partition, cold), collect)
                 return
-            self._left.popleft()
-        rows = self._rows[: len(self._rows) - len(self._left)]
-        self._done((ParkedList(rows, self._found.partitions), self._found.parts))
+            left.popleft()
+        done((ParkedList(rows[: len(rows) - len(left)], found.partitions), found.parts))
 
-    def _add(self, where: Range) -> int | None:
-        """Add the records of a range; returns the offset to fetch first, if any."""
-        try:
-            more = gather(self._stream, [DeliveredRange(*where, 0, 0, 0)], _ROW_BYTES)
-        except Corrupt:
-            return None
-        self._found.parts += more.parts
-        self._found.partitions += more.partitions
-        self._found.size_bytes += more.size_bytes
-        return more.cold[0][1] if more.cold else None
+    collect()
+
+
+def _add(found: Gathered, stream: OpenStream, where: Range) -> int | None:
+    """Add the records of a range; returns the offset to fetch first, if any."""
+    try:
+        more = gather(stream, [DeliveredRange(*where, 0, 0, 0)], _ROW_BYTES)
+    except Corrupt:
+        return None
+    found.parts += more.parts
+    found.partitions += more.partitions
+    found.size_bytes += more.size_bytes
+    return more.cold[0][1] if more.cold else None
