@@ -92,11 +92,10 @@ class Chunk:
 class ChunkCache:
     """The most recently used chunks, by partition."""
 
-    __slots__ = ("_by_owner", "_limit", "_per_owner", "size_bytes")
+    __slots__ = ("_by_owner", "_per_owner", "size_bytes")
 
-    def __init__(self, limit_bytes: int = MAX_BYTES, per_owner: int = PER_PARTITION) -> None:
+    def __init__(self, per_owner: int = PER_PARTITION) -> None:
         self._by_owner: OrderedDict[object, list[Chunk]] = OrderedDict()
-        self._limit = limit_bytes
         self._per_owner = per_owner
         self.size_bytes = 0
 
@@ -115,9 +114,9 @@ class ChunkCache:
         self._by_owner.move_to_end(owner)
         chunks.append(chunk)
         self.size_bytes += chunk.size_bytes
-        while self.size_bytes > self._limit and len(self._by_owner) > 1:
+        while self.size_bytes > MAX_BYTES and len(self._by_owner) > 1:
             self.drop(next(iter(self._by_owner)))
-        while len(chunks) > 1 and (len(chunks) > self._per_owner or self.size_bytes > self._limit):
+        while len(chunks) > 1 and (len(chunks) > self._per_owner or self.size_bytes > MAX_BYTES):
             self.size_bytes -= chunks.pop(0).size_bytes
 
     def drop(self, owner: object) -> None:

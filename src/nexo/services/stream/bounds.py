@@ -14,10 +14,10 @@ MAX_READ_BYTES = 16 * 1024**2
 """The most that one reply carries after its first batch, whatever is asked for."""
 
 
-def check_limit(limit: int, name: str = "limit") -> None:
+def check_limit(limit: int) -> None:
     """Reject a count that is not positive, or larger than any reply."""
     if not 1 <= limit <= MAX_LIMIT:
-        raise InvalidInput(f"{name} = {limit}: must be from 1 to {MAX_LIMIT:,}")
+        raise InvalidInput(f"limit = {limit}: must be from 1 to {MAX_LIMIT:,}")
 
 
 def check_not_negative(value: int, name: str) -> None:
