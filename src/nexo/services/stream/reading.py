@@ -12,8 +12,8 @@ from nexo.model import Broker, Buffer
 from nexo.services.connection import Connection, Done, then
 from nexo.services.stream.bounds import MAX_READ_BYTES, check_not_negative
 from nexo.services.stream.core import Core
+from nexo.services.stream.positions import offsets_at
 from nexo.services.stream.replay import Portion, StreamPosition
-from nexo.services.stream.times import offsets_at
 from nexo.services.waiting import Wait
 
 READERS = ""

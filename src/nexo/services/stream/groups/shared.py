@@ -23,13 +23,12 @@ from nexo.services.stream.bounds import (
     REPLY_BYTES,
     check_limit,
     check_not_negative,
-    positions,
 )
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.leasing import Leasing
 from nexo.services.stream.groups.polling import Polling
 from nexo.services.stream.permits import permit_group
-from nexo.services.stream.times import offsets_at
+from nexo.services.stream.positions import offsets_at, positions
 from nexo.services.waiting import Wait
 
 _FLEETING = frozenset({"extend", "start"})

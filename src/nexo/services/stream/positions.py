@@ -1,4 +1,4 @@
-"""Finds the offsets of a time: in the log, or before it in the lake (SPEC F4, I3)."""
+"""Finds where to start: at either end, at an offset, or at a time (SPEC F4, I3)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,29 @@ from collections.abc import Iterable
 from nexo.brokers.stream.delivery import first_since, offset_at
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError
+from nexo.model.stream import Position
 from nexo.services.connection import Done
 from nexo.services.stream.replay import LakeReplay, Portion, StreamPosition
 from nexo.storage.header import parse
 
 _PROBE_BYTES = 1
 """One entry is enough to compare."""
+
+
+def positions(replay: LakeReplay, stream: OpenStream, to: Position) -> dict[int, int]:
+    """An offset per partition, or per named one if ``to`` is a mapping.
+
+    `OffsetOutOfRange` for one that the partition does not have.
+    """
+    parts = stream.partitions()
+    if to == "beginning":
+        return {i: replay.first_offset(stream, i) for i in range(len(parts))}
+    if to == "end":
+        return {i: part.next_offset for i, part in enumerate(parts)}
+    wanted = to if isinstance(to, dict) else dict.fromkeys(range(len(parts)), int(to))
+    for index, offset in wanted.items():
+        replay.check_offset(stream, index, offset)
+    return wanted
 
 
 def offsets_at(
