@@ -13,17 +13,20 @@ from nexo.client._async import runtime
 from nexo.client._async.contract import Contract
 from nexo.client._async.link.link import Link
 from nexo.client._async.pubsub.pubsub import PubSub
-from nexo.client._async.pubsub.traced import TracedPubSub
 from nexo.client._async.queue.gather import Pusher
 from nexo.client._async.queue.queue import Queue
-from nexo.client._async.queue.traced import TracedQueue
 from nexo.client._async.requests import status
 from nexo.client._async.store.store import Store
 from nexo.client._async.stream.groups import stream_names
 from nexo.client._async.stream.publisher import RecordPublisher
 from nexo.client._async.stream.stream import Stream
-from nexo.client._async.stream.traced import TracedStream, TracedTransaction
 from nexo.client._async.stream.transaction import Transaction
+from nexo.client._async.traced import (
+    TracedPubSub,
+    TracedQueue,
+    TracedStream,
+    TracedTransaction,
+)
 from nexo.client.address import Address, ConnectOptions, parse_url
 from nexo.client.checks import Duration
 from nexo.client.connecting import Reached

@@ -14,17 +14,20 @@ from nexo.client._sync import runtime
 from nexo.client._sync.contract import Contract
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.pubsub.pubsub import PubSub
-from nexo.client._sync.pubsub.traced import TracedPubSub
 from nexo.client._sync.queue.gather import Pusher
 from nexo.client._sync.queue.queue import Queue
-from nexo.client._sync.queue.traced import TracedQueue
 from nexo.client._sync.requests import status
 from nexo.client._sync.store.store import Store
 from nexo.client._sync.stream.groups import stream_names
 from nexo.client._sync.stream.publisher import RecordPublisher
 from nexo.client._sync.stream.stream import Stream
-from nexo.client._sync.stream.traced import TracedStream, TracedTransaction
 from nexo.client._sync.stream.transaction import Transaction
+from nexo.client._sync.traced import (
+    TracedPubSub,
+    TracedQueue,
+    TracedStream,
+    TracedTransaction,
+)
 from nexo.client.address import Address, ConnectOptions, parse_url
 from nexo.client.checks import Duration
 from nexo.client.connecting import Reached
