@@ -163,7 +163,7 @@ class TransactionAborted(Conflict):
 
 
 class OutcomeUnknown(NexoError):
-    """Whether the transaction was committed could not be found out; ``finish`` asks again."""
+    """Whether the transaction was committed could not be found out; ``commit`` asks again."""
 
     code = "TX_UNKNOWN"
 

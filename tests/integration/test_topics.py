@@ -45,7 +45,7 @@ from nexo.topics import (
     TopicMessage,
     TopicPartition,
 )
-from nexo.topics._async.connecting import backend_for
+from nexo.topics._async.nexo_backend import backend_for
 from nexo.topics.model import ReaderOptions
 
 QUICK_S = 0.05

@@ -113,12 +113,10 @@ class ProducerRecord:
         return [cls.of(each) for each in given]
 
 
-class RecordMetadata(NamedTuple):
-    """Where a message went."""
+class RecordMetadata(Position):
+    """Where a message was stored."""
 
-    topic: str
-    partition: int
-    offset: int
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +127,7 @@ class Committed:
     """The last message that was processed; -1 if the group has begun but processed none."""
     metadata: str = ""
     committed_at: datetime | None = None
-    """When; None where the cluster does not tell."""
+    """When; None where the cluster does not say."""
 
 
 def committed_of(rows: Iterable[CommittedAt]) -> dict[TopicPartition, Committed]:
@@ -170,15 +168,15 @@ class GroupDescription:
     leader: str
     members: tuple[str, ...]
     assignment: Mapping[TopicPartition, str]
-    """Who owns each partition; one that changes hands is missing."""
+    """Who owns each partition; one without an owner at the moment is missing."""
     committed: Mapping[TopicPartition, Committed]
     lag: int
-    """Messages behind what is committed, in all partitions of the topics it reads."""
+    """Messages after what is committed, in all partitions of the topics it reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
-    """Partitions that came to a member or went; what went is told first."""
+    """Partitions that were assigned to a member or revoked; what is revoked is reported first."""
 
     kind: Literal["revoked", "assigned"]
     partitions: tuple[TopicPartition, ...]
@@ -201,7 +199,7 @@ class ReaderOptions:
     max_bytes: int = 4 * 1024**2
 
     def group_options(self) -> dict[str, Any]:
-        """What the group is told; what was not given stays as the group has it."""
+        """The options sent to the group; it keeps those that were not given."""
         given = {
             "strategy": self.strategy,
             "session_timeout_ms": self.session_timeout_ms,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -33,8 +33,7 @@ class Entry:
 ABSENT = Entry(None, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxEvent:
+class OutboxEvent(msgspec.Struct, frozen=True, array_like=True):
     """Something to be delivered once what led to it is committed."""
 
     value: Any
@@ -42,13 +41,12 @@ class OutboxEvent:
     key: Key = None
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     """Everything a context keeps, as of one moment."""
 
     epoch: int
     state: Mapping[str, Any]
-    processed: Mapping[str, Any] = field(default_factory=dict)
+    processed: Mapping[str, Any] = {}
     """By event id: when the result of `process_once` expires (Unix ms), and the result."""
     outbox: tuple[OutboxEvent, ...] = ()
 
@@ -59,7 +57,7 @@ def now_ms() -> int:
 
 
 def pack(value: object) -> bytes:
-    """A value as it is stored: msgpack, so that bytes stay bytes."""
+    """A value, event or checkpoint as it is stored: msgpack, so that bytes stay bytes."""
     try:
         return msgspec.msgpack.encode(value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -98,11 +96,6 @@ def waiting(entries: Mapping[str, Entry]) -> list[tuple[str, Entry]]:
     return sorted(found, key=lambda item: item[1].offset)
 
 
-def pack_event(event: OutboxEvent) -> bytes:
-    """An event as it is stored."""
-    return pack([event.value, event.topic, event.key])
-
-
 def unpack_event(content: bytes) -> OutboxEvent:
     """A stored event."""
     return OutboxEvent(*unpack(content))
@@ -124,12 +117,6 @@ def fresh_result(entry: Entry, at_ms: int) -> tuple[Any] | None:
         return None
     expires_ms, result = unpack(entry.content)
     return (result,) if expires_ms > at_ms else None
-
-
-def pack_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """A checkpoint as it is stored."""
-    outbox = [(event.value, event.topic, event.key) for event in checkpoint.outbox]
-    return pack([checkpoint.epoch, checkpoint.state, checkpoint.processed, outbox])
 
 
 def unpack_checkpoint(content: bytes) -> Checkpoint:

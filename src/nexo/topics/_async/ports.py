@@ -132,7 +132,7 @@ class TopicsBackend(Protocol):
     def sender(self, options: SenderOptions, partitioner: Any) -> Sender:
         """For a producer."""
 
-    def reader(self, options: ReaderOptions, told: Rebalanced, type_: Any) -> GroupReader:
+    def reader(self, options: ReaderOptions, listener: Rebalanced, type_: Any) -> GroupReader:
         """For a consumer."""
 
     async def close(self) -> None:

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from nexo.client._sync.client import Client
 from nexo.client._sync.link.link import Link
@@ -12,14 +14,15 @@ from nexo.client._sync.requests import request
 from nexo.client._sync.stream.groups import stream_names
 from nexo.client._sync.stream.stream import Stream
 from nexo.client.stream_records import Record, key_text
-from nexo.errors import InvalidOption, NotFound
+from nexo.errors import InvalidInput, InvalidOption, NotFound
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.topics._sync.consumer.reader import NexoReader
-from nexo.topics._sync.ports import GroupReader, Rebalanced, Sender
+from nexo.topics._sync.kafka.backend import KafkaBackend
+from nexo.topics._sync.ports import GroupReader, Rebalanced, Sender, TopicsBackend
 from nexo.topics._sync.producer.sender import NexoSender
 from nexo.topics.model import (
     GroupDescription,
@@ -113,11 +116,31 @@ class NexoTopicsBackend:
         """Batches by partition."""
         return NexoSender(self._client, options, partitioner)
 
-    def reader(self, options: ReaderOptions, told: Rebalanced, type_: Any) -> GroupReader:
+    def reader(self, options: ReaderOptions, listener: Rebalanced, type_: Any) -> GroupReader:
         """A member of an ordered group."""
-        return NexoReader(self._link, options, told, type_)
+        return NexoReader(self._link, options, listener, type_)
 
     def close(self) -> None:
         """Close the client if it was made for this."""
         if self._owned:
             self._client.close()
+
+
+def backend_for(server: Client | str | None) -> TopicsBackend:
+    """``nexo://``, ``nexos://`` or ``kafka://host:port,host:port``; a client is used as it is.
+
+    The default is ``NEXO_URL``, then a local server.
+    """
+    if isinstance(server, Client):
+        return NexoTopicsBackend(server, owned=False)
+    url = url_of(server)
+    if url is not None and urlsplit(url).scheme == "kafka":
+        return KafkaBackend(url)
+    return NexoTopicsBackend(Client(url), owned=True)
+
+
+def url_of(server: str | None) -> str | None:
+    """The given URL, or the environment's."""
+    if server is not None and not isinstance(server, str):
+        raise InvalidInput(f"server must be a client or a URL, not {server!r}")
+    return server or os.environ.get("NEXO_URL")

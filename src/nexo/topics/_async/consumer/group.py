@@ -8,9 +8,8 @@ from typing import Any, Generic
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.closing import AsyncClosing
 from nexo.errors import NexoError
-from nexo.topics._async.connecting import backend_for
-from nexo.topics._async.consumer.consumer import AsyncConsumer
-from nexo.topics._async.consumer.rebalancing import RebalanceHandlers
+from nexo.topics._async.consumer.consumer import AsyncConsumer, RebalanceHandlers
+from nexo.topics._async.nexo_backend import backend_for
 from nexo.topics.model import GroupDescription, Rebalance, Strategy, T, topic_names
 from nexo.topics.settings import group_timeout_ms, one_of
 

@@ -63,11 +63,11 @@ class NexoReader:
     """`Reader` on a Nexo server."""
 
     def __init__(
-        self, link: Link, options: ReaderOptions, told: Rebalanced, type_: Any = None
+        self, link: Link, options: ReaderOptions, listener: Rebalanced, type_: Any = None
     ) -> None:
         self._link = link.duplex()
         self._options = options
-        self._told = told
+        self._listener = listener
         self._type = type_
         self._members = Membership(self._link, options, self, self.interrupt)
         self._lanes: dict[TopicPartition, PartitionBuffer] = {}
@@ -98,7 +98,7 @@ class NexoReader:
     async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Called by the membership: stop reading these."""
         try:
-            await self._told.revoked(partitions)
+            await self._listener.revoked(partitions)
         except NexoError as error:
             # They are lost in any case, and the next owner repeats what could not be committed.
             log.info("group %r: %s", self._options.group_id, error)
@@ -121,7 +121,7 @@ class NexoReader:
             if begun:
                 await self.commit(begun)
         self._lanes.update({at: PartitionBuffer(at, offset) for at, offset in starts.items()})
-        await self._told.assigned(partitions)
+        await self._listener.assigned(partitions)
 
     def _start(self, stored: Committed | None, part: wire.PartitionInfo) -> int:
         first, end = part.start_offset, part.stable_offset

@@ -183,9 +183,9 @@ class KafkaBackend:
         """An AIOKafkaProducer."""
         return KafkaSender(self._options, options, partitioner)
 
-    def reader(self, options: ReaderOptions, told: Rebalanced, type_: Any) -> GroupReader:
+    def reader(self, options: ReaderOptions, listener: Rebalanced, type_: Any) -> GroupReader:
         """An AIOKafkaConsumer."""
-        return KafkaReader(self._options, options, told, type_)
+        return KafkaReader(self._options, options, listener, type_)
 
     async def close(self) -> None:
         """Nothing to do: each of its parts has its own connections."""

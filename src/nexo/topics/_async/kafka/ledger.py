@@ -86,14 +86,14 @@ class _KafkaTransaction(Certain):
             place = await self._producer.send_and_wait(topic, **encoded(record))
         return RecordMetadata(topic, place.partition, place.offset)
 
-    async def commit(self, source: MessageSource, commits: Commits) -> None:
+    async def add_offsets(self, source: MessageSource, commits: Commits) -> None:
         """Offsets as part of the transaction."""
         with translated():
             await self._producer.send_offsets_to_transaction(
                 kafka_offsets(commits), source.group_id
             )
 
-    async def finish(self) -> None:
+    async def commit(self) -> None:
         """Commit; whatever prevents it, it is rolled back."""
         errors = library("aiokafka.errors")
         try:

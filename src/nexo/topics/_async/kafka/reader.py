@@ -20,11 +20,15 @@ class KafkaReader:
     """`Reader` on an AIOKafkaConsumer."""
 
     def __init__(
-        self, connection: dict[str, Any], options: ReaderOptions, told: Rebalanced, type_: Any
+        self,
+        connection: dict[str, Any],
+        options: ReaderOptions,
+        listener: Rebalanced,
+        type_: Any,
     ) -> None:
         self._connection = connection
         self._options = options
-        self._told = told
+        self._listener = listener
         self._type = type_
         self._consumer: Any = None
         self._assigned = asyncio.Event()
@@ -56,7 +60,7 @@ class KafkaReader:
                 await self._consumer.start()
                 self._consumer.subscribe(
                     topics=list(self._options.topics),
-                    listener=_listener(self._told, self._assigned),
+                    listener=_listener(self._listener, self._assigned),
                 )
         async with asyncio.timeout(_JOIN_S):
             await self._assigned.wait()
@@ -180,18 +184,18 @@ def _ours(partitions: Iterable[Any]) -> tuple[TopicPartition, ...]:
     return tuple(sorted(TopicPartition(at.topic, at.partition) for at in partitions))
 
 
-def _listener(told: Rebalanced, joined: asyncio.Event) -> Any:
+def _listener(listener: Rebalanced, joined: asyncio.Event) -> Any:
     base = library("aiokafka.abc").ConsumerRebalanceListener
 
     class RebalanceListener(base):  # type: ignore[misc, valid-type]
         async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
             """Called before it joins again."""
             if revoked:
-                await told.revoked(_ours(revoked))
+                await listener.revoked(_ours(revoked))
 
         async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
             joined.set()
             if assigned:
-                await told.assigned(_ours(assigned))
+                await listener.assigned(_ours(assigned))
 
     return RebalanceListener()

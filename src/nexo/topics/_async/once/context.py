@@ -29,8 +29,6 @@ from nexo.topics.once import (
     now_ms,
     outbox_key,
     pack,
-    pack_checkpoint,
-    pack_event,
     pack_result,
     result_in,
     state_key,
@@ -258,7 +256,7 @@ class AsyncExactlyOnceContext(AsyncClosing):
     async def _save(self, epoch: int | None) -> Checkpoint:
         found = await self._snapshot(await self.epoch() if epoch is None else epoch)
         async with self.begin() as tx:
-            await tx.store(STATE, CHECKPOINT_KEY, pack_checkpoint(found))
+            await tx.store(STATE, CHECKPOINT_KEY, pack(found))
             await tx.store(STATE, EPOCH_KEY, pack(found.epoch))
         return found
 
@@ -288,7 +286,7 @@ class AsyncExactlyOnceContext(AsyncClosing):
             for key, _ in waiting(entries):
                 await tx.store(STATE, key, None)
             for number, event in enumerate(found.outbox):
-                await tx.store(STATE, outbox_key(f"restored-{number:09}"), pack_event(event))
+                await tx.store(STATE, outbox_key(f"restored-{number:09}"), pack(event))
             await tx.store(STATE, EPOCH_KEY, pack(found.epoch))
         return found
 

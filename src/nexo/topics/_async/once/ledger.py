@@ -26,20 +26,18 @@ class LedgerTransaction(Protocol):
     async def produce(self, topic: str, record: ProducerRecord) -> RecordMetadata:
         """Write a message."""
 
-    async def commit(self, source: MessageSource, commits: Commits) -> None:
+    async def add_offsets(self, source: MessageSource, commits: Commits) -> None:
         """Store what was processed of a source's messages."""
 
-    async def finish(self) -> None:
+    async def commit(self) -> None:
         """Commit; `TransactionAborted` if it was rolled back instead."""
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the outcome of `finish` is unknown; then `settle` finds it."""
+        """Whether the outcome of `commit` is unknown; then `settle` finds it."""
 
     async def settle(self, wait_s: float) -> None:
-        """Find the outcome; raises the errors of `finish`, and
-        of asking for longer than ``wait_s``.
-        """
+        """Find the outcome; raises the errors of `commit`, and of asking longer than ``wait_s``."""
 
     async def abort(self) -> None: ...
 
@@ -91,7 +89,7 @@ class MemoryLedger:
 
 
 class Certain:
-    """Mixin of transactions that are known to be rolled back if `finish` failed."""
+    """Mixin of transactions that are known to be rolled back if `commit` failed."""
 
     @property
     def in_doubt(self) -> bool:
@@ -121,10 +119,10 @@ class _MemoryTransaction(Certain):
         self._messages.append((topic, record))
         return RecordMetadata(topic, 0, len(self._ledger.produced.get(topic, ())))
 
-    async def commit(self, source: MessageSource, commits: Commits) -> None:
+    async def add_offsets(self, source: MessageSource, commits: Commits) -> None:
         self._commits.update(commits)
 
-    async def finish(self) -> None:
+    async def commit(self) -> None:
         for table, key, offset in self._relied:
             if (await self._ledger.load(table, key)).offset != offset:
                 raise TransactionAborted(f"rolled back: key {key!r} has changed meanwhile")

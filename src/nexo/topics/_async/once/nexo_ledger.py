@@ -10,9 +10,9 @@ from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.stream.transaction import Transaction
 from nexo.errors import AlreadyExists
-from nexo.topics._async.connecting import url_of
 from nexo.topics._async.consumer.message_source import MessageSource
 from nexo.topics._async.kafka.ledger import KafkaLedger
+from nexo.topics._async.nexo_backend import url_of
 from nexo.topics._async.once.ledger import LedgerTransaction, MemoryLedger, OnceLedger
 from nexo.topics.model import Commits, ProducerRecord, RecordMetadata
 from nexo.topics.once import ABSENT, ONCE, STATE, Entry
@@ -104,10 +104,10 @@ class _NexoTransaction:
             )
         return RecordMetadata(topic, *place)
 
-    async def commit(self, source: MessageSource, commits: Commits) -> None:
+    async def add_offsets(self, source: MessageSource, commits: Commits) -> None:
         await source.give_commits(self._transaction, commits)
 
-    async def finish(self) -> None:
+    async def commit(self) -> None:
         await self._transaction.commit()
 
     @property

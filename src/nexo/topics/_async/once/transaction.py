@@ -19,7 +19,6 @@ from nexo.topics.once import (
     OutboxEvent,
     outbox_key,
     pack,
-    pack_event,
     state_key,
     unpack,
 )
@@ -96,7 +95,7 @@ class AsyncOnceTransaction:
 
     async def emit(self, value: Any, *, topic: str | None = None, key: Key = None) -> None:
         """Put an event into the outbox; `flush` delivers it once this is committed."""
-        content = pack_event(OutboxEvent(value, topic, key))
+        content = pack(OutboxEvent(value, topic, key))
         await self.store(STATE, outbox_key(uuid.uuid4().hex), content)
 
     async def load(self, table: str, key: str) -> bytes | None:
@@ -135,7 +134,7 @@ class AsyncOnceTransaction:
             current_transaction.reset(self._token)
         try:
             if error is None:
-                await self._finish()
+                await self._commit()
         except BaseException:
             if self._changes.in_doubt:
                 for source in self._involved():
@@ -147,14 +146,14 @@ class AsyncOnceTransaction:
             self._unread()
             await self._roll_back()
 
-    async def _finish(self) -> None:
+    async def _commit(self) -> None:
         try:
             for source, commits in self._commits.items():
-                await self._changes.commit(source, commits)
+                await self._changes.add_offsets(source, commits)
         except BaseException:
             await self._roll_back()
             raise
-        await self._changes.finish()
+        await self._changes.commit()
         self._stored()
 
     async def settle(self, wait_s: float) -> None:

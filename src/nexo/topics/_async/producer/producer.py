@@ -7,7 +7,7 @@ from nexo.client._async.client import AsyncClient
 from nexo.client._async.closing import AsyncClosing
 from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key
-from nexo.topics._async.connecting import backend_for
+from nexo.topics._async.nexo_backend import backend_for
 from nexo.topics._async.producer.delivery import Delivery
 from nexo.topics._async.producer.traced import traced
 from nexo.topics.model import ProducerRecord, SenderOptions

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from threading import Lock
 
-from nexo.batch import Compression
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
 from nexo.client.forks import from_before, tell_when_forked
@@ -27,8 +26,6 @@ from nexo.errors import (
     PartitionsChanged,
     PayloadTooLarge,
 )
-from nexo.model import Broker
-from nexo.topics._async.producer.atomic_batch import store_together
 from nexo.topics._async.producer.batch_writer import BatchWriter
 from nexo.topics._async.producer.delivery import Delivery
 from nexo.topics.model import ProducerRecord, RecordMetadata, SenderOptions, TopicPartition
@@ -47,8 +44,7 @@ class NexoSender:
     def __init__(
         self, client: AsyncClient, options: SenderOptions, partitioner: Partitioner
     ) -> None:
-        self._client = client
-        self._writer = BatchWriter(client.link(Broker.STREAM), options)
+        self._writer = BatchWriter(client, options)
         self._options = options
         self._chooser = Chooser(partitioner)
         self._counts: dict[str, int] = {}
@@ -311,8 +307,7 @@ class NexoSender:
         partitions = [
             self._chooser.partition_of(topic, each.partition, each.key, count) for each in packed
         ]
-        compression = Compression.named(self._options.compression)
-        return await store_together(self._client, topic, partitions, packed, count, compression)
+        return await self._writer.write_together(topic, partitions, count, packed)
 
     async def _known_count(self, topic: str) -> int:
         count = await self._writer.count(topic)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from threading import Lock
 from typing import Any, Generic, Literal
@@ -18,14 +18,14 @@ from nexo.errors import (
     Conflict,
     ConnectionLost,
     Fenced,
+    InvalidInput,
     InvalidOption,
     OutcomeUnknown,
     Unavailable,
 )
-from nexo.topics._sync.connecting import backend_for
 from nexo.topics._sync.consumer.message_source import Doubts, MessageSource
-from nexo.topics._sync.consumer.rebalancing import RebalanceHandlers
 from nexo.topics._sync.consumer.subscription import ConsumerSubscription
+from nexo.topics._sync.nexo_backend import backend_for
 from nexo.topics._sync.ports import GroupReader
 from nexo.topics.model import (
     Committed,
@@ -46,6 +46,26 @@ log = logging.getLogger("nexo.topics")
 
 _WAIT_S = 20.0
 """How long iteration waits before it checks for changes."""
+
+
+class RebalanceHandlers:
+    """Users' handlers of rebalances, in the order they were added (SPEC G6)."""
+
+    def __init__(self) -> None:
+        self._handlers: list[Callable[[Rebalance], Any]] = []
+
+    def add(self, event: str, handler: Callable[[Rebalance], Any]) -> None:
+        if event != "rebalance":
+            raise InvalidInput(f"there is no event {event!r}: the only one is 'rebalance'")
+        self._handlers.append(handler)
+
+    def call(self, event: Rebalance) -> None:
+        for handler in self._handlers:
+            try:
+                runtime.invoke(handler, event)
+            except Exception:
+                # It runs within a heartbeat: its failure must not end the membership.
+                log.exception("a rebalance handler failed on %s", event)
 
 
 class Consumer(Generic[T]):
@@ -145,7 +165,7 @@ class Consumer(Generic[T]):
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Called by the reader: these are revoked; commits what was processed of them first."""
         left = [at for at in self.assignment if at not in partitions]
-        self._tell("revoked", partitions, left)
+        self._report("revoked", partitions, left)
         gone = self._progress.leave(partitions)
         reader = self._subscription.reader
         if self._auto_commit and gone and reader is not None:
@@ -153,9 +173,9 @@ class Consumer(Generic[T]):
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Called by the reader: these were assigned."""
-        self._tell("assigned", partitions, self.assignment)
+        self._report("assigned", partitions, self.assignment)
 
-    def _tell(
+    def _report(
         self,
         kind: Literal["revoked", "assigned"],
         partitions: Sequence[TopicPartition],
@@ -163,9 +183,9 @@ class Consumer(Generic[T]):
     ) -> None:
         member, generation = self.member_id, self.generation
         event = Rebalance(kind, tuple(partitions), tuple(owned), member, generation)
-        self._handlers.tell(event)
+        self._handlers.call(event)
 
-    def on(self, event: str, handler: Any) -> None:
+    def on(self, event: str, handler: Callable[[Rebalance], Any]) -> None:
         """Call ``handler`` with each `Rebalance`; the only event is ``'rebalance'``."""
         self._handlers.add(event, handler)
 

@@ -9,9 +9,8 @@ from typing import Any, Generic
 from nexo.client._sync.client import Client
 from nexo.client._sync.closing import Closing
 from nexo.errors import NexoError
-from nexo.topics._sync.connecting import backend_for
-from nexo.topics._sync.consumer.consumer import Consumer
-from nexo.topics._sync.consumer.rebalancing import RebalanceHandlers
+from nexo.topics._sync.consumer.consumer import Consumer, RebalanceHandlers
+from nexo.topics._sync.nexo_backend import backend_for
 from nexo.topics.model import GroupDescription, Rebalance, Strategy, T, topic_names
 from nexo.topics.settings import group_timeout_ms, one_of
 

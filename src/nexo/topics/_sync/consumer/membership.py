@@ -40,7 +40,7 @@ class Membership:
         self,
         link: Duplex,
         options: ReaderOptions,
-        told: Rebalanced,
+        listener: Rebalanced,
         on_news: Callable[[], None],
     ) -> None:
         self.member = ""
@@ -52,7 +52,7 @@ class Membership:
         """Held while partitions come and go."""
         self._link = link
         self._options = options
-        self._told = told
+        self._listener = listener
         self._on_news = on_news
         self._news: ordered.Assigned | None = None
         self._out = True
@@ -93,7 +93,7 @@ class Membership:
         gone, self.owned, self._news = self.owned, [], None
         if gone:
             # Lost already: reported so that what was read of them is dropped.
-            self._told.revoked(gone)
+            self._listener.revoked(gone)
         if self._stays:
             self._resign()
         ask = ordered.OrderedJoin(
@@ -219,7 +219,7 @@ class Membership:
         gone = self._gone(news)
         self.generation = max(self.generation, news.generation)
         if gone:
-            self._told.revoked(gone)
+            self._listener.revoked(gone)
             self.owned = [at for at in self.owned if at not in gone]
         confirmed = self._heartbeat(self.generation)
         if confirmed.generation != self.generation:
@@ -234,7 +234,7 @@ class Membership:
         if not new:
             return
         try:
-            self._told.assigned(new)
+            self._listener.assigned(new)
         except Exception:
             # They are owned and nobody would read them: start over.
             self.owned, self._stays = known, True

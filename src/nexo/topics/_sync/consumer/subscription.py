@@ -18,7 +18,11 @@ class ConsumerSubscription:
     """Creates the member when it is first needed, and another one after it left."""
 
     def __init__(
-        self, backend: TopicsBackend, options: ReaderOptions, told: Rebalanced, type_: Any
+        self,
+        backend: TopicsBackend,
+        options: ReaderOptions,
+        listener: Rebalanced,
+        type_: Any,
     ) -> None:
         self.reader: GroupReader | None = None
         """The member; None before it joins, and after it left."""
@@ -26,7 +30,7 @@ class ConsumerSubscription:
         """Whether nobody may join any more."""
         self._backend = backend
         self._options = options
-        self._told = told
+        self._listener = listener
         self._type = type_
         self._inherited = False
         tell_when_forked(self)
@@ -59,7 +63,7 @@ class ConsumerSubscription:
         if not self.topics:
             raise Conflict("the consumer has no topic: subscribe it to one")
         if self.reader is None:
-            self.reader = self._backend.reader(self._options, self._told, self._type)
+            self.reader = self._backend.reader(self._options, self._listener, self._type)
         self.reader.join()
 
     def joined(self) -> GroupReader:

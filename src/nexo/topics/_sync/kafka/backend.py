@@ -75,11 +75,11 @@ class KafkaBackend:
 
         return KafkaSender(self._thread, self._thread.run(make()))
 
-    def reader(self, options: ReaderOptions, told: Rebalanced, type_: Any) -> GroupReader:
+    def reader(self, options: ReaderOptions, listener: Rebalanced, type_: Any) -> GroupReader:
         """An AIOKafkaConsumer."""
 
         async def make() -> AsyncReader:
-            return self._backend.reader(options, _Told(told), type_)
+            return self._backend.reader(options, _OnThread(listener), type_)
 
         return KafkaReader(self._thread, self._thread.run(make()))
 
@@ -88,17 +88,17 @@ class KafkaBackend:
         self._thread.close()
 
 
-class _Told:
+class _OnThread:
     """Has a sync listener called in a thread, so that it may call back."""
 
-    def __init__(self, told: Rebalanced) -> None:
-        self._told = told
+    def __init__(self, listener: Rebalanced) -> None:
+        self._listener = listener
 
     async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        await asyncio.to_thread(self._told.revoked, partitions)
+        await asyncio.to_thread(self._listener.revoked, partitions)
 
     async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        await asyncio.to_thread(self._told.assigned, partitions)
+        await asyncio.to_thread(self._listener.assigned, partitions)
 
 
 class KafkaSender:

@@ -63,13 +63,13 @@ class _KafkaTransaction(Certain):
         """As the async one."""
         return self._thread.run(self._transaction.produce(topic, record))
 
-    def commit(self, source: MessageSource, commits: Commits) -> None:
+    def add_offsets(self, source: MessageSource, commits: Commits) -> None:
         """As the async one, which needs no more of the source than its group."""
-        self._thread.run(self._transaction.commit(source, commits))  # type: ignore[arg-type]
+        self._thread.run(self._transaction.add_offsets(source, commits))  # type: ignore[arg-type]
 
-    def finish(self) -> None:
+    def commit(self) -> None:
         """As the async one."""
-        self._thread.run(self._transaction.finish())
+        self._thread.run(self._transaction.commit())
 
     def abort(self) -> None:
         """As the async one."""

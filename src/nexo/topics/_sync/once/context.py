@@ -30,8 +30,6 @@ from nexo.topics.once import (
     now_ms,
     outbox_key,
     pack,
-    pack_checkpoint,
-    pack_event,
     pack_result,
     result_in,
     state_key,
@@ -257,7 +255,7 @@ class ExactlyOnceContext(Closing):
     def _save(self, epoch: int | None) -> Checkpoint:
         found = self._snapshot(self.epoch() if epoch is None else epoch)
         with self.begin() as tx:
-            tx.store(STATE, CHECKPOINT_KEY, pack_checkpoint(found))
+            tx.store(STATE, CHECKPOINT_KEY, pack(found))
             tx.store(STATE, EPOCH_KEY, pack(found.epoch))
         return found
 
@@ -287,7 +285,7 @@ class ExactlyOnceContext(Closing):
             for key, _ in waiting(entries):
                 tx.store(STATE, key, None)
             for number, event in enumerate(found.outbox):
-                tx.store(STATE, outbox_key(f"restored-{number:09}"), pack_event(event))
+                tx.store(STATE, outbox_key(f"restored-{number:09}"), pack(event))
             tx.store(STATE, EPOCH_KEY, pack(found.epoch))
         return found
 

@@ -27,20 +27,18 @@ class LedgerTransaction(Protocol):
     def produce(self, topic: str, record: ProducerRecord) -> RecordMetadata:
         """Write a message."""
 
-    def commit(self, source: MessageSource, commits: Commits) -> None:
+    def add_offsets(self, source: MessageSource, commits: Commits) -> None:
         """Store what was processed of a source's messages."""
 
-    def finish(self) -> None:
+    def commit(self) -> None:
         """Commit; `TransactionAborted` if it was rolled back instead."""
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the outcome of `finish` is unknown; then `settle` finds it."""
+        """Whether the outcome of `commit` is unknown; then `settle` finds it."""
 
     def settle(self, wait_s: float) -> None:
-        """Find the outcome; raises the errors of `finish`, and
-        of asking for longer than ``wait_s``.
-        """
+        """Find the outcome; raises the errors of `commit`, and of asking longer than ``wait_s``."""
 
     def abort(self) -> None: ...
 
@@ -92,7 +90,7 @@ class MemoryLedger:
 
 
 class Certain:
-    """Mixin of transactions that are known to be rolled back if `finish` failed."""
+    """Mixin of transactions that are known to be rolled back if `commit` failed."""
 
     @property
     def in_doubt(self) -> bool:
@@ -122,10 +120,10 @@ class _MemoryTransaction(Certain):
         self._messages.append((topic, record))
         return RecordMetadata(topic, 0, len(self._ledger.produced.get(topic, ())))
 
-    def commit(self, source: MessageSource, commits: Commits) -> None:
+    def add_offsets(self, source: MessageSource, commits: Commits) -> None:
         self._commits.update(commits)
 
-    def finish(self) -> None:
+    def commit(self) -> None:
         for table, key, offset in self._relied:
             if (self._ledger.load(table, key)).offset != offset:
                 raise TransactionAborted(f"rolled back: key {key!r} has changed meanwhile")

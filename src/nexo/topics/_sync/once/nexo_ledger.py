@@ -11,9 +11,9 @@ from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
 from nexo.client._sync.stream.transaction import Transaction
 from nexo.errors import AlreadyExists
-from nexo.topics._sync.connecting import url_of
 from nexo.topics._sync.consumer.message_source import MessageSource
 from nexo.topics._sync.kafka.ledger import KafkaLedger
+from nexo.topics._sync.nexo_backend import url_of
 from nexo.topics._sync.once.ledger import LedgerTransaction, MemoryLedger, OnceLedger
 from nexo.topics.model import Commits, ProducerRecord, RecordMetadata
 from nexo.topics.once import ABSENT, ONCE, STATE, Entry
@@ -105,10 +105,10 @@ class _NexoTransaction:
             )
         return RecordMetadata(topic, *place)
 
-    def commit(self, source: MessageSource, commits: Commits) -> None:
+    def add_offsets(self, source: MessageSource, commits: Commits) -> None:
         source.give_commits(self._transaction, commits)
 
-    def finish(self) -> None:
+    def commit(self) -> None:
         self._transaction.commit()
 
     @property

@@ -20,7 +20,6 @@ from nexo.topics.once import (
     OutboxEvent,
     outbox_key,
     pack,
-    pack_event,
     state_key,
     unpack,
 )
@@ -97,7 +96,7 @@ class OnceTransaction:
 
     def emit(self, value: Any, *, topic: str | None = None, key: Key = None) -> None:
         """Put an event into the outbox; `flush` delivers it once this is committed."""
-        content = pack_event(OutboxEvent(value, topic, key))
+        content = pack(OutboxEvent(value, topic, key))
         self.store(STATE, outbox_key(uuid.uuid4().hex), content)
 
     def load(self, table: str, key: str) -> bytes | None:
@@ -136,7 +135,7 @@ class OnceTransaction:
             current_transaction.reset(self._token)
         try:
             if error is None:
-                self._finish()
+                self._commit()
         except BaseException:
             if self._changes.in_doubt:
                 for source in self._involved():
@@ -148,14 +147,14 @@ class OnceTransaction:
             self._unread()
             self._roll_back()
 
-    def _finish(self) -> None:
+    def _commit(self) -> None:
         try:
             for source, commits in self._commits.items():
-                self._changes.commit(source, commits)
+                self._changes.add_offsets(source, commits)
         except BaseException:
             self._roll_back()
             raise
-        self._changes.finish()
+        self._changes.commit()
         self._stored()
 
     def settle(self, wait_s: float) -> None:

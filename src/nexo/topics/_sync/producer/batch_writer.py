@@ -16,15 +16,17 @@ from typing import Any, TypeVar
 
 from nexo.batch import ANONYMOUS, BatchProducer, Compression
 from nexo.client._sync import runtime
-from nexo.client._sync.link.link import Link
+from nexo.client._sync.client import Client
 from nexo.client._sync.requests import request
+from nexo.client.stream_records import by_partition
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout, Unavailable
+from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head, read_places
-from nexo.topics.model import SenderOptions, TopicPartition
+from nexo.topics.model import RecordMetadata, SenderOptions, TopicPartition
 from nexo.topics.packing import Packed, batch_of
 
 _T = TypeVar("_T")
@@ -53,8 +55,9 @@ class _Identity:
 class BatchWriter:
     """Callers write one batch of a partition at a time, which keeps the order."""
 
-    def __init__(self, link: Link, options: SenderOptions) -> None:
-        self._link = link
+    def __init__(self, client: Client, options: SenderOptions) -> None:
+        self._client = client
+        self._link = client.link(Broker.STREAM)
         self._options = options
         self._compression = Compression.named(options.compression)
         self._identity: _Identity | None = None
@@ -83,6 +86,29 @@ class BatchWriter:
         if identity is not None:
             identity.stored[at] += len(batch)
         return next(read_places(reply or b""))[1]
+
+    def write_together(
+        self, topic: str, partitions: Sequence[int], count: int, packed: Sequence[Packed[None]]
+    ) -> list[RecordMetadata]:
+        """Store all messages or none (SPEC G2), each in its partition of the ``count``.
+
+        In a transaction, unless all are in one batch, which is stored whole anyway.
+        """
+        rows = [(each.kind, each.content) for each in packed]
+        keys, headers = [each.key for each in packed], [each.headers for each in packed]
+        runs, lanes = by_partition(partitions, rows, keys, headers)
+        if len(runs) == 1:
+            head, body = runs[0][1].encode(int(time.time() * 1000), compression=self._compression)
+            where = publish_head(topic, partitions[0], count)
+            reply = self._link.call(Op.S_PUBLISH, where, head, *body)
+            firsts = [next(read_places(reply or b""))[1]]
+        else:
+            with self._client.transaction() as tx:
+                firsts = [
+                    (tx.publish_batch(topic, partition, records, count=count)).offset
+                    for partition, records in runs
+                ]
+        return [RecordMetadata(topic, runs[run][0], firsts[run] + at) for run, at in lanes]
 
     def _identified(self) -> _Identity:
         with self._identifying:

@@ -8,7 +8,7 @@ from nexo.client._sync.client import Client
 from nexo.client._sync.closing import Closing
 from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key
-from nexo.topics._sync.connecting import backend_for
+from nexo.topics._sync.nexo_backend import backend_for
 from nexo.topics._sync.producer.delivery import Delivery
 from nexo.topics._sync.producer.traced import traced
 from nexo.topics.model import ProducerRecord, SenderOptions

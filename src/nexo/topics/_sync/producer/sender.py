@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from threading import Lock
 
-from nexo.batch import Compression
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
 from nexo.client.forks import from_before, tell_when_forked
@@ -28,8 +27,6 @@ from nexo.errors import (
     PartitionsChanged,
     PayloadTooLarge,
 )
-from nexo.model import Broker
-from nexo.topics._sync.producer.atomic_batch import store_together
 from nexo.topics._sync.producer.batch_writer import BatchWriter
 from nexo.topics._sync.producer.delivery import Delivery
 from nexo.topics.model import ProducerRecord, RecordMetadata, SenderOptions, TopicPartition
@@ -46,8 +43,7 @@ class NexoSender:
     """`Sender` on a Nexo server."""
 
     def __init__(self, client: Client, options: SenderOptions, partitioner: Partitioner) -> None:
-        self._client = client
-        self._writer = BatchWriter(client.link(Broker.STREAM), options)
+        self._writer = BatchWriter(client, options)
         self._options = options
         self._chooser = Chooser(partitioner)
         self._counts: dict[str, int] = {}
@@ -308,8 +304,7 @@ class NexoSender:
         partitions = [
             self._chooser.partition_of(topic, each.partition, each.key, count) for each in packed
         ]
-        compression = Compression.named(self._options.compression)
-        return store_together(self._client, topic, partitions, packed, count, compression)
+        return self._writer.write_together(topic, partitions, count, packed)
 
     def _known_count(self, topic: str) -> int:
         count = self._writer.count(topic)
