@@ -9,9 +9,6 @@ from nexo.errors import InvalidInput, NexoError
 from nexo.protocol.values import ValueType, decode_content, encode_value, json_bytes
 from nexo.xstreams.values import StreamMessage
 
-_ERROR_CHARS = 1_000
-"""How much of a handler's error is kept: it may quote the data."""
-
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
@@ -56,13 +53,3 @@ def _fields(data: Any) -> dict[str, Any]:
         return dict(data) if isinstance(data, dict) else {}
     head, _, raw = data.partition(b"\n")
     return {**decode_content(ValueType.JSON, head), "data": raw}
-
-
-def told(error: BaseException) -> str:
-    """The text of an error, cut to fit a letter."""
-    try:
-        text = repr(error)
-    except Exception:  # a custom exception class may do anything
-        text = type(error).__name__
-    text = text if len(text) <= _ERROR_CHARS else f"{text[:_ERROR_CHARS]}…"
-    return text.encode(errors="backslashreplace").decode()

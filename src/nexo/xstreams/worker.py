@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from nexo.client.failures import failure_text
 from nexo.errors import (
     ConnectionLost,
     InvalidInput,
@@ -19,7 +20,7 @@ from nexo.errors import (
 )
 from nexo.xstreams import checks
 from nexo.xstreams.broker import StreamBroker
-from nexo.xstreams.dead_letters import DeadLetter, told
+from nexo.xstreams.dead_letters import DeadLetter
 from nexo.xstreams.values import StreamMessage
 
 log = logging.getLogger("nexo.xstreams")
@@ -42,7 +43,7 @@ class StreamWorker:
     as a `DeadLetter`. ``min_idle_ms`` must be longer, by a tenth, than a handler takes for one
     message; messages waiting after it are renewed, so that nobody claims them.
 
-    ``run`` works until `stop`; ``start`` does so in a thread; ``with worker:`` does both.
+    ``run`` works until `close`; ``start`` does so in a thread; ``with worker:`` does both.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class StreamWorker:
     ) -> None:
         """``max_per_s`` limits how many messages are handled; ``start_at`` is for a new group.
 
-        `stop` may take up to ``block_ms`` while the worker waits for messages.
+        `close` may take up to ``block_ms`` while the worker waits for messages.
         """
         checks.names(stream=stream, group=group, consumer=consumer)
         checks.names(**{"the dead letters' stream, <stream>.dlq,": f"{stream}.dlq"})
@@ -89,7 +90,7 @@ class StreamWorker:
     # -- life
 
     def run(self) -> None:
-        """Work until `stop` is called; retries while the broker is unreachable."""
+        """Work until `close` is called; retries while the broker is unreachable."""
         while not self._stopping.is_set():
             try:
                 self.broker.create_group(self.stream, self.group, self._start_at)
@@ -108,7 +109,7 @@ class StreamWorker:
         self._thread = threading.Thread(target=self.run, name=f"worker-{self.consumer}")
         self._thread.start()
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Finish the current message, leave the rest pending, and return when that is done."""
         self._stopping.set()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -120,7 +121,7 @@ class StreamWorker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self.close()
 
     # -- work
 
@@ -185,9 +186,10 @@ class StreamWorker:
             self.handler(message)
         except Exception as error:
             self.failed += 1
-            log.warning("%s of %s failed: %s", message.id, self.stream, told(error))
+            reason = failure_text(error)
+            log.warning("%s of %s failed: %s", message.id, self.stream, reason)
             if message.delivery_count >= self._max_deliveries:
-                self._bury(message, told(error))
+                self._bury(message, reason)
             return
         self.broker.xack(self.stream, self.group, [message.id])
         self.handled += 1
