@@ -15,6 +15,8 @@ Duration: TypeAlias = float | str | timedelta
 
 MAX_DURATION_MS = 2**53
 """Longer than any real duration, and exact as a float."""
+MOST = 2**63 - 1
+"""The greatest number that the wire carries."""
 
 
 def millis(value: Duration, what: str = "duration", high_ms: int = MAX_DURATION_MS) -> int:
@@ -83,12 +85,14 @@ def text(value: Any, what: str) -> str:
     return value
 
 
-def whole(value: Any, what: str, low: int, high: int) -> int:
-    """``value`` if it is a whole number in low..high."""
+def whole(
+    value: Any, what: str, low: int, high: int = MOST, refusal: type[InvalidInput] = InvalidInput
+) -> int:
+    """``value`` if it is a whole number in low..high; otherwise a ``refusal`` names it."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidInput(f"{what} is a whole number, not {value!r}")
+        raise refusal(f"{what} is a whole number, not {value!r}")
     if not low <= value <= high:
-        raise InvalidInput(f"{what} {value} is out of range: use {low} to {high}")
+        raise refusal(f"{what} {value} is out of range: use {low} to {high}")
     return value
 
 

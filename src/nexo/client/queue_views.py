@@ -60,7 +60,7 @@ def pop_request(
 
 
 def check_column(column: Any, what: str, count: int) -> None:
-    """Reject a list of keys whose length is not that of the values."""
+    """Reject a list of keys whose length differs from the values'."""
     if column is None:
         return
     if not isinstance(column, Sequence) or isinstance(column, str | bytes):

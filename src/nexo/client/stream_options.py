@@ -12,8 +12,6 @@ from nexo.options.described import to_stored
 from nexo.options.stream import SharedOptions, StreamOptions
 from nexo.protocol.stream import Position
 
-MAX_OFFSET = 2**63 - 1
-
 
 class Retention(TypedDict, total=False):
     """How much of a stream is kept; 0 or None is no limit."""
@@ -97,11 +95,11 @@ def position(at: Position | datetime, what: str) -> tuple[Position, int | None]:
             return at, None
         case dict():
             for partition, offset in at.items():
-                whole(partition, "a partition", 0, MAX_OFFSET)
-                whole(offset, "an offset", 0, MAX_OFFSET)
+                whole(partition, "a partition", 0)
+                whole(offset, "an offset", 0)
             return at, None
         case int() if not isinstance(at, bool):
-            return whole(at, what, 0, MAX_OFFSET), None
+            return whole(at, what, 0), None
     raise InvalidInput(
         f"{what} is 'beginning', 'end', an offset, offsets by partition, or a datetime, not {at!r}"
     )

@@ -19,6 +19,7 @@ from nexo.topics._sync.producer.producer import Producer
 from nexo.topics._sync.topic import Topic
 from nexo.topics.model import (
     Committed,
+    ConsumerOptions,
     GroupDescription,
     PartitionDescription,
     Position,
@@ -44,6 +45,7 @@ __all__ = [
     "Committed",
     "Consumer",
     "ConsumerGroup",
+    "ConsumerOptions",
     "ExactlyOnceContext",
     "GroupDescription",
     "OnceTransaction",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict
 
-from nexo.client.checks import text
+from nexo.client.checks import Duration, text
 from nexo.client.stream_records import Headers, Key, Record
 from nexo.errors import InvalidInput
 from nexo.protocol.stream_ordered import CommittedAt
@@ -23,6 +23,18 @@ else:
 
 Strategy: TypeAlias = Literal["range", "roundRobin"]
 Reset: TypeAlias = Literal["earliest", "latest"]
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """Options of a consumer, and of a group for all its members."""
+
+    auto_commit: bool
+    auto_commit_interval: Duration
+    max_poll_records: int
+    session_timeout: Duration
+    rebalance_timeout: Duration
+    rebalance_strategy: Strategy
+    auto_offset_reset: Reset
 
 
 class TopicPartition(NamedTuple):

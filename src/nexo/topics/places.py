@@ -13,8 +13,6 @@ from nexo.topics.model import Position, TopicMessage, TopicPartition
 Partition: TypeAlias = TopicPartition | int
 """A number alone is a partition of the one topic that the consumer reads."""
 
-_MAX = 2**63 - 1
-
 
 def lane_of(partition: Any, topic: Any, topics: Sequence[str]) -> TopicPartition:
     """One partition; ``topic`` may be left out where ``topics`` has one."""
@@ -22,7 +20,7 @@ def lane_of(partition: Any, topic: Any, topics: Sequence[str]) -> TopicPartition
         if len(topics) != 1:
             raise InvalidInput(f"name the topic: the consumer reads {', '.join(topics)}")
         topic = topics[0]
-    return TopicPartition(text(topic, "the topic"), whole(partition, "the partition", 0, _MAX))
+    return TopicPartition(text(topic, "the topic"), whole(partition, "the partition", 0))
 
 
 def lanes_of(partitions: Iterable[Any], topics: Sequence[str]) -> list[TopicPartition]:
@@ -54,14 +52,14 @@ def position_in(given: Mapping[str, Any], topics: Sequence[str]) -> Position:
 
 def checked_offset(offset: Any) -> int:
     """An offset from 0 on."""
-    return whole(offset, "the offset", 0, _MAX)
+    return whole(offset, "the offset", 0)
 
 
 def time_ms(time: Any) -> int:
     """A point in time, in milliseconds."""
     if isinstance(time, datetime):
         return max(0, int(time.timestamp() * 1000))
-    return whole(time, "the time, in milliseconds,", 0, _MAX)
+    return whole(time, "the time, in milliseconds,", 0)
 
 
 One: TypeAlias = TopicMessage[Any] | Position | Mapping[str, Any] | int

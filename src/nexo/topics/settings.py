@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 import msgspec
 
-from nexo.client.checks import millis
+from nexo.client.checks import Duration, millis, whole
 from nexo.errors import InvalidInput, InvalidOption
-from nexo.model import duration_ms
 from nexo.options.refusals import in_words
 from nexo.options.stream import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, StreamOptions
-
-
-def _whole(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidOption(f"{name} = {value!r}: must be a whole number")
-    if abs(value) >= 2**63:
-        raise InvalidOption(f"{name} = {value}: has more than 64 bits")
-    return value
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -68,7 +58,7 @@ def _checked(key: str, value: Any) -> Any:
     except msgspec.ValidationError as error:
         wrong = in_words(error, StreamOptions).removeprefix(f"{option}: ")
         raise InvalidOption(f"{key} = {value!r}: {wrong}") from None
-    return _whole(key, found) if type(found) is int else found
+    return whole(found, key, 0, refusal=InvalidOption) if type(found) is int else found
 
 
 def topic_config(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,17 +66,8 @@ def topic_config(options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: options[option] for key, option in CONFIG.items() if option in options}
 
 
-def span_ms(name: str, given: Any) -> int:
-    """Of ``'7d'`` or a `timedelta`; not of a number, which may be meant in days or seconds."""
-    if isinstance(given, timedelta):
-        return millis(given)
-    if not isinstance(given, str):
-        raise InvalidOption(f"{name} = {given!r}: write a duration, such as '7d'")
-    return _whole(name, duration_ms(given))
-
-
-def group_timeout_ms(name: str, given: Any) -> int | None:
-    """A timeout of a group, in seconds; None leaves it as the group has it."""
+def group_timeout_ms(name: str, given: Duration | None) -> int | None:
+    """A timeout of a group; None leaves it as the group has it."""
     if given is None:
         return None
     found = option_ms(name, given)
@@ -95,19 +76,17 @@ def group_timeout_ms(name: str, given: Any) -> int | None:
     return found
 
 
-def option_ms(name: str, given: Any) -> int:
-    """An option that is a duration in seconds, not negative."""
+def option_ms(name: str, given: Duration) -> int:
+    """An option that is a duration."""
     try:
-        return millis(given)
+        return millis(given, name)
     except InvalidInput as error:
-        raise InvalidOption(f"{name} = {given!r}: {error}") from None
+        raise InvalidOption(error.message) from None
 
 
 def at_least_one(name: str, given: Any) -> int:
     """A count."""
-    if _whole(name, given) < 1:
-        raise InvalidOption(f"{name} = {given}: must be at least 1")
-    return int(given)
+    return whole(given, name, 1, refusal=InvalidOption)
 
 
 def not_negative(name: str, given: Any) -> float:
@@ -125,14 +104,14 @@ def one_of(name: str, given: Any, *allowed: str) -> Any:
 
 
 def topic_options(
-    retention: str | timedelta | None,
+    retention: Duration | None,
     compaction: bool | None,
     min_cleanable_dirty_ratio: float | None,
 ) -> dict[str, Any]:
     """What `Topic` was given, in Kafka's words."""
     config: dict[str, Any] = {}
     if retention is not None:
-        config["retention.ms"] = span_ms("retention", retention)
+        config["retention.ms"] = option_ms("retention", retention)
     if compaction is not None:
         config["cleanup.policy"] = "compact" if _flag("compaction", compaction) else "delete"
     if min_cleanable_dirty_ratio is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from nexo.client.checks import whole
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.model import check_name
 from nexo.xstreams import ids
@@ -12,9 +13,6 @@ from nexo.xstreams.ids import MessageId
 
 MAX_STREAM_LENGTH = 10_000
 MAX_PENDING = 1_000
-
-MOST = (1 << 63) - 1
-"""The greatest number: larger ones fit neither the wire nor Redis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +36,9 @@ def names(**given: str) -> None:
 
 
 def at_least(low: int, refusal: type[InvalidInput] = InvalidInput, /, **given: int) -> None:
-    """Whole numbers from ``low``, of at most 63 bits; a ``refusal`` names the one that is wrong."""
+    """Whole numbers from ``low``; a ``refusal`` names the one that is wrong."""
     for what, value in given.items():
-        if problem := _problem(low, value):
-            raise refusal(f"{what} {problem}")
-
-
-def _problem(low: int, value: object) -> str:
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        return f"= {value!r}: must be a whole number from {low}"
-    return f"is too large: must be at most {MOST}" if value > MOST else ""
+        whole(value, what, low, refusal=refusal)
 
 
 def message_ids(given: Iterable[str]) -> list[MessageId]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from nexo.errors import InvalidInput, InvalidOption
+from nexo.errors import InvalidOption
 from nexo.topics.settings import (
     CONFIG,
     at_least_one,
@@ -57,5 +58,7 @@ def test_durations_and_flags_of_a_topic() -> None:
     assert topic_options(None, None, None) == {}
     for unit, ms in (("250ms", 250), ("30s", 30_000), ("5m", 300_000), ("1h", 3_600_000)):
         assert topic_options(unit, None, None) == {"retention.ms": ms}
-    with pytest.raises(InvalidInput, match="week"):
+    for given in (1.5, timedelta(milliseconds=1_500), "1500ms"):
+        assert topic_options(given, None, None) == {"retention.ms": 1_500}
+    with pytest.raises(InvalidOption, match=r"retention: .*week"):
         topic_options("1 week", None, None)

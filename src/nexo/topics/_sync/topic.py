@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any, Generic
 
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
 from nexo.client._sync.closing import Closing
-from nexo.client.checks import text
+from nexo.client.checks import Duration, text
 from nexo.client.stream_records import Headers, Key, needed_key
 from nexo.errors import AlreadyExists, NotFound
 from nexo.protocol.values import check_type
@@ -34,8 +33,7 @@ class Topic(Closing, Generic[T]):
 
     Options that are given must be those of an existing topic, or `AlreadyExists` is raised;
     a new topic gets 1 partition and keeps its messages for 7 days unless they say otherwise.
-    ``retention`` is a duration such as ``'7d'``, or a `timedelta`. Values are of ``type_``, if
-    given.
+    ``retention`` is how long messages are kept, such as ``'7d'``; values are of ``type_``.
     """
 
     def __init__(
@@ -43,7 +41,7 @@ class Topic(Closing, Generic[T]):
         name: str,
         *,
         partitions: int | None = None,
-        retention: str | timedelta | None = None,
+        retention: Duration | None = None,
         compaction: bool | None = None,
         min_cleanable_dirty_ratio: float | None = None,
         server: Client | str | None = None,

@@ -10,7 +10,7 @@ from nexo.client._sync.link.link import Link
 from nexo.client._sync.requests import Send, is_found, request
 from nexo.client._sync.stream.consumer import MAX_BATCH
 from nexo.client.checks import text, whole
-from nexo.client.stream_options import MAX_OFFSET, position
+from nexo.client.stream_options import position
 from nexo.client.stream_records import Record, batches_in
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
@@ -97,7 +97,7 @@ class Parked(Generic[T]):
             stream=self._stream,
             group=self._group,
             limit=whole(limit, "limit", 1, MAX_BATCH),
-            skip=whole(offset, "offset", 0, MAX_OFFSET),
+            skip=whole(offset, "offset", 0),
         )
         reply = self._link.repeat(Op.S_PARKED, wire.pack(ask))
         head, rest = wire.unpack_headed(wire.ParkedList, reply or b"")

@@ -21,7 +21,6 @@ from nexo.client._sync.stream.subscription import StreamSubscription
 from nexo.client.checks import Duration, each, millis, text, whole
 from nexo.client.replies import Reply, check_sizes, room_bytes
 from nexo.client.stream_options import (
-    MAX_OFFSET,
     GroupSettings,
     StreamSettings,
     group_options,
@@ -369,8 +368,8 @@ class Stream(Generic[T]):
         """Records of a partition from ``offset`` on; empty at the end, after ``wait`` seconds."""
         ask = wire.Read(
             self.name,
-            whole(partition, "partition", 0, MAX_OFFSET),
-            whole(offset, "offset", 0, MAX_OFFSET),
+            whole(partition, "partition", 0),
+            whole(offset, "offset", 0),
             whole(max_bytes, "max_bytes", 1, MAX_BYTES),
             millis(wait, "wait"),
         )

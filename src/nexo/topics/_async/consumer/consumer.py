@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal
 
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
-from nexo.client.checks import millis, text, whole
+from nexo.client.checks import Duration, millis, text, whole
 from nexo.client.forks import tell_when_forked
 from nexo.errors import (
     Conflict,
@@ -72,8 +72,8 @@ class AsyncConsumer(Generic[T]):
 
     With ``auto_commit`` a message counts as processed when the next one is requested, or when
     the consumer is closed: a crash in between delivers it again, and nothing before it, because
-    every poll commits what was processed. ``auto_commit_interval`` is the pause, in seconds,
-    after a failed commit.
+    every poll commits what was processed. ``auto_commit_interval`` is the pause after a
+    failed commit.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class AsyncConsumer(Generic[T]):
         group_id: str = "",
         *,
         auto_commit: bool = True,
-        auto_commit_interval: float = 5.0,
+        auto_commit_interval: Duration = 5.0,
         max_poll_records: int = 100,
-        session_timeout: float | None = None,
-        rebalance_timeout: float | None = None,
+        session_timeout: Duration | None = None,
+        rebalance_timeout: Duration | None = None,
         rebalance_strategy: Strategy | None = None,
         auto_offset_reset: Reset = "earliest",
         server: AsyncClient | str | None = None,
@@ -190,21 +190,21 @@ class AsyncConsumer(Generic[T]):
 
     # -- receiving
 
-    async def poll(self, timeout: float = 1.0) -> TopicMessage[T] | None:
-        """The next message; None if none came within ``timeout`` seconds."""
+    async def poll(self, timeout: Duration = 1.0) -> TopicMessage[T] | None:
+        """The next message; None if none came within ``timeout``."""
         found = await self._next(1, timeout)
         return found[0] if found else None
 
     async def poll_batch(
-        self, max_records: int | None = None, timeout: float = 1.0
+        self, max_records: int | None = None, timeout: Duration = 1.0
     ) -> list[TopicMessage[T]]:
         """The next messages, up to ``max_poll_records``, of all partitions in turn."""
         if max_records is None:
             return await self._next(self._max_poll_records, timeout)
         return await self._next(whole(max_records, "max_records", 1, 2**31), timeout)
 
-    async def _next(self, count: int, timeout: float) -> list[TopicMessage[T]]:
-        timeout_s = millis(timeout) / 1000
+    async def _next(self, count: int, timeout: Duration) -> list[TopicMessage[T]]:
+        timeout_s = millis(timeout, "timeout") / 1000
         reader = await self._subscription.reading()
         if self._doubts and not await self._doubts.settled(timeout_s):
             return []

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic
+from typing import Any, Generic, Unpack
 
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.closing import AsyncClosing
 from nexo.errors import NexoError
 from nexo.topics._async.consumer.consumer import AsyncConsumer, RebalanceHandlers
 from nexo.topics._async.nexo_backend import backend_for
-from nexo.topics.model import GroupDescription, Rebalance, Strategy, T, topic_names
+from nexo.topics.model import ConsumerOptions, GroupDescription, Rebalance, T, topic_names
 from nexo.topics.settings import group_timeout_ms, one_of
 
 
 class AsyncConsumerGroup(AsyncClosing, Generic[T]):
     """Every partition of every topic is owned by exactly one live member.
 
-    ``range`` gives each member a run of neighbouring partitions, ``roundRobin`` deals them in
-    turn. A member that sends nothing for ``session_timeout`` seconds is removed. Further
-    options are those of the members' `AsyncConsumer`.
+    ``rebalance_strategy`` is ``range``, which gives each member a run of neighbouring partitions,
+    or ``roundRobin``, which deals them in turn. A member that sends nothing for
+    ``session_timeout`` (30 s) is removed. Further options are those of the members'
+    `AsyncConsumer`.
     """
 
     def __init__(
@@ -27,23 +28,21 @@ class AsyncConsumerGroup(AsyncClosing, Generic[T]):
         group_id: str,
         *,
         topics: str | Iterable[str],
-        rebalance_strategy: Strategy = "range",
-        session_timeout: float = 30.0,
         server: AsyncClient | str | None = None,
         type_: type[T] | None = None,
-        **consumer_options: Any,
+        **options: Unpack[ConsumerOptions],
     ) -> None:
-        one_of("rebalance_strategy", rebalance_strategy, "range", "roundRobin")
         self.group_id = group_id
         self.topics = topic_names(topics)
-        group_timeout_ms("session_timeout", session_timeout)
-        self._options: dict[str, Any] = {
-            "rebalance_strategy": rebalance_strategy,
-            "session_timeout": session_timeout,
-            "type_": type_,
-            **consumer_options,
+        self._options: ConsumerOptions = {
+            "rebalance_strategy": "range",
+            "session_timeout": 30.0,
+            **options,
         }
+        one_of("rebalance_strategy", self._options["rebalance_strategy"], "range", "roundRobin")
+        group_timeout_ms("session_timeout", self._options["session_timeout"])
         self._server = server
+        self._type = type_
         self._backend = backend_for(server)
         self._handlers = RebalanceHandlers()
         self._members: list[AsyncConsumer[T]] = []
@@ -52,14 +51,16 @@ class AsyncConsumerGroup(AsyncClosing, Generic[T]):
         """Call ``handler`` with each `Rebalance` of the members that `join` makes."""
         self._handlers.add(event, handler)
 
-    async def join(self, **options: Any) -> AsyncConsumer[T]:
+    async def join(self, **options: Unpack[ConsumerOptions]) -> AsyncConsumer[T]:
         """A new member, with options of its own if given."""
+        chosen: ConsumerOptions = {**self._options, **options}
         consumer: AsyncConsumer[T] = AsyncConsumer(
             self.topics,
             self.group_id,
             server=self._server,
+            type_=self._type,
             handlers=self._handlers,
-            **{**self._options, **options},
+            **chosen,
         )
         await consumer.join()
         self._members.append(consumer)

@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal
 
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
-from nexo.client.checks import millis, text, whole
+from nexo.client.checks import Duration, millis, text, whole
 from nexo.client.forks import tell_when_forked
 from nexo.errors import (
     Conflict,
@@ -73,8 +73,8 @@ class Consumer(Generic[T]):
 
     With ``auto_commit`` a message counts as processed when the next one is requested, or when
     the consumer is closed: a crash in between delivers it again, and nothing before it, because
-    every poll commits what was processed. ``auto_commit_interval`` is the pause, in seconds,
-    after a failed commit.
+    every poll commits what was processed. ``auto_commit_interval`` is the pause after a
+    failed commit.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class Consumer(Generic[T]):
         group_id: str = "",
         *,
         auto_commit: bool = True,
-        auto_commit_interval: float = 5.0,
+        auto_commit_interval: Duration = 5.0,
         max_poll_records: int = 100,
-        session_timeout: float | None = None,
-        rebalance_timeout: float | None = None,
+        session_timeout: Duration | None = None,
+        rebalance_timeout: Duration | None = None,
         rebalance_strategy: Strategy | None = None,
         auto_offset_reset: Reset = "earliest",
         server: Client | str | None = None,
@@ -191,21 +191,21 @@ class Consumer(Generic[T]):
 
     # -- receiving
 
-    def poll(self, timeout: float = 1.0) -> TopicMessage[T] | None:
-        """The next message; None if none came within ``timeout`` seconds."""
+    def poll(self, timeout: Duration = 1.0) -> TopicMessage[T] | None:
+        """The next message; None if none came within ``timeout``."""
         found = self._next(1, timeout)
         return found[0] if found else None
 
     def poll_batch(
-        self, max_records: int | None = None, timeout: float = 1.0
+        self, max_records: int | None = None, timeout: Duration = 1.0
     ) -> list[TopicMessage[T]]:
         """The next messages, up to ``max_poll_records``, of all partitions in turn."""
         if max_records is None:
             return self._next(self._max_poll_records, timeout)
         return self._next(whole(max_records, "max_records", 1, 2**31), timeout)
 
-    def _next(self, count: int, timeout: float) -> list[TopicMessage[T]]:
-        timeout_s = millis(timeout) / 1000
+    def _next(self, count: int, timeout: Duration) -> list[TopicMessage[T]]:
+        timeout_s = millis(timeout, "timeout") / 1000
         reader = self._subscription.reading()
         if self._doubts and not self._doubts.settled(timeout_s):
             return []

@@ -4,23 +4,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic
+from typing import Any, Generic, Unpack
 
 from nexo.client._sync.client import Client
 from nexo.client._sync.closing import Closing
 from nexo.errors import NexoError
 from nexo.topics._sync.consumer.consumer import Consumer, RebalanceHandlers
 from nexo.topics._sync.nexo_backend import backend_for
-from nexo.topics.model import GroupDescription, Rebalance, Strategy, T, topic_names
+from nexo.topics.model import ConsumerOptions, GroupDescription, Rebalance, T, topic_names
 from nexo.topics.settings import group_timeout_ms, one_of
 
 
 class ConsumerGroup(Closing, Generic[T]):
     """Every partition of every topic is owned by exactly one live member.
 
-    ``range`` gives each member a run of neighbouring partitions, ``roundRobin`` deals them in
-    turn. A member that sends nothing for ``session_timeout`` seconds is removed. Further
-    options are those of the members' `Consumer`.
+    ``rebalance_strategy`` is ``range``, which gives each member a run of neighbouring partitions,
+    or ``roundRobin``, which deals them in turn. A member that sends nothing for
+    ``session_timeout`` (30 s) is removed. Further options are those of the members'
+    `Consumer`.
     """
 
     def __init__(
@@ -28,23 +29,21 @@ class ConsumerGroup(Closing, Generic[T]):
         group_id: str,
         *,
         topics: str | Iterable[str],
-        rebalance_strategy: Strategy = "range",
-        session_timeout: float = 30.0,
         server: Client | str | None = None,
         type_: type[T] | None = None,
-        **consumer_options: Any,
+        **options: Unpack[ConsumerOptions],
     ) -> None:
-        one_of("rebalance_strategy", rebalance_strategy, "range", "roundRobin")
         self.group_id = group_id
         self.topics = topic_names(topics)
-        group_timeout_ms("session_timeout", session_timeout)
-        self._options: dict[str, Any] = {
-            "rebalance_strategy": rebalance_strategy,
-            "session_timeout": session_timeout,
-            "type_": type_,
-            **consumer_options,
+        self._options: ConsumerOptions = {
+            "rebalance_strategy": "range",
+            "session_timeout": 30.0,
+            **options,
         }
+        one_of("rebalance_strategy", self._options["rebalance_strategy"], "range", "roundRobin")
+        group_timeout_ms("session_timeout", self._options["session_timeout"])
         self._server = server
+        self._type = type_
         self._backend = backend_for(server)
         self._handlers = RebalanceHandlers()
         self._members: list[Consumer[T]] = []
@@ -53,14 +52,16 @@ class ConsumerGroup(Closing, Generic[T]):
         """Call ``handler`` with each `Rebalance` of the members that `join` makes."""
         self._handlers.add(event, handler)
 
-    def join(self, **options: Any) -> Consumer[T]:
+    def join(self, **options: Unpack[ConsumerOptions]) -> Consumer[T]:
         """A new member, with options of its own if given."""
+        chosen: ConsumerOptions = {**self._options, **options}
         consumer: Consumer[T] = Consumer(
             self.topics,
             self.group_id,
             server=self._server,
+            type_=self._type,
             handlers=self._handlers,
-            **{**self._options, **options},
+            **chosen,
         )
         consumer.join()
         self._members.append(consumer)

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any
 
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
 from nexo.client._sync.closing import Closing
-from nexo.client.checks import function, millis, text, whole
+from nexo.client.checks import Duration, function, millis, text, whole
 from nexo.client.stream_records import Key
 from nexo.errors import InvalidInput, InvalidOption, TransactionAborted
 from nexo.model import check_name
@@ -40,7 +39,7 @@ from nexo.topics.once import (
     waiting,
 )
 from nexo.topics.progress import current_transaction
-from nexo.topics.settings import span_ms
+from nexo.topics.settings import option_ms
 
 _FLUSHED_TOGETHER = 100
 """Events that one transaction delivers from the outbox."""
@@ -60,10 +59,10 @@ class ExactlyOnceContext(Closing):
         server: Client | str | None = None,
         *,
         name: str = "default",
-        ttl: str | timedelta = "7d",
+        ttl: Duration = "7d",
         deliver: Callable[[OutboxEvent], Any] | None = None,
     ) -> None:
-        self._ttl_ms = span_ms("ttl", ttl)
+        self._ttl_ms = option_ms("ttl", ttl)
         if self._ttl_ms < 1:
             raise InvalidOption(f"ttl = {ttl!r}: must be longer than 0")
         self._ledger: OnceLedger = ledger_for(server, check_name(name, "context"), self._ttl_ms)
@@ -79,11 +78,13 @@ class ExactlyOnceContext(Closing):
 
     # -- transactions
 
-    def begin(self, *, timeout: float = 60.0) -> OnceTransaction:
+    def begin(self, *, timeout: Duration = 60.0) -> OnceTransaction:
         """A transaction: ``with context.begin() as tx``."""
-        return OnceTransaction(self._ledger, check_transaction(millis(timeout)) / 1000)
+        return OnceTransaction(self._ledger, check_transaction(millis(timeout, "timeout")) / 1000)
 
-    def transaction(self, work: Callable[[OnceTransaction], Any], *, timeout: float = 60.0) -> Any:
+    def transaction(
+        self, work: Callable[[OnceTransaction], Any], *, timeout: Duration = 60.0
+    ) -> Any:
         """Run ``work(tx)`` in a transaction and return what it returns.
 
         An exception rolls everything back: messages and state are as before, and consumers polled
@@ -131,7 +132,7 @@ class ExactlyOnceContext(Closing):
     # -- once
 
     def process_once(
-        self, event_id: str, work: Callable[[], Any], *, ttl: str | timedelta | None = None
+        self, event_id: str, work: Callable[[], Any], *, ttl: Duration | None = None
     ) -> Any:
         """Run ``work`` unless that was done for ``event_id``; returns its stored or new result.
 
@@ -141,7 +142,7 @@ class ExactlyOnceContext(Closing):
         same time share one run; those of several processes may both run, but only one takes
         effect, and both get its result.
         """
-        ttl_ms = self._ttl_ms if ttl is None else span_ms("ttl", ttl)
+        ttl_ms = self._ttl_ms if ttl is None else option_ms("ttl", ttl)
         function(work, "the work")
         if not text(event_id, "an event's id") or not 0 < ttl_ms <= self._ttl_ms:
             raise InvalidInput("an event needs an id, and a ttl no longer than the context's")
@@ -240,7 +241,7 @@ class ExactlyOnceContext(Closing):
 
         False for an epoch that has already passed: a barrier may be sent again.
         """
-        whole(epoch, "the epoch", 0, 2**63 - 1)
+        whole(epoch, "the epoch", 0)
         with self._barrier:
             if epoch <= self.epoch():
                 return False
