@@ -179,7 +179,7 @@ async def test_a_topic_that_exists_otherwise_is_a_conflict(aclient: nexo.AsyncCl
         await AsyncTopic("t", compaction=True, server=aclient).produce("x")
     bad: list[tuple[dict[str, Any], str]] = [
         ({"retention": "fortnight"}, "fortnight"),
-        ({"retention": 7}, "retention = 7"),
+        ({"retention": -7}, "retention -7"),
         ({"partitions": 0}, "partitions"),
         ({"compaction": "yes"}, "compaction"),
         ({"name": 7}, "name"),
@@ -329,8 +329,8 @@ async def test_a_producer_closed_after_its_client_fails_at_once(nexo_url: str) -
     producer = AsyncProducer(server=client, linger_ms=60_000, delivery_timeout=3_600)
     sent = producer.send("t", 1)
     await client.close()
-    async with asyncio.timeout(10):
-        await producer.close()
+    with pytest.raises(ClientClosed, match="close the producer first"):
+        await asyncio.wait_for(producer.close(), 10)
     with pytest.raises(ClientClosed, match="close the producer first"):
         await sent
 
@@ -533,6 +533,29 @@ async def test_a_producer_is_fenced_by_a_later_one_of_its_name(
         await old.send("t", 3)
     with pytest.raises(Fenced):
         old.send("t", 4)
+
+
+async def test_a_failure_that_nobody_awaits_is_logged_and_raised_by_close(
+    aclient: nexo.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SPEC G3: a message that was not stored is never lost in silence."""
+    producer = AsyncProducer(server=aclient, linger_ms=0)
+    producer.send("none", 1)
+    await producer.flush()
+    assert "messages that nobody awaits were not stored (1)" in caplog.text
+    with pytest.raises(NotFound, match="'none'"):
+        await producer.close()
+    async with AsyncProducer(server=aclient, linger_ms=0) as heard:
+        with pytest.raises(NotFound):
+            await heard.send("none", 1)
+
+    async def fail() -> None:
+        async with AsyncProducer(server=aclient, linger_ms=0) as producer:
+            producer.send("none", 1)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
 
 
 async def test_a_producer_sends_again_after_a_cut_and_keeps_order(

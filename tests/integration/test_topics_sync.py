@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.errors import ClientClosed, RequestTimeout
+from nexo.errors import ClientClosed, NotFound, RequestTimeout
 from nexo.model import Broker
 from nexo.protocol.ops import Op
 from nexo.topics import (
@@ -204,7 +204,8 @@ def test_a_producer_closed_after_its_client_fails_at_once(nexo_url: str) -> None
     sent = producer.send("t", 1)
     client.close()
     began_s = time.monotonic()
-    producer.close()
+    with pytest.raises(ClientClosed, match="close the producer first"):
+        producer.close()
     assert time.monotonic() - began_s < 10
     with pytest.raises(ClientClosed, match="close the producer first"):
         sent.result()
@@ -235,6 +236,17 @@ def test_a_commit_whose_reply_is_lost_is_asked_for(
                 tx.publish("out", message.value)
                 tx.ack(message)
     assert [record.value for record in client.stream("out").read()] == [0, 1]
+
+
+def test_a_failure_that_nobody_asks_for_is_raised_by_close(client: nexo.Client) -> None:
+    """SPEC G3."""
+    producer = Producer(server=client, linger_ms=0)
+    unasked, asked = producer.send("none", 1), producer.send("gone", 1)
+    with pytest.raises(NotFound, match="'gone'"):
+        asked.result(WAIT_S)
+    with pytest.raises(NotFound, match="'none'"):
+        producer.close()
+    assert unasked.done()
 
 
 def test_a_delivery_that_takes_long_can_be_asked_again(client: nexo.Client) -> None:  # SPEC G3

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from nexo.client.stream_records import Outgoing, content_of, headers_bytes, key_bytes
 from nexo.errors import InvalidInput
 from nexo.topics.model import ProducerRecord, TopicPartition
 
+log = logging.getLogger("nexo.topics")
+
 D = TypeVar("D")
-"""What tells the sender of a message what became of it."""
+"""Reports to whoever sent a message what became of it."""
+_MOST_KEPT = 100
+"""Failures kept for `close`; all of them are logged."""
 
 
 class Packed(Generic[D]):
@@ -51,3 +56,37 @@ def batch_of(packed: Sequence[Packed[Any]]) -> Outgoing:
     for each in packed:
         records.add(each.kind, each.content, each.key, each.headers)
     return records
+
+
+class PendingDelivery(Protocol):
+    """A message in flight."""
+
+    asked: bool
+    """Whether anybody has asked for its result."""
+
+    def fail(self, error: BaseException) -> None:
+        """It was not stored."""
+
+
+class FailedSends:
+    """Failed sends whose result nobody asked for: they are logged, and `close` raises one."""
+
+    def __init__(self) -> None:
+        self._unasked: list[tuple[PendingDelivery, BaseException]] = []
+
+    def add(self, deliveries: Sequence[PendingDelivery], error: BaseException) -> None:
+        """Fail these."""
+        for delivery in deliveries:
+            delivery.fail(error)
+        unasked = [delivery for delivery in deliveries if not delivery.asked]
+        if unasked:
+            log.warning("messages that nobody awaits were not stored (%d): %s", len(unasked), error)
+            room = _MOST_KEPT - len(self._unasked)
+            self._unasked += [(delivery, error) for delivery in unasked[:room]]
+
+    def raise_unasked(self) -> None:
+        """Raise a failure that nobody has asked for by now."""
+        failed, self._unasked = self._unasked, []
+        for delivery, error in failed:
+            if not delivery.asked:
+                raise error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from nexo.client import telemetry
 from nexo.client._async import runtime
+from nexo.client._async.closing import AsyncClosing
 from nexo.client._async.contract import Contract
 from nexo.client._async.link.link import Link
 from nexo.client._async.pubsub.pubsub import PubSub
@@ -30,7 +31,7 @@ from nexo.client._async.traced import (
 from nexo.client.address import Address, ConnectOptions, parse_url
 from nexo.client.checks import Duration
 from nexo.client.connecting import Reached
-from nexo.errors import ConfigError, NexoError
+from nexo.errors import ConfigError
 from nexo.extras import hint
 from nexo.model import Broker
 from nexo.model.queue import QueueInfo
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncClient:
+class AsyncClient(AsyncClosing):
     """Store, Pub/Sub, Queue and Stream of one server.
 
     ``async with AsyncClient(url) as client`` closes it at the end. Each broker has its own
@@ -71,16 +72,6 @@ class AsyncClient:
         if any(link.open for link in getattr(self, "_links", {}).values()):
             what = f"{self!r} was not closed: `await client.close()`, or use it in `async with`"
             warn(what, ResourceWarning, source=self)
-
-    async def __aenter__(self) -> AsyncClient:
-        return self
-
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        try:
-            await self.close()
-        except NexoError:
-            if error is None:
-                raise  # otherwise it is logged, and the first error is raised
 
     async def close(self) -> None:
         """End every connection; requests in flight fail with `ConnectionLost`.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from nexo.client import telemetry
 from nexo.client._sync import runtime
+from nexo.client._sync.closing import Closing
 from nexo.client._sync.contract import Contract
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.pubsub.pubsub import PubSub
@@ -31,7 +32,7 @@ from nexo.client._sync.traced import (
 from nexo.client.address import Address, ConnectOptions, parse_url
 from nexo.client.checks import Duration
 from nexo.client.connecting import Reached
-from nexo.errors import ConfigError, NexoError
+from nexo.errors import ConfigError
 from nexo.extras import hint
 from nexo.model import Broker
 from nexo.model.queue import QueueInfo
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Client:
+class Client(Closing):
     """Store, Pub/Sub, Queue and Stream of one server.
 
     ``with Client(url) as client`` closes it at the end. Each broker has its own
@@ -72,16 +73,6 @@ class Client:
         if any(link.open for link in getattr(self, "_links", {}).values()):
             what = f"{self!r} was not closed: `client.close()`, or use it in `with`"
             warn(what, ResourceWarning, source=self)
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        try:
-            self.close()
-        except NexoError:
-            if error is None:
-                raise  # otherwise it is logged, and the first error is raised
 
     def close(self) -> None:
         """End every connection; requests in flight fail with `ConnectionLost`.

@@ -12,6 +12,7 @@ from nexo.errors import Conflict, NexoError
 from nexo.topics._async.producer.delivery import Delivery
 from nexo.topics.kafka import encoded, library, translated
 from nexo.topics.model import ProducerRecord, RecordMetadata, SenderOptions
+from nexo.topics.packing import FailedSends
 from nexo.topics.partitioning import Partitioner
 
 
@@ -35,6 +36,7 @@ class KafkaSender:
         self._pump: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
         self._closed = False
+        self._failed = FailedSends()
 
     def send(self, topic: str, record: ProducerRecord) -> Delivery:
         """Hand a message over to aiokafka, in order."""
@@ -54,9 +56,9 @@ class KafkaSender:
                     producer = await self._started()
                     future = await producer.send(topic, **encoded(record))
             except NexoError as error:
-                delivery.fail(error)
+                self._failed.add([delivery], error)
                 continue
-            future.add_done_callback(functools.partial(_settle, delivery))
+            future.add_done_callback(functools.partial(self._settle, delivery))
 
     async def _started(self) -> Any:
         async with self._lock:
@@ -93,12 +95,26 @@ class KafkaSender:
                 await self._producer.flush()
 
     async def close(self) -> None:
-        """Flush and stop."""
+        """Flush and stop; raises a failure that nobody has asked for."""
         self._closed = True
         await self.flush()
         if self._producer is not None:
             with translated():
                 await self._producer.stop()
+        self._failed.raise_unasked()
+
+    def _settle(self, delivery: Delivery, future: asyncio.Future[Any]) -> None:
+        if future.cancelled():
+            error = Conflict("the producer was closed before the message was sent")
+            self._failed.add([delivery], error)
+            return
+        try:
+            with translated():
+                place = future.result()
+        except NexoError as error:
+            self._failed.add([delivery], error)
+        else:
+            delivery.settle(RecordMetadata(place.topic, place.partition, place.offset))
 
 
 def _partition(
@@ -108,16 +124,3 @@ def _partition(
         chosen: int = library("aiokafka.partitioner").DefaultPartitioner()(key, every, available)
         return chosen
     return every[partitioner(key, len(every))]
-
-
-def _settle(delivery: Delivery, future: asyncio.Future[Any]) -> None:
-    if future.cancelled():
-        delivery.fail(Conflict("the producer was closed before the message was sent"))
-        return
-    try:
-        with translated():
-            place = future.result()
-    except NexoError as error:
-        delivery.fail(error)
-    else:
-        delivery.settle(RecordMetadata(place.topic, place.partition, place.offset))

@@ -5,27 +5,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 
+from nexo.client.checks import Duration, seconds
 from nexo.topics.model import RecordMetadata
 
 
 class Delivery:
     """Awaiting it returns where the message was stored, or raises why it was not.
 
-    Not awaiting it is fine: ``producer.flush()`` waits for all.
+    Not awaiting it is fine: ``producer.flush()`` waits for all, and a failure that nobody awaited
+    is logged and raised by ``producer.close()``.
     """
 
-    __slots__ = ("_future",)
+    __slots__ = ("_future", "asked")
 
     def __init__(self) -> None:
         self._future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        self.asked = False
+        """Whether anybody has asked for its result."""
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
+        self.asked = True
         # Shielded: cancelling a waiter must not withdraw the message.
         return asyncio.shield(self._future).__await__()
 
-    async def result(self, timeout: float | None = None) -> RecordMetadata:
-        """`await`, for at most ``timeout`` seconds."""
-        async with asyncio.timeout(timeout):
+    async def result(self, timeout: Duration | None = None) -> RecordMetadata:
+        """`await`, for at most ``timeout``."""
+        async with asyncio.timeout(seconds(timeout)):
             return await self
 
     def done(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nexo.batch import Compression
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.closing import AsyncClosing
-from nexo.client.checks import text
+from nexo.client.checks import Duration, text
 from nexo.client.stream_records import Headers, Key
 from nexo.topics._async.nexo_backend import backend_for
 from nexo.topics._async.producer.delivery import Delivery
@@ -32,7 +32,7 @@ class AsyncProducer(AsyncClosing):
         linger_ms: float = 10.0,
         idempotent: bool = True,
         name: str = "",
-        delivery_timeout: float = 30.0,
+        delivery_timeout: Duration = 30.0,
         server: AsyncClient | str | None = None,
     ) -> None:
         Compression.named(compression)
@@ -68,6 +68,11 @@ class AsyncProducer(AsyncClosing):
         await self._sender.flush()
 
     async def close(self) -> None:
-        """Flush, and end the connection unless it belongs to a client."""
-        await self._sender.close()
-        await self._backend.close()
+        """Flush, and end the connection unless it belongs to a client.
+
+        Raises the failure of a message whose result nobody has asked for.
+        """
+        try:
+            await self._sender.close()
+        finally:
+            await self._backend.close()

@@ -25,6 +25,7 @@ from nexo.topics.model import (
     TopicMessage,
     TopicPartition,
 )
+from nexo.topics.packing import FailedSends
 
 
 class KafkaBackend:
@@ -107,6 +108,7 @@ class KafkaSender:
     def __init__(self, thread: LoopThread, sender: AsyncSender) -> None:
         self._thread = thread
         self._sender = sender
+        self._failed = FailedSends()
 
     def send(self, topic: str, record: ProducerRecord) -> Delivery:
         """Hand a message over, in order."""
@@ -118,7 +120,7 @@ class KafkaSender:
         def settle(future: Future[RecordMetadata]) -> None:
             error = future.exception()
             if error is not None:
-                delivery.fail(error)
+                self._failed.add([delivery], error)
             else:
                 delivery.settle(future.result())
 
@@ -136,6 +138,7 @@ class KafkaSender:
     def close(self) -> None:
         """As the async one."""
         self._thread.run(self._sender.close())
+        self._failed.raise_unasked()
 
 
 class KafkaReader:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
+from nexo.client.checks import Duration, seconds
 from nexo.errors import RequestTimeout
 from nexo.topics.model import RecordMetadata
 
@@ -11,25 +12,30 @@ from nexo.topics.model import RecordMetadata
 class Delivery:
     """`result` gives where the message went, or raises why it was not stored.
 
-    Not asking is fine: ``producer.flush()`` waits for all.
+    Not asking is fine: ``producer.flush()`` waits for all, and a failure that nobody asked for
+    is logged and raised by ``producer.close()``.
     """
 
-    __slots__ = ("_future",)
+    __slots__ = ("_future", "asked")
 
     def __init__(self) -> None:
         self._future: Future[RecordMetadata] = Future()
+        self.asked = False
+        """Whether anybody has asked for its result."""
 
-    def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait for the place, for at most ``timeout`` seconds; then `RequestTimeout`.
+    def result(self, timeout: Duration | None = None) -> RecordMetadata:
+        """Wait for the place, for at most ``timeout``; then `RequestTimeout`.
 
         It is still under way then, and can be asked again.
         """
+        limit_s = seconds(timeout)
+        self.asked = True
         try:
-            return self._future.result(timeout)
+            return self._future.result(limit_s)
         except TimeoutError:
             if self._future.done():
                 raise  # that is why it was not stored
-            raise RequestTimeout(f"the message was not stored within {timeout:g} s") from None
+            raise RequestTimeout(f"the message was not stored within {limit_s:g} s") from None
 
     def done(self) -> bool:
         """Whether it is decided."""

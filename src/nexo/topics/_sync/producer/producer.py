@@ -6,7 +6,7 @@ from __future__ import annotations
 from nexo.batch import Compression
 from nexo.client._sync.client import Client
 from nexo.client._sync.closing import Closing
-from nexo.client.checks import text
+from nexo.client.checks import Duration, text
 from nexo.client.stream_records import Headers, Key
 from nexo.topics._sync.nexo_backend import backend_for
 from nexo.topics._sync.producer.delivery import Delivery
@@ -33,7 +33,7 @@ class Producer(Closing):
         linger_ms: float = 10.0,
         idempotent: bool = True,
         name: str = "",
-        delivery_timeout: float = 30.0,
+        delivery_timeout: Duration = 30.0,
         server: Client | str | None = None,
     ) -> None:
         Compression.named(compression)
@@ -69,6 +69,11 @@ class Producer(Closing):
         self._sender.flush()
 
     def close(self) -> None:
-        """Flush, and end the connection unless it belongs to a client."""
-        self._sender.close()
-        self._backend.close()
+        """Flush, and end the connection unless it belongs to a client.
+
+        Raises the failure of a message whose result nobody has asked for.
+        """
+        try:
+            self._sender.close()
+        finally:
+            self._backend.close()

@@ -30,7 +30,7 @@ from nexo.errors import (
 from nexo.topics._sync.producer.batch_writer import BatchWriter
 from nexo.topics._sync.producer.delivery import Delivery
 from nexo.topics.model import ProducerRecord, RecordMetadata, SenderOptions, TopicPartition
-from nexo.topics.packing import Packed, PartitionBacklog
+from nexo.topics.packing import FailedSends, Packed, PartitionBacklog
 from nexo.topics.partitioning import Chooser, Partitioner
 
 _CONCURRENT = 8
@@ -59,6 +59,7 @@ class NexoSender:
         self._flushing = 0
         self._closed = False
         self._fatal: NexoError | None = None
+        self._failed = FailedSends()
         self._workers = runtime.Workers(_CONCURRENT, name="nexo-producer")
         self._task: runtime.Task | None = None
         tell_when_forked(self)
@@ -98,7 +99,7 @@ class NexoSender:
         try:
             partition = self._chooser.partition_of(topic, packed.partition, packed.key, count)
         except Exception as error:  # whatever a custom partitioner raises
-            packed.delivery.fail(error)
+            self._failed.add([packed.delivery], error)
             self._settled(1)
             return
         at = TopicPartition(topic, partition)
@@ -124,13 +125,14 @@ class NexoSender:
             self._flushing -= 1
 
     def close(self) -> None:
-        """Flush, and send nothing more."""
+        """Flush, and send nothing more; raises a failure that nobody has asked for."""
         self.flush()
         self._closed = True
         self._writer.close()
         self._wake.set()
         if self._task is not None:
             self._task.join()
+        self._failed.raise_unasked()
 
     # -- sending
 
@@ -272,8 +274,7 @@ class NexoSender:
     # -- what became of messages
 
     def _decided(self, batch: list[Packed[Delivery]], error: BaseException) -> None:
-        for packed in batch:
-            packed.delivery.fail(error)
+        self._failed.add([packed.delivery for packed in batch], error)
         self._finished(len(batch))
 
     def _finished(self, count: int) -> None:
