@@ -33,6 +33,8 @@ _KEEP_S = 60.0
 """Waiting messages are renewed at least this often."""
 _KEEPS = 10
 """And this many times within ``min_idle_ms``."""
+_ERROR_CHARS = 1_000
+"""How much of a handler's error a dead letter keeps: it may quote the data."""
 
 
 class StreamWorker:
@@ -186,7 +188,7 @@ class StreamWorker:
             self.handler(message)
         except Exception as error:
             self.failed += 1
-            reason = failure_text(error)
+            reason = failure_text(error)[:_ERROR_CHARS]
             log.warning("%s of %s failed: %s", message.id, self.stream, reason)
             if message.delivery_count >= self._max_deliveries:
                 self._bury(message, reason)
