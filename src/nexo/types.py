@@ -6,12 +6,16 @@ neither waits nor asks is the same in both.
 
 from nexo.client._async.contract import Contract as AsyncContract
 from nexo.client._async.pubsub.pubsub import PubSub as AsyncPubSub
+from nexo.client._async.pubsub.pubsub import PubSubTopic as AsyncPubSubTopic
 from nexo.client._async.pubsub.subscription import Subscription as AsyncSubscription
+from nexo.client._async.queue.admin import Crons as AsyncCrons
 from nexo.client._async.queue.admin import DeadLetters as AsyncDeadLetters
+from nexo.client._async.queue.admin import Scheduled as AsyncScheduled
 from nexo.client._async.queue.jobs import Job as AsyncJob
 from nexo.client._async.queue.jobs import JobBatch as AsyncJobBatch
 from nexo.client._async.queue.queue import Queue as AsyncQueue
 from nexo.client._async.queue.subscription import QueueSubscription as AsyncQueueSubscription
+from nexo.client._async.queue.worker import Worker as AsyncWorker
 from nexo.client._async.store.collections import StoreList as AsyncStoreList
 from nexo.client._async.store.collections import StoreMap as AsyncStoreMap
 from nexo.client._async.store.collections import StoreSet as AsyncStoreSet
@@ -27,17 +31,18 @@ from nexo.client._async.stream.stream import Stream as AsyncStream
 from nexo.client._async.stream.subscription import StreamSubscription as AsyncStreamSubscription
 from nexo.client._async.stream.transaction import Transaction as AsyncTransaction
 from nexo.client._sync.contract import Contract
-from nexo.client._sync.pubsub.pubsub import PubSub
+from nexo.client._sync.pubsub.pubsub import PubSub, PubSubTopic
 from nexo.client._sync.pubsub.subscription import Subscription
-from nexo.client._sync.queue.admin import DeadLetters
+from nexo.client._sync.queue.admin import Crons, DeadLetters, Scheduled
 from nexo.client._sync.queue.jobs import Job, JobBatch
 from nexo.client._sync.queue.queue import Queue
 from nexo.client._sync.queue.subscription import QueueSubscription
+from nexo.client._sync.queue.worker import Worker
 from nexo.client._sync.store.collections import StoreList, StoreMap, StoreSet
 from nexo.client._sync.store.coordination import Lock, RateLimiter
 from nexo.client._sync.store.store import Store
 from nexo.client._sync.stream.consumer import StreamConsumer
-from nexo.client._sync.stream.groups import Group, Parked, ParkedRecord
+from nexo.client._sync.stream.groups import Group, Parked
 from nexo.client._sync.stream.records import Records as StreamRecords
 from nexo.client._sync.stream.records import StreamRecord
 from nexo.client._sync.stream.stream import Stream
@@ -46,16 +51,20 @@ from nexo.client._sync.stream.transaction import Transaction
 from nexo.client.address import ConnectOptions
 from nexo.client.checks import Duration
 from nexo.client.contract_views import BackfillResult, ContractColumn, ContractInfo
-from nexo.client.pubsub_message import Message
+from nexo.client.pubsub_message import Message, SubscribeOptions
 from nexo.client.queue_views import DeadJob, JobView, QueueSettings
 from nexo.client.store_values import RateDecision
 from nexo.client.stream_options import GroupSettings, Retention, StreamSettings
-from nexo.client.stream_records import Published, PublishedBatch, Record
+from nexo.client.stream_records import ParkedRecord, Published, PublishedBatch, Record
+from nexo.model.pubsub import RetainedTopic, SubscriptionInfo
 from nexo.model.queue import JobState, QueueInfo, Schedule
-from nexo.protocol.stream import GroupInfo, StreamInfo
+from nexo.model.store import KeyInfo, KeysPage
+from nexo.model.stream import GroupInfo, PartitionInfo, PartitionProgress, RecordState, StreamInfo
+from nexo.sql.result import Result
 
 __all__ = [
     "AsyncContract",
+    "AsyncCrons",
     "AsyncDeadLetters",
     "AsyncGroup",
     "AsyncJob",
@@ -63,9 +72,11 @@ __all__ = [
     "AsyncLock",
     "AsyncParked",
     "AsyncPubSub",
+    "AsyncPubSubTopic",
     "AsyncQueue",
     "AsyncQueueSubscription",
     "AsyncRateLimiter",
+    "AsyncScheduled",
     "AsyncStore",
     "AsyncStoreList",
     "AsyncStoreMap",
@@ -77,11 +88,13 @@ __all__ = [
     "AsyncStreamSubscription",
     "AsyncSubscription",
     "AsyncTransaction",
+    "AsyncWorker",
     "BackfillResult",
     "ConnectOptions",
     "Contract",
     "ContractColumn",
     "ContractInfo",
+    "Crons",
     "DeadJob",
     "DeadLetters",
     "Duration",
@@ -92,11 +105,16 @@ __all__ = [
     "JobBatch",
     "JobState",
     "JobView",
+    "KeyInfo",
+    "KeysPage",
     "Lock",
     "Message",
     "Parked",
     "ParkedRecord",
+    "PartitionInfo",
+    "PartitionProgress",
     "PubSub",
+    "PubSubTopic",
     "Published",
     "PublishedBatch",
     "Queue",
@@ -106,8 +124,12 @@ __all__ = [
     "RateDecision",
     "RateLimiter",
     "Record",
+    "RecordState",
+    "Result",
+    "RetainedTopic",
     "Retention",
     "Schedule",
+    "Scheduled",
     "Store",
     "StoreList",
     "StoreMap",
@@ -119,6 +141,9 @@ __all__ = [
     "StreamRecords",
     "StreamSettings",
     "StreamSubscription",
+    "SubscribeOptions",
     "Subscription",
+    "SubscriptionInfo",
     "Transaction",
+    "Worker",
 ]

@@ -57,7 +57,7 @@ def answers(port: int) -> bool:
 
 async def subscriptions(client: nexo.AsyncClient) -> int:
     rows = await client.pubsub.subscriptions(limit=1_000)
-    return sum(row["pattern"].startswith("news/") for row in rows)
+    return sum(row.pattern.startswith("news/") for row in rows)
 
 
 async def until_subscribed(client: nexo.AsyncClient, wanted: int) -> None:

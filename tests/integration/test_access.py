@@ -383,8 +383,8 @@ def test_lists_are_of_what_the_user_may_see(guarded: Server) -> None:
             assert ana.streams() == ["s1", "s2"]
             assert ana.streams("s2") == ["s2"]
             assert ana.streams("h") == []
-            assert [row["topic"] for row in ana.pubsub.retained("#")] == ["news/1"]
-            assert [row["pattern"] for row in ana.pubsub.subscriptions()] == ["news/+"]
+            assert [row.topic for row in ana.pubsub.retained("#")] == ["news/1"]
+            assert [row.pattern for row in ana.pubsub.subscriptions()] == ["news/+"]
             with pytest.raises(Forbidden, match="everything of the store broker"):
                 list(ana.store.keys())
 

@@ -469,6 +469,7 @@ def test_schedules_are_set_listed_and_removed(api: Api, sdk: nexo.Client, name: 
     assert (row["name"], row["cron"]) == ("nightly", "0 3 * * *")
     assert api.act("/queue/schedule", **body | {"cron": "soon"}).status == 400
     api.post("/queue/unschedule", queue=name, name="nightly")
+    assert api.act("/queue/unschedule", queue=name, name="nightly").status == 404
     assert sdk.queue(name).cron.list() == []
 
 

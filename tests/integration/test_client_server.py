@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import pickle
 import subprocess
 import sys
 import time
+import typing
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import nexo
 from nexo import errors, testing, types
+from nexo.client._async.link.link import Link as AsyncLink
+from nexo.client._sync.link.link import Link
 from nexo.model import Broker
 from tests.timing import often_within
 
@@ -211,6 +216,37 @@ def test_what_clients_hand_out_has_public_names(client: nexo.Client) -> None:  #
     assert isinstance(message, types.Message)
     assert all(hasattr(types, name) for name in types.__all__)
     assert nexo.types is types
+
+
+def test_every_type_that_clients_return_can_be_named() -> None:
+    """SPEC K1: what public methods and attributes return is in `nexo.types`."""
+    known = {getattr(types, name) for name in types.__all__}
+    clients = {nexo.Client, nexo.AsyncClient}
+    classes = {kind for kind in known - {types.Result} if isinstance(kind, type)} | clients
+    found = {part for kind in classes for part in returned(kind)}
+    assert len(found) > 40
+    assert found - known - clients == {Link, AsyncLink}
+
+
+def returned(kind: type) -> Iterator[type]:
+    """The classes of this package that a class's public methods and attributes return."""
+    members = [getattr(kind, name) for name in dir(kind) if not name.startswith("_")]
+    methods = [getattr(each, "fget", None) or getattr(each, "func", each) for each in members]
+    for method in filter(inspect.isfunction, methods):
+        yield from parts(
+            typing.get_type_hints(method, localns={"Result": types.Result}).get("return")
+        )
+    for name, hint in typing.get_type_hints(kind).items():
+        if not name.startswith("_"):
+            yield from parts(hint)
+
+
+def parts(hint: object) -> Iterator[type]:
+    for each in (hint, typing.get_origin(hint)):
+        if isinstance(each, type) and each.__module__.startswith("nexo."):
+            yield each
+    for inner in typing.get_args(hint):
+        yield from parts(inner)
 
 
 def test_what_holds_a_connection_cannot_be_pickled(client: nexo.Client) -> None:

@@ -243,7 +243,7 @@ def test_a_web_socket_subscribes_follows_and_publishes(server: Process, sdk: nex
     sdk.stream("talk").create()
     with socket(server, "root") as connection:
         assert ask(connection, do="subscribe", topic="chat/+", id=1) == {"event": "done", "id": 1}
-        wait_until(lambda: "chat/+" in [row["pattern"] for row in sdk.pubsub.subscriptions()])
+        wait_until(lambda: "chat/+" in [row.pattern for row in sdk.pubsub.subscriptions()])
         connection.send(json.dumps({
             "do": "publish", "topic": "chat/a", "value": {"data": "hi"}, "id": 2,
         }))  # fmt: skip

@@ -69,10 +69,10 @@ def check_retained(pubsub: Any) -> None:
         found = [subscription.get(WAIT_S) for _ in expected]
     assert {message.topic: message.value for message in found} == expected
     assert all(message.timestamp_ms > 1_700_000_000_000 for message in found)
-    listed = {row["topic"]: row for row in pubsub.retained("plant/#")}
+    listed = {row.topic: row for row in pubsub.retained("plant/#")}
     assert set(listed) == set(expected)
-    assert listed["plant/text"]["expires_ms"] is not None
-    assert listed["plant/late"]["expires_ms"] is None
+    assert listed["plant/text"].expires_ms is not None
+    assert listed["plant/late"].expires_ms is None
 
 
 def check_queues(client: nexo.Client) -> None:

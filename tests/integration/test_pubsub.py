@@ -114,7 +114,7 @@ async def test_what_was_published_before_comes_before(connect: Connect) -> None:
     """SPEC A3: a message that was not awaited yet is not overtaken by the next request."""
     pubsub = connect()
     pubsub.publish("a", 1, retain=True)
-    assert [row["topic"] for row in await pubsub.retained()] == ["a"]
+    assert [row.topic for row in await pubsub.retained()] == ["a"]
     before = pubsub.publish("a", 2)
     subscription = await pubsub.subscribe("a", retained=False)
     assert await pubsub.publish("a", 3) == 1
@@ -391,7 +391,7 @@ async def test_one_that_ends_while_it_is_renewed_does_not_stay_with_the_server(
     await asyncio.to_thread(nexo_server.start)
     async with asyncio.timeout(10):
         await renewed.wait()
-    assert [row["pattern"] for row in await connect().subscriptions()] == ["kept"]
+    assert [row.pattern for row in await connect().subscriptions()] == ["kept"]
 
 
 async def test_ending_and_closing_wait_for_no_server_that_is_down(nexo_server: Server) -> None:

@@ -1,10 +1,10 @@
-"""A message as a subscriber sees it, and the clock that stamps it; shared by both clients."""
+"""A message as a subscriber sees it, its clock and its options; shared by both clients."""
 
 from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
 
@@ -12,6 +12,16 @@ from nexo.client.stream_records import shown
 from nexo.protocol.values import decode_value
 
 T = TypeVar("T")
+
+
+class SubscribeOptions(TypedDict, total=False):
+    """Options of `PubSub.subscribe`."""
+
+    policy: str
+    max_messages: int | None
+    max_bytes: int | None
+    retained: bool
+    buffer: int
 
 
 class PublisherClock:

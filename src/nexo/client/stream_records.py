@@ -22,6 +22,7 @@ from nexo.batch import (
 )
 from nexo.errors import InvalidInput, NexoError
 from nexo.model import Buffer
+from nexo.model.stream import ParkedInfo
 from nexo.protocol.values import PLAIN, ValueType, check_type, decode_content, json_bytes, utf8
 
 T = TypeVar("T")
@@ -115,6 +116,23 @@ class Record(Generic[T]):
             f"{type(self).__name__}(partition={self.partition}, offset={self.offset}{key},"
             f" value={shown(self)})"
         )
+
+
+class ParkedRecord(Record[T]):
+    """A record that was parked after too many deliveries."""
+
+    __slots__ = ("parked_ms", "reason")
+
+    def __init__(self, partition: int, row: Any, type_: Any, parked: ParkedInfo) -> None:
+        super().__init__(partition, row, type_, parked.deliveries)
+        self.parked_ms = parked.parked_ms
+        self.reason = parked.reason
+        """Why it failed the last time."""
+
+
+def gone(offset: int) -> tuple[object, ...]:
+    """Stands for a record that is damaged or was removed by retention: its value is None."""
+    return offset, 0, None, None, 0, b""
 
 
 def shown(holder: Any) -> str:

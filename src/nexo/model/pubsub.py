@@ -1,10 +1,12 @@
-"""What clients ask of pub/sub, in values that the engine, the services and the protocol share."""
+"""What clients ask of pub/sub and get from it, in values that all layers share."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import msgspec
+
+from nexo.model import AsMap
 
 
 class Subscribe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -28,3 +30,23 @@ class Will(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     ttl_ms: int | None = None
     headers: bytes = b""
     """A JSON object, or empty."""
+
+
+class RetainedTopic(AsMap, frozen=True):
+    """A topic that retains a message."""
+
+    topic: str
+    bytes: int
+    expires_ms: int | None
+
+
+class SubscriptionInfo(AsMap, frozen=True):
+    """One client's subscription, as the server sees it."""
+
+    client: str
+    pattern: str
+    policy: str
+    waiting: int
+    """Messages that wait because the client reads too slowly."""
+    waiting_bytes: int
+    dropped: int

@@ -16,6 +16,7 @@ from nexo.client._async.pubsub.subscription import Subscription
 from nexo.client.pubsub_message import Message
 from nexo.errors import InvalidInput, NotFound
 from nexo.model import Broker
+from nexo.model.pubsub import SubscriptionInfo
 from nexo.patterns import check_topic
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import Listing
@@ -71,21 +72,10 @@ class TopicPage(msgspec.Struct):
     """Whether these are all topics; if not, they are those that were used last."""
 
 
-class SubscriptionRow(msgspec.Struct):
-    """One client's subscription."""
-
-    client: str
-    pattern: str
-    policy: str
-    waiting: int
-    waiting_bytes: int
-    dropped: int
-
-
 class SubscriptionPage(msgspec.Struct):
     """Subscriptions, the most troubled first."""
 
-    subscriptions: list[SubscriptionRow]
+    subscriptions: list[SubscriptionInfo]
     total: int
 
 
@@ -143,13 +133,13 @@ async def topics(context: ApiContext, ask: SearchAsk) -> TopicPage:
     for topic, messages in counts.items():
         rows[topic] = TopicRow(topic, messages, rates.get(topic))
     for one in await context.client.pubsub.retained("#", limit=MOST_ROWS):
-        row = rows.setdefault(one["topic"], TopicRow(one["topic"]))
-        row.retained_bytes, row.expires_ms = one["bytes"], one["expires_ms"]
-    for one in await context.client.pubsub.subscriptions(limit=MOST_ROWS):
-        row = rows.setdefault(one["pattern"], TopicRow(one["pattern"]))
+        row = rows.setdefault(one.topic, TopicRow(one.topic))
+        row.retained_bytes, row.expires_ms = one.bytes, one.expires_ms
+    for each in await context.client.pubsub.subscriptions(limit=MOST_ROWS):
+        row = rows.setdefault(each.pattern, TopicRow(each.pattern))
         row.subscribers += 1
-        row.waiting += one["waiting"]
-        row.dropped += one["dropped"]
+        row.waiting += each.waiting
+        row.dropped += each.dropped
     found = matching(sorted(rows.values(), key=_topic), ask.search, _topic)
     shown = found[ask.offset : ask.offset + ask.limit]
     complete = len(counts) < _MOST_ACTIVE and len(rows) < MOST_ROWS
@@ -190,8 +180,7 @@ def _topic(row: TopicRow) -> str:
 @routes.get("/subscriptions")
 async def subscriptions(context: ApiContext, ask: SearchAsk) -> SubscriptionPage:
     """Who subscribes to what, and who is too slow."""
-    found = await context.client.pubsub.subscriptions(limit=MOST_ROWS)
-    rows = [SubscriptionRow(**row) for row in found]
+    rows = await context.client.pubsub.subscriptions(limit=MOST_ROWS)
     rows.sort(key=lambda row: (-row.dropped, -row.waiting, row.pattern))
     return SubscriptionPage(*page(rows, ask, lambda row: f"{row.pattern} {row.client}"))
 

@@ -196,5 +196,6 @@ async def schedule(context: ApiContext, ask: ScheduleAsk) -> NextFiring:
 @routes.post("/unschedule")
 async def unschedule(context: ApiContext, ask: ScheduleName) -> Done:
     """Remove a schedule."""
-    await context.client.queue(ask.queue).cron.delete(ask.name)
+    if not await context.client.queue(ask.queue).cron.delete(ask.name):
+        raise NotFound(f"queue {ask.queue!r} has no schedule {ask.name!r}")
     return Done()

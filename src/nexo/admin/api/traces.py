@@ -7,10 +7,11 @@ from typing import Literal
 import msgspec
 
 from nexo.admin.api.groups import ordered_groups
-from nexo.admin.api.pubsub import MOST_ROWS, OneTopic, SubscriptionRow
+from nexo.admin.api.pubsub import MOST_ROWS, OneTopic
 from nexo.admin.api.records import RecordAsk
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes
+from nexo.model.pubsub import SubscriptionInfo
 from nexo.patterns import SHARE, check_topic, matches
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
@@ -44,7 +45,7 @@ class RecordTrace(msgspec.Struct):
 class TopicTrace(msgspec.Struct):
     """Who gets what is published to a topic now; what was delivered before is not kept."""
 
-    subscriptions: list[SubscriptionRow]
+    subscriptions: list[SubscriptionInfo]
 
 
 @routes.get("/stream/trace")
@@ -74,8 +75,8 @@ async def topic_trace(context: ApiContext, ask: OneTopic) -> TopicTrace:
     """The subscriptions whose pattern matches a topic."""
     check_topic(ask.topic)
     rows = await context.client.pubsub.subscriptions(limit=MOST_ROWS)
-    found = [row for row in rows if matches(_bare(row["pattern"]), ask.topic)]
-    return TopicTrace([SubscriptionRow(**row) for row in found[:500]])
+    found = [row for row in rows if matches(_bare(row.pattern), ask.topic)]
+    return TopicTrace(found[:500])
 
 
 def _bare(pattern: str) -> str:

@@ -8,6 +8,7 @@ from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import asdict
 
 from nexo.cli import output
 from nexo.cli.options import SignedGroup, as_option, client, common, limit_option, read_value
@@ -113,7 +114,7 @@ def retained(pattern: str, limit: int) -> None:
     """List topics that retain a message."""
     with client() as nexo:
         found = nexo.pubsub.retained(pattern, limit=limit)
-    output.rows(found, ["topic", "bytes", "expires_ms"], "nothing is retained")
+    output.rows(map(asdict, found), ["topic", "bytes", "expires_ms"], "nothing is retained")
 
 
 @command.command()
@@ -123,7 +124,7 @@ def subscriptions(limit: int) -> None:
     with client() as nexo:
         found = nexo.pubsub.subscriptions(limit=limit)
     columns = ["client", "pattern", "policy", "waiting", "dropped"]
-    output.rows(found, columns, "nobody is subscribed")
+    output.rows(map(asdict, found), columns, "nobody is subscribed")
 
 
 def _print(message: Message[Any]) -> None:

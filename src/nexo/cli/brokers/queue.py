@@ -310,5 +310,7 @@ def list_crons(name: str) -> None:
 def delete_cron(name: str, schedule: str) -> None:
     """Remove a schedule of the queue NAME."""
     with client() as nexo:
-        nexo.queue(name).cron.delete(schedule)
+        existed = nexo.queue(name).cron.delete(schedule)
+    if not existed:
+        raise NotFound(f"queue {name!r} has no schedule {schedule!r}")
     output.done(f"{schedule} removed", name=schedule)

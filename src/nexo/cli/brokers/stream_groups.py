@@ -18,7 +18,8 @@ from nexo.protocol.survey import shared_kind
 
 if TYPE_CHECKING:
     from nexo import Client
-    from nexo.client._sync.stream.groups import Parked, ParkedRecord
+    from nexo.client._sync.stream.groups import Parked
+    from nexo.client.stream_records import ParkedRecord
     from nexo.protocol.stream import GroupInfo
     from nexo.protocol.stream_ordered import KafkaMember, OrderedInfo
 

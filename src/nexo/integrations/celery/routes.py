@@ -45,7 +45,7 @@ class CeleryRoutes:
         """Queue, routing key and the exchange's type, of each binding of an exchange."""
         pattern = f"{self._root}/bound/{_level(exchange)}/+/+/+"
         rows = self._client.pubsub.retained(pattern, limit=_MOST)
-        found = (map(unquote, row["topic"].split("/")[-3:]) for row in rows)
+        found = (map(unquote, row.topic.split("/")[-3:]) for row in rows)
         return [(queue, key, kind) for kind, queue, key in found]
 
     def queues(self, exchange: str, key: str) -> set[str]:
@@ -58,7 +58,7 @@ class CeleryRoutes:
 
     def _clear(self, pattern: str) -> None:
         for row in self._client.pubsub.retained(pattern, limit=_MOST):
-            self._client.pubsub.publish(row["topic"], b"", retain=True)
+            self._client.pubsub.publish(row.topic, b"", retain=True)
 
     def _bound(self, queue: str, exchange: str, kind: str | None, key: str) -> str:
         """The topic of a binding; a pattern if the type is not given."""

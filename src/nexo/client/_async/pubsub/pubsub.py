@@ -5,21 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Generic, TypeVar, Unpack, overload
 
 from nexo.client._async.link.link import Link
 from nexo.client._async.pubsub.publisher import MessagePublisher
 from nexo.client._async.pubsub.requests import TopicRequests, responder, value_of
 from nexo.client._async.pubsub.subscription import Subscription, SubscriptionInbox
+from nexo.client._async.requests import request
 from nexo.client.checks import Duration, each, function, positive_millis, whole
-from nexo.client.pubsub_message import Message
+from nexo.client.pubsub_message import Message, SubscribeOptions
 from nexo.client.replies import check_sizes, room_bytes
 from nexo.client.stream_records import Headers, headers_bytes
 from nexo.errors import InvalidName, InvalidOption, NexoError
 from nexo.model import Policy
-from nexo.model.pubsub import Subscribe, Will
+from nexo.model.pubsub import RetainedTopic, Subscribe, SubscriptionInfo, Will
 from nexo.patterns import SHARE, check_topic, parse_pattern
-from nexo.protocol.messages import pack, unpack
+from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import (
     RUN_BYTES,
@@ -34,16 +35,6 @@ T = TypeVar("T")
 
 BUFFER = 10_000
 """Messages that a subscription buffers here before its policy applies."""
-
-
-class SubscribeOptions(TypedDict, total=False):
-    """Options of `PubSub.subscribe`."""
-
-    policy: str
-    max_messages: int | None
-    max_bytes: int | None
-    retained: bool
-    buffer: int
 
 
 class PubSub:
@@ -241,17 +232,15 @@ class PubSub:
             if self._link.duplex().up:  # otherwise it ended with the connection
                 await self._send_will()
 
-    async def retained(self, pattern: str = "#", *, limit: int = 100) -> list[dict[str, Any]]:
-        """Topics that retain a message: name, bytes, and when it expires."""
-        return await self._list(Op.PS_RETAINED, Listing(pattern, limit))
+    async def retained(self, pattern: str = "#", *, limit: int = 100) -> list[RetainedTopic]:
+        """Topics that retain a message."""
+        ask = Listing(pattern, limit)
+        return await request(self._link.repeat, Op.PS_RETAINED, ask, list[RetainedTopic])
 
-    async def subscriptions(self, *, limit: int = 100) -> list[dict[str, Any]]:
+    async def subscriptions(self, *, limit: int = 100) -> list[SubscriptionInfo]:
         """All clients' subscriptions, with waiting and dropped messages (SPEC C4)."""
-        return await self._list(Op.PS_SUBSCRIPTIONS, Listing(limit=limit))
-
-    async def _list(self, op: Op, asked: Listing) -> list[dict[str, Any]]:
-        command = pack(asked)
-        return unpack(list[dict[str, Any]], await self._link.repeat(op, command) or b"")
+        ask = Listing(limit=limit)
+        return await request(self._link.repeat, Op.PS_SUBSCRIPTIONS, ask, list[SubscriptionInfo])
 
     async def close(self) -> None:
         """Say goodbye: no last will is published."""

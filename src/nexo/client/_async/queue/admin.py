@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from nexo.client._async.link.link import Link
-from nexo.client._async.requests import request
+from nexo.client._async.requests import is_found, request
 from nexo.client.queue_views import DeadJob, JobView, job_view
 from nexo.model.queue import Schedule
 from nexo.protocol.ops import Op
@@ -90,9 +90,10 @@ class Crons(QueuePart[Any]):
         ask = CronRequest(self._queue, name, cron, encode_value(value), priority, key, timezone)
         return await request(self._link.ask, Op.Q_CRON_SET, ask, int)
 
-    async def delete(self, name: str) -> None:
-        """Remove a schedule; `NotFound` if there is none."""
-        await self._link.ask(Op.Q_CRON_DELETE, encode(CronRequest(self._queue, name)))
+    async def delete(self, name: str) -> bool:
+        """Remove a schedule; returns whether it existed."""
+        ask = CronRequest(self._queue, name)
+        return await is_found(self._link.ask, Op.Q_CRON_DELETE, encode(ask))
 
     async def list(self) -> list[Schedule]:
         """The queue's schedules."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from nexo.client._sync.link.link import Link
-from nexo.client._sync.requests import request
+from nexo.client._sync.requests import is_found, request
 from nexo.client.queue_views import DeadJob, JobView, job_view
 from nexo.model.queue import Schedule
 from nexo.protocol.ops import Op
@@ -91,9 +91,10 @@ class Crons(QueuePart[Any]):
         ask = CronRequest(self._queue, name, cron, encode_value(value), priority, key, timezone)
         return request(self._link.ask, Op.Q_CRON_SET, ask, int)
 
-    def delete(self, name: str) -> None:
-        """Remove a schedule; `NotFound` if there is none."""
-        self._link.ask(Op.Q_CRON_DELETE, encode(CronRequest(self._queue, name)))
+    def delete(self, name: str) -> bool:
+        """Remove a schedule; returns whether it existed."""
+        ask = CronRequest(self._queue, name)
+        return is_found(self._link.ask, Op.Q_CRON_DELETE, encode(ask))
 
     def list(self) -> list[Schedule]:
         """The queue's schedules."""

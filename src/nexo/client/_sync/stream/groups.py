@@ -11,29 +11,12 @@ from nexo.client._sync.requests import Send, is_found, request
 from nexo.client._sync.stream.consumer import MAX_BATCH
 from nexo.client.checks import text, whole
 from nexo.client.stream_options import position
-from nexo.client.stream_records import Record, batches_in
+from nexo.client.stream_records import ParkedRecord, Record, batches_in, gone
+from nexo.model.stream import GroupInfo
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
-from nexo.protocol.stream import GroupInfo
 
 T = TypeVar("T")
-
-
-class ParkedRecord(Record[T]):
-    """A record that was parked after too many deliveries."""
-
-    __slots__ = ("parked_ms", "reason")
-
-    def __init__(self, partition: int, row: Any, type_: Any, parked: wire.ParkedInfo) -> None:
-        super().__init__(partition, row, type_, parked.deliveries)
-        self.parked_ms = parked.parked_ms
-        self.reason = parked.reason
-        """Why it failed the last time."""
-
-
-def gone(offset: int) -> tuple[object, ...]:
-    """Stands for a record that is damaged or was removed by retention: its value is None."""
-    return offset, 0, None, None, 0, b""
 
 
 class Group(Generic[T]):
