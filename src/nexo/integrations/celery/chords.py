@@ -75,7 +75,7 @@ class Chords:
         pattern = f"{self._root}/{quote(group, safe='')}/#"
         while rows := insist(self._client.pubsub.retained, pattern, limit=1_000):
             for row in rows:
-                insist(self._client.pubsub.publish, row["topic"], b"", retain=True)
+                insist(self._client.pubsub.publish, row.topic, b"", retain=True)
 
     def _keep(self, topic: str, value: Any) -> None:
         insist(self._client.pubsub.publish, topic, value, retain=True, ttl=self._expires_s)

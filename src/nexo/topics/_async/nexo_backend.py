@@ -1,10 +1,13 @@
-"""Topics on a Nexo server: each is a stream, each group one of its ordered groups."""
+"""Topics on a Nexo server: each is a stream, each group one of its ordered groups.
+
+A real Kafka offers the same methods: `KafkaBackend`.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from nexo.client._async.client import AsyncClient
@@ -19,9 +22,9 @@ from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
+from nexo.topics._async.consumer.membership import Rebalanced
 from nexo.topics._async.consumer.reader import NexoReader
-from nexo.topics._async.kafka.backend import KafkaBackend
-from nexo.topics._async.ports import GroupReader, Rebalanced, Sender, TopicsBackend
+from nexo.topics._async.kafka.backend import KafkaBackend, KafkaReader
 from nexo.topics._async.producer.sender import NexoSender
 from nexo.topics.model import (
     GroupDescription,
@@ -36,7 +39,7 @@ from nexo.topics.settings import stream_options, topic_config
 
 
 class NexoTopicsBackend:
-    """`TopicsBackend` over a client's connection to the stream broker."""
+    """A cluster with topics, over a client's connection to the stream broker."""
 
     def __init__(self, client: AsyncClient, *, owned: bool) -> None:
         self._client = client
@@ -48,7 +51,7 @@ class NexoTopicsBackend:
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, config: Mapping[str, Any]
     ) -> None:
-        """Create the stream."""
+        """Create the stream; `AlreadyExists` if there is one of that name."""
         if replication_factor != 1:
             raise InvalidOption(
                 f"replication_factor = {replication_factor}: a Nexo server keeps one copy"
@@ -62,7 +65,7 @@ class NexoTopicsBackend:
         return [name for name in await stream_names(self._link.call) if not name.startswith("$")]
 
     async def describe_topic(self, name: str) -> TopicDescription:
-        """The stream."""
+        """The stream; `NotFound` if there is none."""
         ask = wire.StreamName(stream=name)
         info = await request(self._link.call, Op.S_DESCRIBE, ask, wire.StreamInfo)
         partitions = tuple(
@@ -72,7 +75,7 @@ class NexoTopicsBackend:
         return TopicDescription(name, partitions, topic_config(info.options))
 
     async def delete_topic(self, name: str) -> None:
-        """Delete the stream."""
+        """Delete the stream, and what groups have stored for it."""
         try:
             await self._link.call(Op.S_DELETE, pack_str(name))
         except NotFound:
@@ -85,7 +88,7 @@ class NexoTopicsBackend:
     async def newest(
         self, topic: str, key: bytes | None, type_: type[Any] | None
     ) -> Mapping[str | bytes, Record[Any]]:
-        """The newest messages, by the broker's index of keys."""
+        """The newest message of a key, or of every key, except deleted ones."""
         stream: Stream[Any] = Stream(self._link, topic, type_)
         if key is None:
             return await stream.state()
@@ -95,7 +98,7 @@ class NexoTopicsBackend:
     # -- groups
 
     async def describe_group(self, group_id: str) -> GroupDescription:
-        """The ordered group."""
+        """The ordered group; `NotFound` if there is none."""
         ask = ordered.OrderedAsk(group=group_id)
         infos = list[ordered.OrderedInfo]
         (info,) = await request(self._link.call, Op.S_ORDERED_GROUPS, ask, infos)
@@ -111,11 +114,11 @@ class NexoTopicsBackend:
 
     # -- producers and consumers
 
-    def sender(self, options: SenderOptions, partitioner: Any) -> Sender:
+    def sender(self, options: SenderOptions, partitioner: Any) -> NexoSender:
         """Batches by partition."""
         return NexoSender(self._client, options, partitioner)
 
-    def reader(self, options: ReaderOptions, listener: Rebalanced, type_: Any) -> GroupReader:
+    def reader(self, options: ReaderOptions, listener: Rebalanced, type_: Any) -> NexoReader:
         """A member of an ordered group."""
         return NexoReader(self._link, options, listener, type_)
 
@@ -123,6 +126,10 @@ class NexoTopicsBackend:
         """Close the client if it was made for this."""
         if self._owned:
             await self._client.close()
+
+
+GroupReader: TypeAlias = NexoReader | KafkaReader
+TopicsBackend: TypeAlias = NexoTopicsBackend | KafkaBackend
 
 
 def backend_for(server: AsyncClient | str | None) -> TopicsBackend:

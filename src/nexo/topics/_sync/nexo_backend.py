@@ -1,11 +1,14 @@
 # Generated from _async/nexo_backend.py by tools/unasync.py; edit that file instead.
-"""Topics on a Nexo server: each is a stream, each group one of its ordered groups."""
+"""Topics on a Nexo server: each is a stream, each group one of its ordered groups.
+
+A real Kafka offers the same methods: `KafkaBackend`.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from nexo.client._sync.client import Client
@@ -20,9 +23,9 @@ from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
+from nexo.topics._sync.consumer.membership import Rebalanced
 from nexo.topics._sync.consumer.reader import NexoReader
-from nexo.topics._sync.kafka.backend import KafkaBackend
-from nexo.topics._sync.ports import GroupReader, Rebalanced, Sender, TopicsBackend
+from nexo.topics._sync.kafka.backend import KafkaBackend, KafkaReader
 from nexo.topics._sync.producer.sender import NexoSender
 from nexo.topics.model import (
     GroupDescription,
@@ -37,7 +40,7 @@ from nexo.topics.settings import stream_options, topic_config
 
 
 class NexoTopicsBackend:
-    """`TopicsBackend` over a client's connection to the stream broker."""
+    """A cluster with topics, over a client's connection to the stream broker."""
 
     def __init__(self, client: Client, *, owned: bool) -> None:
         self._client = client
@@ -49,7 +52,7 @@ class NexoTopicsBackend:
     def create_topic(
         self, name: str, partitions: int, replication_factor: int, config: Mapping[str, Any]
     ) -> None:
-        """Create the stream."""
+        """Create the stream; `AlreadyExists` if there is one of that name."""
         if replication_factor != 1:
             raise InvalidOption(
                 f"replication_factor = {replication_factor}: a Nexo server keeps one copy"
@@ -63,7 +66,7 @@ class NexoTopicsBackend:
         return [name for name in stream_names(self._link.call) if not name.startswith("$")]
 
     def describe_topic(self, name: str) -> TopicDescription:
-        """The stream."""
+        """The stream; `NotFound` if there is none."""
         ask = wire.StreamName(stream=name)
         info = request(self._link.call, Op.S_DESCRIBE, ask, wire.StreamInfo)
         partitions = tuple(
@@ -73,7 +76,7 @@ class NexoTopicsBackend:
         return TopicDescription(name, partitions, topic_config(info.options))
 
     def delete_topic(self, name: str) -> None:
-        """Delete the stream."""
+        """Delete the stream, and what groups have stored for it."""
         try:
             self._link.call(Op.S_DELETE, pack_str(name))
         except NotFound:
@@ -86,7 +89,7 @@ class NexoTopicsBackend:
     def newest(
         self, topic: str, key: bytes | None, type_: type[Any] | None
     ) -> Mapping[str | bytes, Record[Any]]:
-        """The newest messages, by the broker's index of keys."""
+        """The newest message of a key, or of every key, except deleted ones."""
         stream: Stream[Any] = Stream(self._link, topic, type_)
         if key is None:
             return stream.state()
@@ -96,7 +99,7 @@ class NexoTopicsBackend:
     # -- groups
 
     def describe_group(self, group_id: str) -> GroupDescription:
-        """The ordered group."""
+        """The ordered group; `NotFound` if there is none."""
         ask = ordered.OrderedAsk(group=group_id)
         infos = list[ordered.OrderedInfo]
         (info,) = request(self._link.call, Op.S_ORDERED_GROUPS, ask, infos)
@@ -112,11 +115,11 @@ class NexoTopicsBackend:
 
     # -- producers and consumers
 
-    def sender(self, options: SenderOptions, partitioner: Any) -> Sender:
+    def sender(self, options: SenderOptions, partitioner: Any) -> NexoSender:
         """Batches by partition."""
         return NexoSender(self._client, options, partitioner)
 
-    def reader(self, options: ReaderOptions, listener: Rebalanced, type_: Any) -> GroupReader:
+    def reader(self, options: ReaderOptions, listener: Rebalanced, type_: Any) -> NexoReader:
         """A member of an ordered group."""
         return NexoReader(self._link, options, listener, type_)
 
@@ -124,6 +127,10 @@ class NexoTopicsBackend:
         """Close the client if it was made for this."""
         if self._owned:
             self._client.close()
+
+
+GroupReader: TypeAlias = NexoReader | KafkaReader
+TopicsBackend: TypeAlias = NexoTopicsBackend | KafkaBackend
 
 
 def backend_for(server: Client | str | None) -> TopicsBackend:

@@ -15,8 +15,7 @@ from nexo.client.stream_records import Headers, Key, needed_key
 from nexo.errors import AlreadyExists, NotFound
 from nexo.protocol.values import check_type
 from nexo.topics._sync.nexo_backend import backend_for
-from nexo.topics._sync.ports import Sender
-from nexo.topics._sync.producer.traced import traced
+from nexo.topics._sync.producer.traced import Sender, traced
 from nexo.topics.model import (
     ProducerRecord,
     RecordMetadata,

@@ -24,8 +24,7 @@ from nexo.errors import (
 )
 from nexo.topics._async.consumer.message_source import Doubts, MessageSource
 from nexo.topics._async.consumer.subscription import ConsumerSubscription
-from nexo.topics._async.nexo_backend import backend_for
-from nexo.topics._async.ports import GroupReader
+from nexo.topics._async.nexo_backend import GroupReader, backend_for
 from nexo.topics.model import (
     Committed,
     ReaderOptions,

@@ -9,9 +9,9 @@ from typing import Any
 
 from nexo.client.stream_records import key_text
 from nexo.errors import AlreadyExists, InvalidOption, NotFound
+from nexo.topics._async.consumer.membership import Rebalanced
 from nexo.topics._async.kafka.reader import KafkaReader
 from nexo.topics._async.kafka.sender import KafkaSender
-from nexo.topics._async.ports import GroupReader, Rebalanced, Sender
 from nexo.topics.kafka import connection_options, library, row_of, translated
 from nexo.topics.model import (
     Committed,
@@ -24,6 +24,8 @@ from nexo.topics.model import (
     TopicPartition,
 )
 
+__all__ = ["KafkaBackend", "KafkaReader", "KafkaSender"]
+
 _OURS = "nexo."
 _UNKNOWN_TOPIC, _TOPIC_EXISTS = 3, 36
 _SETTLE_S = 10.0
@@ -31,7 +33,7 @@ _SETTLE_S = 10.0
 
 
 class KafkaBackend:
-    """`TopicsBackend` on a Kafka cluster."""
+    """As `NexoTopicsBackend`, on a Kafka cluster."""
 
     def __init__(self, url: str) -> None:
         self._options = connection_options(url)
@@ -179,11 +181,11 @@ class KafkaBackend:
 
     # -- producers and consumers
 
-    def sender(self, options: SenderOptions, partitioner: Any) -> Sender:
+    def sender(self, options: SenderOptions, partitioner: Any) -> KafkaSender:
         """An AIOKafkaProducer."""
         return KafkaSender(self._options, options, partitioner)
 
-    def reader(self, options: ReaderOptions, listener: Rebalanced, type_: Any) -> GroupReader:
+    def reader(self, options: ReaderOptions, listener: Rebalanced, type_: Any) -> KafkaReader:
         """An AIOKafkaConsumer."""
         return KafkaReader(self._options, options, listener, type_)
 

@@ -9,14 +9,14 @@ from typing import Any, NoReturn
 from nexo.errors import InvalidOption, TransactionAborted
 from nexo.topics._async.consumer.message_source import MessageSource
 from nexo.topics._async.kafka.reader import kafka_offsets
-from nexo.topics._async.once.ledger import Certain, LedgerTransaction
+from nexo.topics._async.once.ledger import Certain
 from nexo.topics.kafka import connection_options, encoded, library, translated
 from nexo.topics.model import Commits, ProducerRecord, RecordMetadata
 from nexo.topics.once import Entry
 
 
 class KafkaLedger:
-    """`Ledger` whose transactions are Kafka's; the context's name is its transactional id."""
+    """A ledger whose transactions are Kafka's; the context's name is its transactional id."""
 
     def __init__(self, url: str, name: str) -> None:
         self._options = connection_options(url)
@@ -45,9 +45,9 @@ class KafkaLedger:
         """Not on Kafka."""
         _refuse()
 
-    def transaction(self, timeout_s: float) -> LedgerTransaction:
+    def transaction(self, timeout_s: float) -> KafkaTransaction:
         """A transaction of the producer."""
-        return _KafkaTransaction(self)
+        return KafkaTransaction(self)
 
     async def close(self) -> None:
         """Stop the producer."""
@@ -56,7 +56,9 @@ class KafkaLedger:
                 await self._producer.stop()
 
 
-class _KafkaTransaction(Certain):
+class KafkaTransaction(Certain):
+    """A transaction of the producer."""
+
     def __init__(self, ledger: KafkaLedger) -> None:
         self._ledger = ledger
         self._producer: Any = None

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from nexo.topics._async.ports import Rebalanced
+from nexo.topics._async.consumer.membership import Rebalanced
 from nexo.topics.kafka import library, row_of, translated
 from nexo.topics.model import Commits, Committed, ReaderOptions, TopicMessage, TopicPartition
 from nexo.topics.places import check_owned
@@ -17,7 +17,7 @@ _JOIN_S = 30.0
 
 
 class KafkaReader:
-    """`Reader` on an AIOKafkaConsumer."""
+    """As `NexoReader`, on an AIOKafkaConsumer."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from nexo.topics.partitioning import Partitioner
 
 
 class KafkaSender:
-    """`Sender` on an AIOKafkaProducer, which starts with the first message."""
+    """As `NexoSender`, on an AIOKafkaProducer, which starts with the first message."""
 
     def __init__(
         self, connection: dict[str, Any], options: SenderOptions, partitioner: Partitioner

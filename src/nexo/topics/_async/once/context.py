@@ -14,8 +14,7 @@ from nexo.client.stream_records import Key
 from nexo.errors import InvalidInput, InvalidOption, TransactionAborted
 from nexo.model import check_name
 from nexo.options.stream import check_transaction
-from nexo.topics._async.once.ledger import OnceLedger
-from nexo.topics._async.once.nexo_ledger import ledger_for
+from nexo.topics._async.once.nexo_ledger import OnceLedger, ledger_for
 from nexo.topics._async.once.transaction import AsyncOnceTransaction
 from nexo.topics.once import (
     CHECKPOINT_KEY,

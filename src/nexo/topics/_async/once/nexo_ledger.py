@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from nexo.client._async import runtime
@@ -13,13 +13,13 @@ from nexo.errors import AlreadyExists
 from nexo.topics._async.consumer.message_source import MessageSource
 from nexo.topics._async.kafka.ledger import KafkaLedger
 from nexo.topics._async.nexo_backend import url_of
-from nexo.topics._async.once.ledger import LedgerTransaction, MemoryLedger, OnceLedger
+from nexo.topics._async.once.ledger import MemoryLedger
 from nexo.topics.model import Commits, ProducerRecord, RecordMetadata
 from nexo.topics.once import ABSENT, ONCE, STATE, Entry
 
 
 class NexoLedger:
-    """`OnceLedger` on streams named after the context."""
+    """As `MemoryLedger`, on streams named after the context."""
 
     def __init__(self, client: AsyncClient, name: str, ttl_ms: int, *, owned: bool) -> None:
         self._client = client
@@ -62,7 +62,7 @@ class NexoLedger:
         found = await self._client.stream(self._streams[table]).state()
         return {str(key): Entry(record.payload, record.offset) for key, record in found.items()}
 
-    def transaction(self, timeout_s: float) -> LedgerTransaction:
+    def transaction(self, timeout_s: float) -> _NexoTransaction:
         """A transaction of the stream broker."""
         return _NexoTransaction(self, self._client.transaction(timeout=timeout_s))
 
@@ -119,6 +119,9 @@ class _NexoTransaction:
 
     async def abort(self) -> None:
         await self._transaction.abort()
+
+
+OnceLedger: TypeAlias = MemoryLedger | NexoLedger | KafkaLedger
 
 
 def ledger_for(server: AsyncClient | str | None, name: str, ttl_ms: int) -> OnceLedger:

@@ -11,7 +11,7 @@ from typing import Any
 from nexo.client.stream_records import Headers, Key
 from nexo.errors import Conflict, InvalidInput, NexoError, TransactionAborted
 from nexo.topics._async.consumer.message_source import MessageSource
-from nexo.topics._async.once.ledger import OnceLedger
+from nexo.topics._async.once.nexo_ledger import OnceLedger
 from nexo.topics.model import ProducerRecord, RecordMetadata, TopicMessage, TopicPartition
 from nexo.topics.once import (
     STATE,

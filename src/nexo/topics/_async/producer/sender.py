@@ -39,7 +39,7 @@ _LOOK_S = 0.05
 
 
 class NexoSender:
-    """`Sender` on a Nexo server."""
+    """Gathers messages for a Nexo server."""
 
     def __init__(
         self, client: AsyncClient, options: SenderOptions, partitioner: Partitioner

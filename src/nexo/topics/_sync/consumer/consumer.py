@@ -25,8 +25,7 @@ from nexo.errors import (
 )
 from nexo.topics._sync.consumer.message_source import Doubts, MessageSource
 from nexo.topics._sync.consumer.subscription import ConsumerSubscription
-from nexo.topics._sync.nexo_backend import backend_for
-from nexo.topics._sync.ports import GroupReader
+from nexo.topics._sync.nexo_backend import GroupReader, backend_for
 from nexo.topics.model import (
     Committed,
     ReaderOptions,

@@ -9,8 +9,8 @@ messages, so that no two members ever work on one partition.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from nexo.client._sync import runtime
 from nexo.client._sync.link.link import Duplex
@@ -19,7 +19,6 @@ from nexo.errors import ConnectionLost, NexoError, NotFound, NotMember
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.ops import Op
-from nexo.topics._sync.ports import Rebalanced
 from nexo.topics.model import ReaderOptions, TopicPartition
 
 log = logging.getLogger("nexo.topics")
@@ -31,6 +30,16 @@ _GRACE_S = 30.0
 _DEFAULT_SESSION_MS = 30_000
 _RETRY_S = 0.5
 """The pause after a failure, so that a persistent one does not keep the group busy."""
+
+
+class Rebalanced(Protocol):
+    """Is called when partitions of a member change."""
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """These are about to be revoked: what was processed may still be committed."""
+
+    def assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """These were assigned."""
 
 
 class Membership:

@@ -19,8 +19,7 @@ from nexo.errors import ConnectionLost, Fenced, InvalidInput, NexoError, NotMemb
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.ops import Op
-from nexo.topics._sync.consumer.membership import Membership
-from nexo.topics._sync.ports import Rebalanced
+from nexo.topics._sync.consumer.membership import Membership, Rebalanced
 from nexo.topics.model import (
     Commits,
     Committed,
@@ -61,7 +60,7 @@ class PartitionBuffer:
 
 
 class NexoReader:
-    """`Reader` on a Nexo server."""
+    """A member of a group that reads the partitions it owns, on a Nexo server."""
 
     def __init__(
         self, link: Link, options: ReaderOptions, listener: Rebalanced, type_: Any = None
@@ -133,7 +132,10 @@ class NexoReader:
     # -- reading
 
     def fetch(self, max_records: int, timeout_s: float) -> list[TopicMessage[Any]]:
-        """The next messages, of every partition in turn; empty if none came in time."""
+        """The next messages, of every partition in turn; empty if none came in time.
+
+        Those delivered before count as processed.
+        """
         deadline_s = runtime.now_s() + timeout_s
         self._members.in_hand.clear()
         while True:

@@ -9,7 +9,8 @@ from typing import Any
 
 from nexo.client.forks import from_before, tell_when_forked
 from nexo.errors import Conflict, NexoError
-from nexo.topics._sync.ports import GroupReader, Rebalanced, TopicsBackend
+from nexo.topics._sync.consumer.membership import Rebalanced
+from nexo.topics._sync.nexo_backend import GroupReader, TopicsBackend
 from nexo.topics.model import ReaderOptions, TopicPartition
 from nexo.topics.places import Partition, lanes_of
 

@@ -8,10 +8,10 @@ from concurrent.futures import Future
 from typing import Any
 
 from nexo.topics._async.kafka.backend import KafkaBackend as AsyncKafkaBackend
-from nexo.topics._async.ports import GroupReader as AsyncReader
-from nexo.topics._async.ports import Sender as AsyncSender
+from nexo.topics._async.kafka.backend import KafkaReader as AsyncReader
+from nexo.topics._async.kafka.backend import KafkaSender as AsyncSender
+from nexo.topics._sync.consumer.membership import Rebalanced
 from nexo.topics._sync.kafka.loop import LoopThread
-from nexo.topics._sync.ports import GroupReader, Rebalanced, Sender
 from nexo.topics._sync.producer.delivery import Delivery
 from nexo.topics.model import (
     Commits,
@@ -29,7 +29,7 @@ from nexo.topics.packing import FailedSends
 
 
 class KafkaBackend:
-    """`TopicsBackend` on a Kafka cluster."""
+    """As `NexoTopicsBackend`, on a Kafka cluster."""
 
     def __init__(self, url: str) -> None:
         self._thread = LoopThread()
@@ -68,7 +68,7 @@ class KafkaBackend:
         """As the async one."""
         return self._thread.run(self._backend.newest(topic, key, type_))
 
-    def sender(self, options: SenderOptions, partitioner: Any) -> Sender:
+    def sender(self, options: SenderOptions, partitioner: Any) -> KafkaSender:
         """An AIOKafkaProducer."""
 
         async def make() -> AsyncSender:
@@ -76,7 +76,7 @@ class KafkaBackend:
 
         return KafkaSender(self._thread, self._thread.run(make()))
 
-    def reader(self, options: ReaderOptions, listener: Rebalanced, type_: Any) -> GroupReader:
+    def reader(self, options: ReaderOptions, listener: Rebalanced, type_: Any) -> KafkaReader:
         """An AIOKafkaConsumer."""
 
         async def make() -> AsyncReader:
@@ -103,7 +103,7 @@ class _OnThread:
 
 
 class KafkaSender:
-    """`Sender` for threads."""
+    """The async sender, for threads."""
 
     def __init__(self, thread: LoopThread, sender: AsyncSender) -> None:
         self._thread = thread
@@ -142,7 +142,7 @@ class KafkaSender:
 
 
 class KafkaReader:
-    """`GroupReader` for threads."""
+    """The async reader, for threads."""
 
     def __init__(self, thread: LoopThread, reader: AsyncReader) -> None:
         self._thread = thread

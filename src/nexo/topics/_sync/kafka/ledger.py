@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nexo.topics._async.kafka.ledger import KafkaLedger as AsyncKafkaLedger
-from nexo.topics._async.once.ledger import LedgerTransaction as AsyncLedgerTransaction
+from nexo.topics._async.kafka.ledger import KafkaTransaction as AsyncKafkaTransaction
 from nexo.topics._sync.consumer.message_source import MessageSource
 from nexo.topics._sync.kafka.loop import LoopThread
-from nexo.topics._sync.once.ledger import Certain, LedgerTransaction
+from nexo.topics._sync.once.ledger import Certain
 from nexo.topics.model import Commits, ProducerRecord, RecordMetadata
 from nexo.topics.once import Entry
 
 
 class KafkaLedger:
-    """`Ledger` whose transactions are Kafka's."""
+    """A ledger whose transactions are Kafka's."""
 
     def __init__(self, url: str, name: str) -> None:
         self._thread = LoopThread()
@@ -32,9 +32,9 @@ class KafkaLedger:
         """Not on Kafka."""
         return self._thread.run(self._ledger.scan(table))
 
-    def transaction(self, timeout_s: float) -> LedgerTransaction:
+    def transaction(self, timeout_s: float) -> KafkaTransaction:
         """A transaction of the producer."""
-        return _KafkaTransaction(self._thread, self._ledger.transaction(timeout_s))
+        return KafkaTransaction(self._thread, self._ledger.transaction(timeout_s))
 
     def close(self) -> None:
         """Stop the producer and the loop."""
@@ -42,8 +42,10 @@ class KafkaLedger:
         self._thread.close()
 
 
-class _KafkaTransaction(Certain):
-    def __init__(self, thread: LoopThread, transaction: AsyncLedgerTransaction) -> None:
+class KafkaTransaction(Certain):
+    """The async transaction, for threads."""
+
+    def __init__(self, thread: LoopThread, transaction: AsyncKafkaTransaction) -> None:
         self._thread = thread
         self._transaction = transaction
 

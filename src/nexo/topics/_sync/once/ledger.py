@@ -1,62 +1,19 @@
 # Generated from _async/once/ledger.py by tools/unasync.py; edit that file instead.
-"""The storage of an exactly-once context: the port, and the one in memory for tests."""
+"""The storage of an exactly-once context, in memory: two tables of keys, and transactions.
+
+Nexo's streams offer the same methods (`NexoLedger`), and so does a real Kafka, except for state
+(`KafkaLedger`).
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Protocol
 
 from nexo.errors import TransactionAborted
 from nexo.topics._sync.consumer.message_source import MessageSource
 from nexo.topics.model import Commits, ProducerRecord, RecordMetadata, TopicPartition
 from nexo.topics.once import ABSENT, Entry
-
-
-class LedgerTransaction(Protocol):
-    """Changes that take effect together or not at all."""
-
-    def begin(self) -> None: ...
-
-    def put(self, table: str, key: str, content: bytes | None) -> None:
-        """Store a value; None deletes it."""
-
-    def rely_on(self, table: str, key: str, offset: int) -> None:
-        """Roll back if that is no longer the key's version."""
-
-    def produce(self, topic: str, record: ProducerRecord) -> RecordMetadata:
-        """Write a message."""
-
-    def add_offsets(self, source: MessageSource, commits: Commits) -> None:
-        """Store what was processed of a source's messages."""
-
-    def commit(self) -> None:
-        """Commit; `TransactionAborted` if it was rolled back instead."""
-
-    @property
-    def in_doubt(self) -> bool:
-        """Whether the outcome of `commit` is unknown; then `settle` finds it."""
-
-    def settle(self, wait_s: float) -> None:
-        """Find the outcome; raises the errors of `commit`, and of asking longer than ``wait_s``."""
-
-    def abort(self) -> None: ...
-
-
-class OnceLedger(Protocol):
-    """Two tables of keys, and transactions over them and topics."""
-
-    def load(self, table: str, key: str) -> Entry:
-        """A value and its version."""
-
-    def scan(self, table: str) -> Mapping[str, Entry]:
-        """Everything in a table."""
-
-    def transaction(self, timeout_s: float) -> LedgerTransaction:
-        """A new transaction, not open yet."""
-
-    def close(self) -> None:
-        """End the connections that were opened for it."""
 
 
 class MemoryLedger:
@@ -70,13 +27,15 @@ class MemoryLedger:
         self._versions = itertools.count()
 
     def load(self, table: str, key: str) -> Entry:
+        """A value and its version."""
         return self.tables.get(table, {}).get(key, ABSENT)
 
     def scan(self, table: str) -> Mapping[str, Entry]:
+        """Everything in a table."""
         return dict(self.tables.get(table, {}))
 
-    def transaction(self, timeout_s: float) -> LedgerTransaction:
-        """A new transaction; it never times out."""
+    def transaction(self, timeout_s: float) -> _MemoryTransaction:
+        """A new transaction, not open yet; it never times out."""
         return _MemoryTransaction(self)
 
     def apply(self, table: str, key: str, content: bytes | None) -> None:
@@ -94,12 +53,16 @@ class Certain:
 
     @property
     def in_doubt(self) -> bool:
+        """Whether the outcome of `commit` is unknown; then `settle` finds it."""
         return False
 
-    def settle(self, wait_s: float) -> None: ...
+    def settle(self, wait_s: float) -> None:
+        """Find the outcome; raises the errors of `commit`, and of asking longer than ``wait_s``."""
 
 
 class _MemoryTransaction(Certain):
+    """Changes that take effect together or not at all."""
+
     def __init__(self, ledger: MemoryLedger) -> None:
         self._ledger = ledger
         self._changes: list[tuple[str, str, bytes | None]] = []
@@ -110,9 +73,11 @@ class _MemoryTransaction(Certain):
     def begin(self) -> None: ...
 
     def put(self, table: str, key: str, content: bytes | None) -> None:
+        """Store a value; None deletes it."""
         self._changes.append((table, key, content))
 
     def rely_on(self, table: str, key: str, offset: int) -> None:
+        """Roll back if that is no longer the key's version."""
         self._relied.append((table, key, offset))
 
     def produce(self, topic: str, record: ProducerRecord) -> RecordMetadata:
@@ -121,9 +86,11 @@ class _MemoryTransaction(Certain):
         return RecordMetadata(topic, 0, len(self._ledger.produced.get(topic, ())))
 
     def add_offsets(self, source: MessageSource, commits: Commits) -> None:
+        """Store what was processed of a source's messages."""
         self._commits.update(commits)
 
     def commit(self) -> None:
+        """Commit; `TransactionAborted` if it was rolled back instead."""
         for table, key, offset in self._relied:
             if (self._ledger.load(table, key)).offset != offset:
                 raise TransactionAborted(f"rolled back: key {key!r} has changed meanwhile")

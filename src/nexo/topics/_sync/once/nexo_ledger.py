@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from nexo.client._sync import runtime
@@ -14,13 +14,13 @@ from nexo.errors import AlreadyExists
 from nexo.topics._sync.consumer.message_source import MessageSource
 from nexo.topics._sync.kafka.ledger import KafkaLedger
 from nexo.topics._sync.nexo_backend import url_of
-from nexo.topics._sync.once.ledger import LedgerTransaction, MemoryLedger, OnceLedger
+from nexo.topics._sync.once.ledger import MemoryLedger
 from nexo.topics.model import Commits, ProducerRecord, RecordMetadata
 from nexo.topics.once import ABSENT, ONCE, STATE, Entry
 
 
 class NexoLedger:
-    """`OnceLedger` on streams named after the context."""
+    """As `MemoryLedger`, on streams named after the context."""
 
     def __init__(self, client: Client, name: str, ttl_ms: int, *, owned: bool) -> None:
         self._client = client
@@ -63,7 +63,7 @@ class NexoLedger:
         found = self._client.stream(self._streams[table]).state()
         return {str(key): Entry(record.payload, record.offset) for key, record in found.items()}
 
-    def transaction(self, timeout_s: float) -> LedgerTransaction:
+    def transaction(self, timeout_s: float) -> _NexoTransaction:
         """A transaction of the stream broker."""
         return _NexoTransaction(self, self._client.transaction(timeout=timeout_s))
 
@@ -120,6 +120,9 @@ class _NexoTransaction:
 
     def abort(self) -> None:
         self._transaction.abort()
+
+
+OnceLedger: TypeAlias = MemoryLedger | NexoLedger | KafkaLedger
 
 
 def ledger_for(server: Client | str | None, name: str, ttl_ms: int) -> OnceLedger:

@@ -12,7 +12,7 @@ from typing import Any
 from nexo.client.stream_records import Headers, Key
 from nexo.errors import Conflict, InvalidInput, NexoError, TransactionAborted
 from nexo.topics._sync.consumer.message_source import MessageSource
-from nexo.topics._sync.once.ledger import OnceLedger
+from nexo.topics._sync.once.nexo_ledger import OnceLedger
 from nexo.topics.model import ProducerRecord, RecordMetadata, TopicMessage, TopicPartition
 from nexo.topics.once import (
     STATE,

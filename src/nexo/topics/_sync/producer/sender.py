@@ -40,7 +40,7 @@ _LOOK_S = 0.05
 
 
 class NexoSender:
-    """`Sender` on a Nexo server."""
+    """Gathers messages for a Nexo server."""
 
     def __init__(self, client: Client, options: SenderOptions, partitioner: Partitioner) -> None:
         self._writer = BatchWriter(client, options)

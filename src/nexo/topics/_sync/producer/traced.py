@@ -5,43 +5,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from nexo.client import telemetry
-from nexo.topics._sync.ports import Sender
+from nexo.topics._sync.kafka.backend import KafkaSender
 from nexo.topics._sync.producer.delivery import Delivery
+from nexo.topics._sync.producer.sender import NexoSender
 from nexo.topics.model import ProducerRecord, RecordMetadata
-
-
-def traced(sender: Sender) -> Sender:
-    """With spans, if the application uses OpenTelemetry."""
-    return TracedSender(sender) if telemetry.in_use() else sender
 
 
 class TracedSender:
     """Gives each message the headers of the span around its sending."""
 
-    def __init__(self, sender: Sender) -> None:
+    def __init__(self, sender: NexoSender | KafkaSender) -> None:
         self._sender = sender
 
     def send(self, topic: str, record: ProducerRecord) -> Delivery:
-        """See `Sender.send`; the span ends when the message is in its batch."""
+        """See `NexoSender.send`; the span ends when the message is in its batch."""
         with telemetry.publishing(topic) as carried:
             return self._sender.send(topic, _with(carried, record))
 
     def send_together(self, topic: str, records: Sequence[ProducerRecord]) -> list[RecordMetadata]:
-        """See `Sender.send_together`; one span for all."""
+        """See `NexoSender.send_together`; one span for all."""
         with telemetry.publishing(topic) as carried:
             each = [_with(carried, record) for record in records]
             return self._sender.send_together(topic, each)
 
     def flush(self) -> None:
-        """See `Sender.flush`."""
+        """See `NexoSender.flush`."""
         self._sender.flush()
 
     def close(self) -> None:
-        """See `Sender.close`."""
+        """See `NexoSender.close`."""
         self._sender.close()
+
+
+Sender: TypeAlias = NexoSender | KafkaSender | TracedSender
+
+
+def traced(sender: NexoSender | KafkaSender) -> Sender:
+    """With spans, if the application uses OpenTelemetry."""
+    return TracedSender(sender) if telemetry.in_use() else sender
 
 
 def _with(carried: dict[str, Any], record: ProducerRecord) -> ProducerRecord:
