@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from nexo.client.certificates import checked_ca, load_chain
-from nexo.client.checks import Duration, millis
+from nexo.client.checks import Duration, positive_millis
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.model import Broker
 
@@ -46,7 +47,7 @@ class Address:
     while_down: WhileDown = "wait"
     """What a request does while there is no connection."""
     down_wait_s: float | None = None
-    """How long such a request waits with ``while_down='wait'``. None: 5 seconds if the server was
+    """How long that request waits with ``while_down='wait'``. None: 5 seconds if the server was
     never reached, and as long as the request may take during a restart.
     """
     ping_s: float = 15.0
@@ -65,10 +66,12 @@ class Address:
     """For the server's own processes: the address of the client they act for."""
 
     def __post_init__(self) -> None:
-        for name, check in _CHECKS.items():
-            value = getattr(self, name)
+        for option in fields(self):
+            name, value = option.name, getattr(self, option.name)
+            if name not in _CHECKS or (value is None and option.default is None):
+                continue
             try:
-                check(value)
+                _CHECKS[name](value)
             except ValueError as error:
                 shown = "" if name in ("password", "token") else f"={value!r}"
                 raise InvalidOption(f"option {name}{shown}: {error}") from None
@@ -112,6 +115,9 @@ class ConnectOptions(TypedDict, total=False):
 
 
 _DURATIONS = ("timeout", "connect_timeout", "down_wait", "ping")
+_IN_URL = {"ca_file", "cert_file", "client", "token", "verify", "while_down", *_DURATIONS}
+_NOT_FOR_USERS = {"host", "port", "door_folder", "caller"}
+_LONGEST_MS = 10**12
 _FIRST_WAIT_S = 5.0
 
 
@@ -123,19 +129,29 @@ def door_path(folder: str, broker: Broker) -> str:
 def parse_url(url: str | None = None, **options: Any) -> Address:
     """The address in ``url``, or in ``NEXO_URL``, or of a local server.
 
-    ``options`` are `ConnectOptions`, or fields of `Address`, and win over the URL's. Credentials
-    default to the environment: ``NEXO_TOKEN``, or ``NEXO_USER`` with ``NEXO_PASSWORD``.
+    ``options`` are `ConnectOptions` and win over the URL's. Credentials default to the
+    environment: ``NEXO_TOKEN``, or ``NEXO_USER`` with ``NEXO_PASSWORD``.
     """
-    for name in _DURATIONS:
-        if name in options:
-            options[f"{name}_s"] = millis(options.pop(name), name) / 1_000
-    unknown = options.keys() - _CHECKS.keys()
-    if unknown:
-        known = ", ".join(sorted(ConnectOptions.__annotations__))
-        raise InvalidOption(f"unknown option {min(unknown)!r}; known are {known}")
-    address = replace(_parse(url or os.environ.get("NEXO_URL") or DEFAULT_URL), **options)
-    told = {"user", "password", "token", "door_folder"} & options.keys()
-    return address if told else _logged_in(address, os.environ)
+    known = ConnectOptions.__annotations__.keys()
+    if unknown := options.keys() - known - _NOT_FOR_USERS:
+        raise InvalidOption(
+            f"unknown option {min(unknown)!r}; known are {', '.join(sorted(known))}"
+        )
+    address = _parse(url or os.environ.get("NEXO_URL") or DEFAULT_URL)
+    address = replace(address, **_in_seconds(options))
+    given = {"user", "password", "token", "door_folder"} & options.keys()
+    return address if given else _logged_in(address, os.environ)
+
+
+def _in_seconds(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as fields of `Address`, where durations are seconds."""
+    found = dict(options)
+    for name in options.keys() & set(_DURATIONS):
+        try:
+            found[f"{name}_s"] = positive_millis(found.pop(name), name, _LONGEST_MS) / 1_000
+        except InvalidInput as error:
+            raise InvalidOption(f"option {error.message}") from None
+    return found
 
 
 def _logged_in(address: Address, environ: Mapping[str, str]) -> Address:
@@ -166,25 +182,31 @@ def _parse(url: str) -> Address:
         )
     (host, port), *others = places
     address = Address(host, port, tls=parts.scheme == "nexos", others=tuple(others))
-    given = _options(parse_qsl(parts.query, keep_blank_values=True))
+    given = _url_options(parts.query)
     for name, raw in (("user", parts.username), ("password", parts.password)):
         if raw:
             given[name] = unquote(raw)
-    return replace(address, **given)
+    return replace(address, **_in_seconds(given))
+
+
+def _url_options(query: str) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for name, text in parse_qsl(query, keep_blank_values=True):
+        if name not in _IN_URL:
+            known = ", ".join(sorted(_IN_URL))
+            raise InvalidOption(f"unknown URL option {name!r}; known are {known}")
+        given[name] = text
+        if name in _DURATIONS:
+            with suppress(ValueError):  # it has a unit, as in timeout=500ms
+                given[name] = float(text)
+        elif name == "verify":
+            given[name] = {"true": True, "1": True, "false": False, "0": False}.get(text, text)
+    return given
 
 
 def _place(text: str) -> tuple[str, int]:
     parts = urlsplit(f"//{text}")
     return parts.hostname or "", DEFAULT_PORT if parts.port is None else parts.port
-
-
-_LONGEST_S = 1e9
-
-
-def _seconds(value: Any) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 < value < _LONGEST_S:
-        raise ValueError("must be a positive number of seconds")
 
 
 def _others(value: Any) -> None:
@@ -225,74 +247,19 @@ def _host(value: Any) -> None:
         raise ValueError(f"is no name of a host: {error}") from None
 
 
-def _optional(check: Callable[[Any], None]) -> Callable[[Any], None]:
-    return lambda value: None if value is None else check(value)
-
-
+_TEXTS = (
+    "user", "password", "token", "client", "ca_file", "cert_file", "door_folder", "caller",
+)  # fmt: skip
 _CHECKS: dict[str, Callable[[Any], None]] = {
     "host": _host,
     "port": _port,
     "tls": _flag,
-    "user": _optional(_text),
-    "password": _optional(_text),
-    "token": _optional(_text),
-    "client": _text,
-    "timeout_s": _seconds,
-    "connect_timeout_s": _seconds,
     "while_down": _while_down,
-    "down_wait_s": _optional(_seconds),
-    "ping_s": _seconds,
-    "ca_file": _optional(_text),
-    "cert_file": _optional(_text),
     "verify": _flag,
-    "door_folder": _optional(_text),
-    "caller": _optional(_text),
     "others": _others,
+    **dict.fromkeys(_TEXTS, _text),
 }
 """What each field may be; a `ValueError` says what it may."""
-
-
-def _read_flag(text: str) -> bool:
-    if text not in ("true", "false", "1", "0"):
-        raise ValueError("must be true or false")
-    return text in ("true", "1")
-
-
-def _read_seconds(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError("must be a positive number of seconds") from None
-
-
-_OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "timeout": ("timeout_s", _read_seconds),
-    "connect_timeout": ("connect_timeout_s", _read_seconds),
-    "while_down": ("while_down", str),
-    "down_wait": ("down_wait_s", _read_seconds),
-    "ping": ("ping_s", _read_seconds),
-    "client": ("client", str),
-    "token": ("token", str),
-    "ca_file": ("ca_file", str),
-    "cert_file": ("cert_file", str),
-    "verify": ("verify", _read_flag),
-}
-
-
-def _options(pairs: list[tuple[str, str]]) -> dict[str, Any]:
-    given: dict[str, Any] = {}
-    for key, text in pairs:
-        if key not in _OPTIONS:
-            known = ", ".join(sorted(_OPTIONS))
-            raise InvalidOption(f"unknown URL option {key!r}; known are {known}")
-        name, convert = _OPTIONS[key]
-        try:
-            given[name] = convert(text)
-            _CHECKS[name](given[name])
-        except ValueError as error:
-            shown = "" if key == "token" else f"={text!r}"
-            raise InvalidOption(f"URL option {key}{shown}: {error}") from None
-    return given
 
 
 def tls_context(address: Address, broker: Broker) -> ssl.SSLContext:
