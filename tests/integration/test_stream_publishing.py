@@ -120,6 +120,8 @@ async def test_a_publish_many_that_is_refused_stores_nothing(events: Stream[Any]
         events.publish_many(["a", "b"], keys=["k", 5]),  # type: ignore[list-item]
         events.publish_many(["a", "b"], headers=[None, 5]),  # type: ignore[list-item]
         events.publish_many(["a"], keys=[]),
+        events.publish_many(["a", "b"], keys="ab"),
+        events.publish_many(["a", "b"], keys=(key for key in "ab")),  # type: ignore[arg-type]
     ):
         with pytest.raises(InvalidInput):
             await bad

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
@@ -94,6 +94,16 @@ def whole(
     if not low <= value <= high:
         raise refusal(f"{what} {value} is out of range: use {low} to {high}")
     return value
+
+
+def column(values: Any, what: str, count: int) -> None:
+    """Reject keys or headers of several values that are not one for each."""
+    if values is None:
+        return
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+        raise InvalidInput(f"{what} is a list with one item for each value, not {values!r:.64}")
+    if len(values) != count:
+        raise InvalidInput(f"{what} has {len(values)} items for {count} values")
 
 
 def each(values: Any, what: str = "values") -> Iterable[Any]:

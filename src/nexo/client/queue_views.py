@@ -13,7 +13,7 @@ from nexo import limits
 from nexo.blocks import id_text, id_texts
 from nexo.client.checks import Duration, millis, pairs, positive_millis, text, whole
 from nexo.client.replies import Reply, check_sizes, room_bytes
-from nexo.errors import InvalidInput, LeaseLost, NexoError
+from nexo.errors import LeaseLost, NexoError
 from nexo.model.queue import JobState
 from nexo.options.described import to_stored
 from nexo.options.queue import MAX_DELAY_MS, MAX_POP, QueueOptions
@@ -57,16 +57,6 @@ def pop_request(
     lease_ms = 0 if lease is None else positive_millis(lease, "lease", MAX_DELAY_MS)
     wait_ms = millis(wait, "wait", limits.QUEUE_WAIT_MS)
     return PopJobs(queue, whole(batch, "batch", 1, MAX_POP), wait_ms, lease_ms, reports)
-
-
-def check_column(column: Any, what: str, count: int) -> None:
-    """Reject a list of keys whose length differs from the values'."""
-    if column is None:
-        return
-    if not isinstance(column, Sequence) or isinstance(column, str | bytes):
-        raise InvalidInput(f"{what} is a list with one item for each value, not {column!r:.64}")
-    if len(column) != count:
-        raise InvalidInput(f"{what} has {len(column)} items for {count} values")
 
 
 CHUNK_BYTES = 4 * 1024 * 1024

@@ -17,7 +17,7 @@ from nexo.client._async.stream.groups import Group
 from nexo.client._async.stream.publisher import RecordPublisher
 from nexo.client._async.stream.records import StreamRecord
 from nexo.client._async.stream.subscription import StreamSubscription
-from nexo.client.checks import Duration, each, millis, text, whole
+from nexo.client.checks import Duration, column, each, millis, text, whole
 from nexo.client.replies import Reply, check_sizes, room_bytes
 from nexo.client.stream_options import (
     GroupSettings,
@@ -44,7 +44,7 @@ from nexo.client.stream_records import (
     slices,
     typed_content,
 )
-from nexo.errors import InvalidInput, NexoError, PartitionsChanged
+from nexo.errors import NexoError, PartitionsChanged
 from nexo.protocol import stream as wire
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
@@ -197,9 +197,8 @@ class Stream(Generic[T]):
     ) -> PublishedBatch:
         """Publish many records in few batches; the result is the place of each."""
         values = list(each(values))
-        for name, column in (("keys", keys), ("headers", headers)):
-            if column is not None and len(column) != len(values):
-                raise InvalidInput(f"{len(values)} values came with {len(column)} {name}")
+        column(keys, "keys", len(values))
+        column(headers, "headers", len(values))
         if not values:
             return PublishedBatch([])
         plain = uniform(values, self._type) if keys is None and headers is None else None

@@ -16,11 +16,10 @@ from nexo.client._sync.queue.jobs import Job, JobBatch
 from nexo.client._sync.queue.subscription import QueueSubscription
 from nexo.client._sync.queue.worker import Worker
 from nexo.client._sync.requests import is_found, request
-from nexo.client.checks import Duration, each, millis, text, until_ms, whole
+from nexo.client.checks import Duration, column, each, millis, text, until_ms, whole
 from nexo.client.queue_views import (
     JobView,
     QueueSettings,
-    check_column,
     chunks,
     job_state,
     job_view,
@@ -160,9 +159,9 @@ class Queue(Generic[T]):
     ) -> list[str]:
         """Add many jobs; ``keys``, ``dedup_keys`` and ``headers`` are one per value."""
         raw = encode_values(list(each(values)), self._type)
-        check_column(keys, "keys", len(raw))
-        check_column(dedup_keys, "dedup_keys", len(raw))
-        check_column(headers, "headers", len(raw))
+        column(keys, "keys", len(raw))
+        column(dedup_keys, "dedup_keys", len(raw))
+        column(headers, "headers", len(raw))
         said = None if headers is None else [write_headers(each) for each in headers]
         head = self._head(priority, delay, ttl, replace)
         if not raw and not self.exists():
