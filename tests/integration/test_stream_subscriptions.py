@@ -216,7 +216,7 @@ async def test_a_subscription_whose_stream_is_deleted_says_so(
             await subscription.wait(10)
     assert isinstance(subscription.failure, NotFound)
     assert not subscription.running
-    assert "the subscription ends" in caplog.text
+    assert "the subscription to group" in caplog.text
     assert "ended" in repr(subscription)
     await subscription.close()
 

@@ -3,7 +3,7 @@
 Processes are spawned, so that each imports the handler's module afresh: that is also how a
 reload works. One that ends by itself is started again after a pause. SIGTERM and Ctrl-C pass on
 to all; one that has not ended by then is killed. If the first process is lost, the others stop
-as if it had told them to.
+as they do on SIGTERM.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
@@ -36,19 +37,15 @@ Snapshot = dict[str, int]
 
 def sources(folder: Path) -> Snapshot:
     """When each Python file below ``folder`` was changed; hidden folders are left out."""
-    return dict(_sources(folder))
-
-
-def _sources(folder: Path) -> Iterator[tuple[str, int]]:
+    changed: Snapshot = {}
     for path, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name[0] != "." and name not in _SKIPPED]
         for name in files:
             if name.endswith(".py"):
                 file = Path(path, name)
-                try:
-                    yield str(file), file.stat().st_mtime_ns
-                except FileNotFoundError:  # removed meanwhile
-                    continue
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    changed[str(file)] = file.stat().st_mtime_ns
+    return changed
 
 
 def stop_with_parent() -> None:

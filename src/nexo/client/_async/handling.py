@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from nexo.client._async import runtime
 from nexo.client._async.closing import AsyncClosing
 from nexo.client.checks import Duration, function, positive_s, seconds, whole
+from nexo.errors import NexoError
+
+log = logging.getLogger("nexo.client")
 
 RENEWALS_PER_LEASE = 3
 MAX_CONCURRENCY = 10_000
@@ -51,6 +55,13 @@ class HandlerLoop(AsyncClosing):
     @abstractmethod
     async def close(self, timeout: Duration | None = None) -> None:
         """End it; running handlers are waited for, up to ``timeout``."""
+
+    def _ends(self, where: str, error: Exception) -> None:
+        """Keep the error for `wait`; logged too, because nobody may be waiting."""
+        trace = None if isinstance(error, NexoError) else error
+        log.error("the subscription to %s ends: %s", where, error, exc_info=trace)
+        self.failure = error
+        self._stopping.set()
 
     async def _client_closes(self) -> None:
         """End without waiting: a handler that hangs must not keep the client open."""

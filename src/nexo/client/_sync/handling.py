@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 from nexo.client._sync import runtime
 from nexo.client._sync.closing import Closing
 from nexo.client.checks import Duration, function, positive_s, seconds, whole
+from nexo.errors import NexoError
+
+log = logging.getLogger("nexo.client")
 
 RENEWALS_PER_LEASE = 3
 MAX_CONCURRENCY = 10_000
@@ -52,6 +56,13 @@ class HandlerLoop(Closing):
     @abstractmethod
     def close(self, timeout: Duration | None = None) -> None:
         """End it; running handlers are waited for, up to ``timeout``."""
+
+    def _ends(self, where: str, error: Exception) -> None:
+        """Keep the error for `wait`; logged too, because nobody may be waiting."""
+        trace = None if isinstance(error, NexoError) else error
+        log.error("the subscription to %s ends: %s", where, error, exc_info=trace)
+        self.failure = error
+        self._stopping.set()
 
     def _client_closes(self) -> None:
         """End without waiting: a handler that hangs must not keep the client open."""

@@ -7,6 +7,7 @@ import secrets
 from typing import Any, Literal, TypeAlias
 
 from nexo.client._async import runtime
+from nexo.client._async.handling import RENEWALS_PER_LEASE
 from nexo.client._async.link.link import Link
 from nexo.client._async.store.requests import ask
 from nexo.client.checks import Duration, millis, positive_millis, seconds, whole
@@ -22,7 +23,6 @@ log = logging.getLogger("nexo.client")
 
 RateKind: TypeAlias = Literal["bucket", "window"]
 
-_RENEWALS_PER_LEASE = 3
 _LONGEST_WAIT_MS = 20_000
 """One request waits at most this long; then the next one is sent."""
 _MAX_HOLDERS = 10_000
@@ -124,7 +124,7 @@ class Lock:
         """Renew the lease until it is released or lost."""
         lease_s = self._ttl_ms / 1_000
         ends_s = runtime.now_s() + lease_s
-        while not await self._released.wait(lease_s / _RENEWALS_PER_LEASE):
+        while not await self._released.wait(lease_s / RENEWALS_PER_LEASE):
             asked_s = runtime.now_s()
             try:
                 command = wire.RenewLease(self.name, holder, self._ttl_ms)

@@ -109,7 +109,7 @@ class StreamSubscription(HandlerLoop, Generic[T]):
                     break
         except Exception as error:
             if not self._stopping.is_set():
-                self._ends(error)
+                self._ends(f"group {self._consumer.group} of {self._consumer.stream}", error)
         if self._workers is not None:
             await self._workers.drain()
         self._ended = True
@@ -118,14 +118,6 @@ class StreamSubscription(HandlerLoop, Generic[T]):
             await self._keeper.join()
         await self._flush()
         await self._consumer.close(self._waiting)
-
-    def _ends(self, error: Exception) -> None:
-        """Record the error; logged too, because nobody may be waiting."""
-        stream, group = self._consumer.stream, self._consumer.group
-        trace = None if isinstance(error, NexoError) else error
-        log.error("group %r of stream %r: the subscription ends: %s", group, stream, error,
-                  exc_info=trace)  # fmt: skip
-        self.failure = error
 
     # -- handling
 

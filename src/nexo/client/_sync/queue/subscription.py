@@ -121,7 +121,7 @@ class QueueSubscription(HandlerLoop, Generic[T]):
                 failures, self._awaited = 0, False
             except NotFound as error:
                 if not self._awaited:
-                    self._ends(error)
+                    self._ends(f"queue {self.queue}", error)
                 elif not failures:
                     log.warning("queue %s does not exist yet: waiting for it", self.queue)
                 failures += 1
@@ -131,18 +131,12 @@ class QueueSubscription(HandlerLoop, Generic[T]):
                 log.info("queue %s: %s; trying again", self.queue, error)
                 self._stopping.wait(pause_s(failures))
             except Exception as error:
-                self._ends(error)
+                self._ends(f"queue {self.queue}", error)
         self._when_ended()
         self._workers.drain()
         self._settler.drain()
         self._done = True
         self._renew_now.set()
-
-    def _ends(self, error: Exception) -> None:
-        trace = None if isinstance(error, NexoError) else error
-        log.error("subscription to queue %s ends: %s", self.queue, error, exc_info=trace)
-        self.failure = error
-        self._stopping.set()
 
     def _round(self) -> None:
         """Take jobs and start them all."""

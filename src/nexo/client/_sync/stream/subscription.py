@@ -110,7 +110,7 @@ class StreamSubscription(HandlerLoop, Generic[T]):
                     break
         except Exception as error:
             if not self._stopping.is_set():
-                self._ends(error)
+                self._ends(f"group {self._consumer.group} of {self._consumer.stream}", error)
         if self._workers is not None:
             self._workers.drain()
         self._ended = True
@@ -119,14 +119,6 @@ class StreamSubscription(HandlerLoop, Generic[T]):
             self._keeper.join()
         self._flush()
         self._consumer.close(self._waiting)
-
-    def _ends(self, error: Exception) -> None:
-        """Record the error; logged too, because nobody may be waiting."""
-        stream, group = self._consumer.stream, self._consumer.group
-        trace = None if isinstance(error, NexoError) else error
-        log.error("group %r of stream %r: the subscription ends: %s", group, stream, error,
-                  exc_info=trace)  # fmt: skip
-        self.failure = error
 
     # -- handling
 
