@@ -34,7 +34,7 @@ from celery import Celery
 import nexo.integrations.celery  # noqa: F401 - as an installed package this is not needed
 from benchmarks import peers
 from benchmarks.proxy import Proxy
-from nexo.ports import free_port
+from nexo.testing import free_port
 
 VISIBILITY_S = 5
 """Short for all of them, so that a short run meets it."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.machine import SEARCH
-from nexo.ports import free_port
+from nexo.testing import free_port
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _SEARCH = os.pathsep.join([SEARCH, "/usr/lib/rabbitmq/bin"])

@@ -21,10 +21,10 @@ import uvloop
 from benchmarks.harness import Bench, Measure, latencies_us, percentile
 from benchmarks.pubsub_raw import DIALECTS, FanOut
 from nexo.config import load as load_settings
-from nexo.ports import free_port
 from nexo.protocol.frames import FrameKind, frame, pack_str
 from nexo.protocol.ops import Op
 from nexo.server.embedded import EmbeddedServer
+from nexo.testing import free_port
 
 _PUBLISHES = 100
 _ENOUGH_S = 5.0

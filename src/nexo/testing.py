@@ -11,8 +11,10 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -141,8 +143,6 @@ class Process:
 
     def __init__(self, data_dir: Path | str | None = None, **settings: Any) -> None:
         require("server")
-        from nexo.ports import free_port
-
         self._own_folder = data_dir is None
         self.data_dir = Path(data_dir or tempfile.mkdtemp(prefix="nexo-"))
         self.port = int(settings.pop("port", 0)) or free_port()
@@ -247,7 +247,7 @@ class Process:
             raise RuntimeError(f"nexo serve did not come up: {error}\n{tail}")
 
     def terminate(self, timeout: float = _STOP_S) -> int:
-        """SIGTERM, wait for so many seconds, and return the exit status."""
+        """SIGTERM, wait for up to ``timeout`` seconds, and return the exit status."""
         assert self._process is not None, "the server was not started"
         self._process.terminate()
         try:
@@ -282,6 +282,41 @@ def process(data_dir: Path | str | None = None, **settings: Any) -> Iterator[Pro
     with contextlib.closing(Process(data_dir, **settings)) as running:
         running.start()
         yield running
+
+
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST, _USUAL_EPHEMERAL = 10_000, 32_768
+_given: set[int] = set()
+"""Ports that were given out: none is given twice."""
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port nobody listens on, below those the system gives to outgoing connections.
+
+    So nobody takes it by chance before the server opens it, or while the server restarts.
+    """
+    highest = max(_first_ephemeral(), _LOWEST + 1_000)
+    while True:
+        port = random.randrange(_LOWEST, highest)
+        if port not in _given and _is_free(host, port):
+            _given.add(port)
+            return port
+
+
+def _first_ephemeral() -> int:
+    try:
+        return int(_RANGE.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return _USUAL_EPHEMERAL
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
 
 
 with contextlib.suppress(ImportError):  # the servers above need no pytest

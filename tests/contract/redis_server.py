@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from nexo.ports import free_port
+from nexo.testing import free_port
 
 _READY_S = 10.0
 

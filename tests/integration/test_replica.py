@@ -17,9 +17,8 @@ from click.testing import CliRunner
 from nexo import Client
 from nexo.cli import main
 from nexo.errors import NexoError, NotLeader, Unavailable
-from nexo.ports import free_port
 from nexo.replication.encrypted import MAGIC
-from nexo.testing import Process
+from nexo.testing import Process, free_port
 from tests.integration import certificates
 from tests.integration.admin_api import Api
 from tests.replicas import Door, Writer, leads, ready, verdict

@@ -12,8 +12,8 @@ import pytest
 
 import nexo
 from nexo.config import Settings
-from nexo.ports import free_port
 from nexo.server.processes import folder_format
+from nexo.testing import free_port
 
 SERVE = [sys.executable, "-m", "nexo", "serve", "--no-dashboard"]
 

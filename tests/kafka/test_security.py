@@ -15,7 +15,7 @@ import nexo
 import nexo.testing
 from nexo.access.grants import parse_grant
 from nexo.access.users import UsersFile
-from nexo.ports import free_port
+from nexo.testing import free_port
 from tests.kafka.ledger import shows
 from tests.kafka.test_frames import answer, request
 from tests.timing import wait_until

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import nexo.testing
-from nexo.ports import free_port
+from nexo.testing import free_port
 from tests.integration import certificates
 from tests.kafka.ledger import shows
 from tests.kafka.test_confluent import produced, read

@@ -14,7 +14,7 @@ import nexo
 from nexo import testing
 from nexo.lake.catalog import Lake
 from nexo.lake.settings import LakeSettings
-from nexo.ports import free_port
+from nexo.testing import free_port
 from pyspark_nexo.java import find_java
 from tests.s3_server import S3Server
 from tests.timing import wait_until
