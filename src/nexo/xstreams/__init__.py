@@ -6,11 +6,16 @@
 
 from nexo.xstreams.broker import StreamBroker
 from nexo.xstreams.connecting import connect
-from nexo.xstreams.dead_letters import DeadLetter
 from nexo.xstreams.local import LocalStreamBroker
 from nexo.xstreams.nexo_broker import NexoStreamBroker
 from nexo.xstreams.redis_broker import RedisStreamBroker
-from nexo.xstreams.values import ConsumerGroupInfo, ConsumerInfo, PendingMessage, StreamMessage
+from nexo.xstreams.values import (
+    ConsumerGroupInfo,
+    ConsumerInfo,
+    DeadLetter,
+    PendingMessage,
+    StreamMessage,
+)
 from nexo.xstreams.worker import StreamWorker
 
 __all__ = [

@@ -20,8 +20,7 @@ from nexo.errors import (
 )
 from nexo.xstreams import checks
 from nexo.xstreams.broker import StreamBroker
-from nexo.xstreams.dead_letters import DeadLetter
-from nexo.xstreams.values import StreamMessage
+from nexo.xstreams.values import DeadLetter, StreamMessage
 
 log = logging.getLogger("nexo.xstreams")
 
