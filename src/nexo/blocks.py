@@ -89,7 +89,7 @@ def pack_block(values: Sequence[bytes]) -> bytes:
 
 
 def check_block(block: bytes) -> int:
-    """How many jobs a block from outside holds; `ProtocolError` if it makes no sense."""
+    """How many jobs a block from outside holds; `ProtocolError` if it is malformed."""
     if len(block) < _COUNT.size:
         raise ProtocolError("a block of jobs needs at least its count")
     (count,) = _COUNT.unpack_from(block)

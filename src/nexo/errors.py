@@ -145,7 +145,7 @@ class OutOfOrderSequence(Conflict):
 
 
 class PartitionsChanged(Conflict):
-    """The stream has another number of partitions than the sender went by; nothing was stored."""
+    """The stream has another number of partitions than the sender assumed; nothing was stored."""
 
     code = "PARTITIONS_CHANGED"
 
@@ -196,7 +196,7 @@ class QueueFull(Overloaded):
 
 
 class DiskFull(Unavailable):
-    """Too little disk space is left for writes; reads, acks and deletes go on."""
+    """Too little disk space is left for writes; reads, acks and deletes continue."""
 
     code = "DISK_FULL"
 
@@ -220,10 +220,10 @@ class NotLeader(Unavailable):
 
 
 class Corrupt(NexoError):
-    """Stored bytes fail their checksum or make no sense.
+    """Stored bytes fail their checksum or cannot be decoded.
 
     Where offsets are known, the damage covers ``offset`` up to but not ``next_offset``, and
-    reading goes on there.
+    reading continues there.
     """
 
     code = "CORRUPT"

@@ -81,7 +81,7 @@ class HotLog:
         return request(self._link.call, Op.S_OFFSETS_AT, ask, list[int])
 
     def tiered_all(self, asks: Sequence[wire.TieredTo]) -> list[NexoError | None]:
-        """Tell the broker that the lake durably holds everything below an offset of each partition.
+        """Report that the lake durably holds everything below an offset of each partition.
 
         Returns why it refused each, None if not: `StreamReplaced` unless the stream is still the
         one that was created at the time named.

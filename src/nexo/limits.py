@@ -24,7 +24,7 @@ connection sends nothing else meanwhile.
 """
 BEFORE_LOGIN_BYTES = 16 * KIB
 """The largest request of a client that has not logged in, where authentication is on; no more is
-read of what it sends behind its login.
+read of what it sends after its login.
 """
 STRANGERS_PER_ADDRESS = 1_000
 """Connections of one address that have not introduced themselves; the oldest gives way."""
@@ -54,7 +54,7 @@ KAFKA_ELEMENTS = 100_000
 DECISIONS = 4_096
 """Permission checks remembered per login."""
 DECISION_NAME_CHARS = 255
-"""Longer names are checked anew each time."""
+"""Longer names are checked again each time."""
 
 # -- replies ------------------------------------------------------------------------------
 
@@ -100,14 +100,14 @@ HTTP_LOGINS_PER_USER = 50
 # -- probes, and the gate -----------------------------------------------------------------
 
 PROBES = 64
-"""Connections to `/health` and `/ready`; at the limit the oldest goes."""
+"""Connections to `/health` and `/ready`; at the limit the oldest is closed."""
 PROBE_BYTES = 4 * KIB
 """The largest request of a probe."""
 PROBE_S = 5.0
 """A probe that has not sent its request by then is closed."""
 WAITING_FOR_BROKER = 512
 """Connections that wait for one broker's process. A process that hangs would let its clients,
-who reconnect, use up the descriptors that the other brokers need: the oldest goes."""
+who reconnect, use up the descriptors that the other brokers need: the oldest is closed."""
 
 # -- replication --------------------------------------------------------------------------
 
@@ -115,8 +115,8 @@ UNSHIPPED_BYTES = 256 * MIB
 """Operations of one broker that wait for the object store. Beyond it they are dropped, since the
 disk has them; once the store is back, the broker starts again and uploads what changed."""
 LOG_BYTES_PER_BASE = 256 * MIB
-"""A base is made after so many bytes of the log, or after so many objects."""
+"""A base is made after this many bytes of the log, or `LOG_OBJECTS_PER_BASE` objects."""
 LOG_OBJECTS_PER_BASE = 10_000
-"""A base is made after so many objects of the log, or after so many bytes."""
+"""A base is made after this many objects of the log, or `LOG_BYTES_PER_BASE` bytes."""
 LAST_PUTS_MS = 3_000
 """How long a stopping broker waits for the object store to take its last writes."""

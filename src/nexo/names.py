@@ -1,4 +1,4 @@
-"""Names of other worlds as ours: any text becomes a name of a queue, stream or group, and back.
+"""Any text as a name of a queue, stream or group, and back: for names that others chose.
 
 A text that may be a name is its own name. Any other is escaped: what a name cannot hold becomes
 ``:hh`` for each byte of its UTF-8, and ``:x`` at the end marks the whole as escaped. So names

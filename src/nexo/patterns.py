@@ -39,7 +39,7 @@ class Pattern:
 
     text: str
     group: str | None
-    """The group of a shared subscription: each message goes to one of its members."""
+    """The group of a shared subscription: each message is delivered to one of its members."""
     levels: tuple[str, ...]
 
 

@@ -33,8 +33,8 @@ class Inherited(Protocol):
 _inherited: weakref.WeakSet[Inherited] = weakref.WeakSet()
 
 
-def tell_when_forked(holder: Inherited) -> None:
-    """Have ``holder.forked()`` called in every process forked from now on."""
+def on_fork(holder: Inherited) -> None:
+    """Call ``holder.forked()`` in every process that is forked from now on."""
     _inherited.add(holder)
 
 

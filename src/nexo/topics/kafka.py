@@ -84,7 +84,7 @@ def _text(value: Any) -> bytes:
 
 
 def row_of(record: Any) -> Sequence[Any]:
-    """What a Kafka record holds, in the order `Message` takes it."""
+    """What a Kafka record holds, in the order `TopicMessage` takes it."""
     headers = dict(record.headers)
     kind = headers.pop(TYPE_HEADER, None)
     texts = {name: raw.decode(errors="replace") for name, raw in headers.items()}

@@ -52,7 +52,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
 
 
 def now_ms() -> int:
-    """The time that TTLs go by."""
+    """The clock of TTLs."""
     return int(time.time() * 1000)
 
 

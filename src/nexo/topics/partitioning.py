@@ -13,7 +13,7 @@ Partitioner: TypeAlias = Callable[[bytes, int], int]
 
 
 def partitioner_named(given: str | Partitioner) -> Partitioner:
-    """``'murmur2'``, which is Kafka's, or a function of one's own."""
+    """``'murmur2'``, which is Kafka's, or a function."""
     if callable(given):
         return given
     if given != "murmur2":

@@ -69,7 +69,7 @@ Commitable: TypeAlias = One | Iterable[One] | None
 def commits_of(
     what: Commitable,
     metadata: str,
-    handed: Sequence[TopicMessage[Any]],
+    delivered: Sequence[TopicMessage[Any]],
     assignment: Sequence[TopicPartition],
 ) -> dict[TopicPartition, tuple[int, str]]:
     """The last processed offset per partition."""
@@ -78,14 +78,14 @@ def commits_of(
     text(metadata, "metadata")
     commits: dict[TopicPartition, tuple[int, str]] = {}
     for one in what:
-        place = position_of(one, handed, assignment)
+        place = position_of(one, delivered, assignment)
         stored = commits.get(place.lane, (-1, ""))[0]
         commits[place.lane] = max(stored, place.offset), metadata
     return commits
 
 
 def position_of(
-    one: One, handed: Sequence[TopicMessage[Any]], assignment: Sequence[TopicPartition]
+    one: One, delivered: Sequence[TopicMessage[Any]], assignment: Sequence[TopicPartition]
 ) -> Position:
     """Where a message lies."""
     topics = list(dict.fromkeys(at.topic for at in assignment))
@@ -95,7 +95,7 @@ def position_of(
         case Position():
             return position_in(one._asdict(), topics)
         case int() if not isinstance(one, bool):
-            return _of_offset(checked_offset(one), handed, assignment)
+            return _of_offset(checked_offset(one), delivered, assignment)
         case Mapping():
             return position_in(one, topics)
     raise InvalidInput(
@@ -105,13 +105,13 @@ def position_of(
 
 
 def _of_offset(
-    offset: int, handed: Sequence[TopicMessage[Any]], assignment: Sequence[TopicPartition]
+    offset: int, delivered: Sequence[TopicMessage[Any]], assignment: Sequence[TopicPartition]
 ) -> Position:
-    """An offset alone is that of a message just handed out."""
-    lanes = {message.position.lane for message in handed if message.offset == offset}
+    """An offset alone names a message that was just delivered."""
+    lanes = {message.position.lane for message in delivered if message.offset == offset}
     if not lanes and len(assignment) == 1:
         lanes = set(assignment)
     if len(lanes) != 1:
-        many = "several messages handed out have" if lanes else "no message handed out has"
+        many = "several delivered messages have" if lanes else "no delivered message has"
         raise InvalidInput(f"{many} offset {offset}: commit the message itself")
     return Position(*lanes.pop(), offset)

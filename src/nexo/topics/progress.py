@@ -13,7 +13,7 @@ _BEYOND = 1 << 63
 
 
 class MessageProgress(Generic[T]):
-    """Messages handed out are held until they are processed, and processed until committed."""
+    """Delivered messages are held until they are processed, and processed until committed."""
 
     __slots__ = ("held", "processed")
 
@@ -55,7 +55,7 @@ class MessageProgress(Generic[T]):
         return {at: self.processed.pop(at) for at in partitions if at in self.processed}
 
     def take_back(self, messages: Iterable[TopicMessage[Any]]) -> dict[TopicPartition, int]:
-        """These and all behind them were not processed; returns the first of each partition."""
+        """These and all after them were not processed; returns the first of each partition."""
         first: dict[TopicPartition, int] = {}
         for message in messages:
             at = message.position.lane
@@ -82,7 +82,7 @@ class Polls(Protocol):
     """Something that wants to know which messages are read while it is open."""
 
     def polled(self, source: Any, messages: Sequence[TopicMessage[Any]]) -> None:
-        """These were handed out; ``source`` is their `TopicMessage.source`."""
+        """These were delivered; ``source`` is their `TopicMessage.source`."""
 
 
 current_transaction: ContextVar[Polls | None] = ContextVar("nexo_transaction", default=None)

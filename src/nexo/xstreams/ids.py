@@ -50,7 +50,7 @@ def parse(text: Any, seq: int = 0) -> MessageId:
 
 
 def lower(text: str) -> MessageId:
-    """Where a range starts: ``-``, an id, the first of a millisecond, or behind ``(id``."""
+    """Where a range starts: ``-``, an id, the first of a millisecond, or after ``(id``."""
     if text == "-":
         return ZERO
     if isinstance(text, str) and text.startswith("("):

@@ -29,7 +29,7 @@ class LocalConsumer:
         self.pending = 0
         self.seen_ms = 0
         self.room = Condition(lock)
-        """Told when a consumer that held all it may has room again."""
+        """Notified when a consumer that held all it may has room again."""
 
 
 class LocalGroup:
@@ -38,14 +38,14 @@ class LocalGroup:
     def __init__(self, lock: Lock, position: MessageId, unread: int) -> None:
         self._lock = lock
         self.position = position
-        """The id delivered last: the next read starts behind it."""
+        """The id delivered last: the next read starts after it."""
         self.unread = unread
         self.trimmed_unread = 0
         self.held: OrderedDict[MessageId, LocalPending] = OrderedDict()
         """By id, longest untouched first."""
         self.consumers: dict[str, LocalConsumer] = {}
         self.arrived = Condition(lock)
-        """Told of each new message."""
+        """Notified of each new message."""
         self.deleted = False
 
     def consumer(self, name: str, now_ms: int) -> LocalConsumer:

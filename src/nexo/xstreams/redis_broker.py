@@ -121,20 +121,20 @@ class RedisStreamBroker(StreamBroker):
         self, stream: str, group: str, consumer: str, count: int, until_s: float | None
     ) -> list[StreamMessage]:
         while True:
-            behind, rows = self._read(stream, group, consumer, count, self.limits.max_pending)
+            last_id, rows = self._read(stream, group, consumer, count, self.limits.max_pending)
             left_ms = _SLICE_MS if until_s is None else (until_s - time.monotonic()) * 1000
             if rows or left_ms <= 0:
                 return [_message(row[0], row[1], 1) for row in rows]
-            self._await(stream, _text(behind), min(_SLICE_MS, int(left_ms) + 1))
+            self._await(stream, _text(last_id), min(_SLICE_MS, int(left_ms) + 1))
 
-    def _await(self, stream: str, behind: str, wait_ms: int) -> None:
+    def _await(self, stream: str, last_id: str, wait_ms: int) -> None:
         """Wait for a message after an id; the next read decides who gets it.
 
         Blocking in the group itself could not respect ``max_pending``.
         """
-        if behind:
+        if last_id:
             with self._mapped():
-                self._redis.xread({stream: behind}, count=1, block=wait_ms)
+                self._redis.xread({stream: last_id}, count=1, block=wait_ms)
         else:
             time.sleep(min(_FULL_S, wait_ms / 1000))
 

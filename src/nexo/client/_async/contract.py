@@ -100,6 +100,6 @@ class Contract:
             from nexo.contracts import open_contract  # noqa: PLC0415 - optional, slow to import
         except ImportError as error:
             raise ConfigError(hint(str(error.name), "sql")) from None
-        told = await status(self._link.call, Broker.STREAM)
-        made = open_contract(self._link.address, told, self._stream, self._lake)
+        found = await status(self._link.call, Broker.STREAM)
+        made = open_contract(self._link.address, found, self._stream, self._lake)
         return await runtime.in_thread(partial(work, made))

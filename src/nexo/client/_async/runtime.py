@@ -99,7 +99,7 @@ async def invoke_within(limit_s: float | None, handler: Callable[..., Any], *arg
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether the handler failed with it, rather than being told to stop by its caller.
+    """Whether the handler failed with it, rather than being stopped by its caller.
 
     A cancelled task of the handler's own counts as its failure.
     """

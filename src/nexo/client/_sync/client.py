@@ -129,8 +129,8 @@ class Client(Closing):
             from nexo.sql.engine import answer  # noqa: PLC0415 - slow to import, and optional
         except ImportError as error:
             raise ConfigError(hint(str(error.name), "sql")) from None
-        told = status(self._links[Broker.STREAM].call, Broker.STREAM)
-        ask = partial(answer, self.address, told, query, streams=streams, as_of=as_of, lake=lake)
+        found = status(self._links[Broker.STREAM].call, Broker.STREAM)
+        ask = partial(answer, self.address, found, query, streams=streams, as_of=as_of, lake=lake)
         return runtime.in_thread(ask)
 
     def contract(self, stream: str, *, lake: str | None = None) -> Contract:

@@ -101,6 +101,6 @@ class Contract:
             from nexo.contracts import open_contract  # noqa: PLC0415 - optional, slow to import
         except ImportError as error:
             raise ConfigError(hint(str(error.name), "sql")) from None
-        told = status(self._link.call, Broker.STREAM)
-        made = open_contract(self._link.address, told, self._stream, self._lake)
+        found = status(self._link.call, Broker.STREAM)
+        made = open_contract(self._link.address, found, self._stream, self._lake)
         return runtime.in_thread(partial(work, made))

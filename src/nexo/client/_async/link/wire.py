@@ -13,7 +13,7 @@ from typing import TypeAlias, cast
 
 from nexo.client._async.link.deadlines import MAX_ID, RequestDeadlines
 from nexo.client.address import Address
-from nexo.client.forks import tell_when_forked
+from nexo.client.forks import on_fork
 from nexo.client.replies import MAX_REPLY_BYTES, Reply, control_answer, error_of
 from nexo.errors import (
     ConnectionLost,
@@ -171,7 +171,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        tell_when_forked(self)
+        on_fork(self)
 
     def forked(self) -> None:
         """After a fork the connection is the parent's; in this process it counts as ended.

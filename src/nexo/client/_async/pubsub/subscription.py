@@ -14,7 +14,7 @@ from nexo.client._async import runtime
 from nexo.client._async.closing import AsyncClosing
 from nexo.client._async.link.link import Duplex, Link
 from nexo.client.checks import Duration, millis
-from nexo.client.forks import from_before, tell_when_forked
+from nexo.client.forks import from_before, on_fork
 from nexo.client.pubsub_message import Message
 from nexo.errors import Conflict, ConnectionLost, NexoError, Overloaded, RequestTimeout
 from nexo.model import Policy
@@ -194,7 +194,7 @@ class SubscriptionInbox:
         """The connection that feeds it; a forked process opens another."""
         self._guard = Lock()
         """In the sync client, several threads may subscribe and unsubscribe at once."""
-        tell_when_forked(self)
+        on_fork(self)
 
     def forked(self) -> None:
         """After a fork no other thread holds a lock here."""
@@ -310,7 +310,7 @@ class SubscriptionInbox:
         return found
 
     def _addressees(self, pushed: PushedMessages) -> list[Subscription[Any]]:
-        """A retained copy goes to the new subscription, a shared one to one of its pattern's."""
+        """A retained copy is for the new subscription, a shared one for one of its pattern's."""
         to = (pushed.pattern or b"").decode()
         if pushed.retained:
             return [s for s in self._subscriptions if s.address == to]

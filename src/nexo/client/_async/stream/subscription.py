@@ -186,7 +186,7 @@ class StreamSubscription(HandlerLoop, Generic[T]):
         await self._settle("nack", record.generation, [record.span], failure)
         return False
 
-    # -- telling the broker
+    # -- reporting to the broker
 
     async def _flush(self) -> None:
         """Ack what was handled since the last flush, in one request, and report what is next."""

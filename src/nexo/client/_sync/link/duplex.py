@@ -20,7 +20,7 @@ from nexo.client._sync.link.poll import Poll
 from nexo.client._sync.link.wire import Wire, connect_any
 from nexo.client.address import Address
 from nexo.client.connecting import RESTART_S, Reached, is_final, pause_s
-from nexo.client.forks import NotPicklable, from_before, tell_when_forked
+from nexo.client.forks import NotPicklable, from_before, on_fork
 from nexo.client.replies import Reply, cancel_frame, control_answer, error_of
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout, ShuttingDown
 from nexo.model import Broker, Buffer
@@ -61,7 +61,7 @@ class Duplex(NotPicklable):
         self._is_first_try = True
         """Whether the thread has yet to learn if it can connect."""
         self._ended = "the client is closed"
-        tell_when_forked(self)
+        on_fork(self)
 
     # -- for the brokers' clients
 

@@ -16,7 +16,7 @@ from nexo.client._sync.link.poll import Poll
 from nexo.client._sync.link.wire import Wire, open_wire
 from nexo.client.address import Address
 from nexo.client.connecting import Reached
-from nexo.client.forks import NotPicklable, tell_when_forked
+from nexo.client.forks import NotPicklable, on_fork
 from nexo.client.replies import Reply, cancel_frame
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, ProtocolError, ShuttingDown
 from nexo.model import Broker, Buffer
@@ -40,7 +40,7 @@ class Link(NotPicklable):
         self._close_hooks: list[Hook] = []
         self._duplex: Duplex | None = None
         self._closed = False
-        tell_when_forked(self)
+        on_fork(self)
 
     # -- for the brokers' clients
 

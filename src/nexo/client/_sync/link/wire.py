@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from nexo.client.address import Address, tls_context
 from nexo.client.connecting import is_final, no_welcome, pause_s, reason
-from nexo.client.forks import tell_when_forked
+from nexo.client.forks import on_fork
 from nexo.client.replies import MAX_REPLY_BYTES, Reply, control_answer, error_of, hello_frame
 from nexo.errors import (
     ConnectionLost,
@@ -62,7 +62,7 @@ class Wire:
         self._timeout_s = 0.0
         context = tls_context(address, broker) if address.tls else None
         self._socket = _connect_to(place or address.places[0], address, context)
-        tell_when_forked(self)
+        on_fork(self)
         self._receive = self._socket.recv_into
         try:
             self.set_timeout(address.connect_timeout_s)

@@ -15,7 +15,7 @@ from nexo.client._sync.requests import request
 from nexo.client._sync.stream.records import Records, StreamRecord, add_span, spans_of
 from nexo.client.checks import Duration, millis, whole
 from nexo.client.failures import readable
-from nexo.client.forks import tell_when_forked
+from nexo.client.forks import on_fork
 from nexo.client.replies import Reply
 from nexo.errors import (
     ConnectionLost,
@@ -79,7 +79,7 @@ class StreamConsumer(Closing, Generic[T]):
         """How long a lease lasts, as the server said when the group was joined."""
         self.fetched_s = 0.0
         """When the last records came."""
-        tell_when_forked(self)
+        on_fork(self)
 
     def forked(self) -> None:
         """After a fork, the fetched records belong to the parent."""

@@ -187,7 +187,7 @@ class StreamSubscription(HandlerLoop, Generic[T]):
         self._settle("nack", record.generation, [record.span], failure)
         return False
 
-    # -- telling the broker
+    # -- reporting to the broker
 
     def _flush(self) -> None:
         """Ack what was handled since the last flush, in one request, and report what is next."""

@@ -229,13 +229,13 @@ class Transaction:
         try:
             self._insist(wait_s, op)
         except TransactionAborted:
-            self._tell(committed=False)
+            self._report(committed=False)
             raise
         except BaseException:
             for source in self._messages:
                 source.doubt(self)
             raise
-        self._tell(committed=True)
+        self._report(committed=True)
 
     def _insist(self, wait_s: float, op: Op) -> None:
         """Commit, or ask for the outcome; the answer is the same."""
@@ -258,7 +258,7 @@ class Transaction:
             op = Op.S_TX_OUTCOME
             runtime.sleep(_AGAIN_S)
 
-    def _tell(self, *, committed: bool) -> None:
+    def _report(self, *, committed: bool) -> None:
         for source, messages in self._messages.items():
             source.ended_within(messages, committed=committed)
         self._messages.clear()
@@ -277,7 +277,7 @@ class Transaction:
         """Roll back: none of it becomes visible, and its inputs are delivered again."""
         number = self._number()
         self._id = None
-        self._tell(committed=False)
+        self._report(committed=False)
         try:
             if self._acks:
                 self._link.call(Op.S_TX_INPUTS, wire.pack(self._inputs(number)))

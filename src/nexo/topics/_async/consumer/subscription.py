@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from nexo.client.forks import from_before, tell_when_forked
+from nexo.client.forks import from_before, on_fork
 from nexo.errors import Conflict, NexoError
 from nexo.topics._async.consumer.membership import Rebalanced
 from nexo.topics._async.nexo_backend import GroupReader, TopicsBackend
@@ -33,7 +33,7 @@ class ConsumerSubscription:
         self._listener = listener
         self._type = type_
         self._inherited = False
-        tell_when_forked(self)
+        on_fork(self)
 
     def forked(self) -> None:
         """After a fork, joining creates another member."""

@@ -116,7 +116,7 @@ class KafkaBackend:
                     raise NotFound(f"topic {topic!r} not found")
 
     async def compact_topic(self, name: str) -> int:
-        """Raise: Kafka compacts when it sees fit."""
+        """Raise: Kafka decides itself when to compact."""
         raise InvalidOption("Kafka compacts by itself: it cannot be asked to do it now")
 
     async def newest(

@@ -108,7 +108,7 @@ class KafkaReader:
         return True
 
     def interrupt(self) -> None:
-        """Have a fetch that waits return."""
+        """Let a waiting fetch return."""
         self._interrupted = True
 
     # -- offsets

@@ -71,7 +71,7 @@ class AsyncExactlyOnceContext(AsyncClosing):
 
     @property
     def ledger(self) -> OnceLedger:
-        """The storage behind the context; with ``memory://``, a test can inspect it."""
+        """The storage of the context; with ``memory://``, a test can inspect it."""
         return self._ledger
 
     # -- transactions

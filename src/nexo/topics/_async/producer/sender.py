@@ -16,7 +16,7 @@ from threading import Lock
 
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
-from nexo.client.forks import from_before, tell_when_forked
+from nexo.client.forks import from_before, on_fork
 from nexo.client.stream_records import BATCH_BYTES
 from nexo.errors import (
     Conflict,
@@ -63,7 +63,7 @@ class NexoSender:
         self._failed = FailedSends()
         self._workers = runtime.Workers(_CONCURRENT, name="nexo-producer")
         self._task: runtime.Task | None = None
-        tell_when_forked(self)
+        on_fork(self)
 
     def forked(self) -> None:
         """After a fork both processes would continue the sequence, and the

@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
 from nexo.client.checks import Duration, millis, text, whole
-from nexo.client.forks import tell_when_forked
+from nexo.client.forks import on_fork
 from nexo.errors import (
     Conflict,
     ConnectionLost,
@@ -119,7 +119,7 @@ class Consumer(Generic[T]):
         """The exception that was being handled when the user got what they hold."""
         self._guard = Lock()
         """Another thread, or task, may close it while this one polls."""
-        tell_when_forked(self)
+        on_fork(self)
 
     def forked(self) -> None:
         """After a fork, nobody in this process holds the guard."""

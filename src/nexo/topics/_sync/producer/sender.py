@@ -17,7 +17,7 @@ from threading import Lock
 
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
-from nexo.client.forks import from_before, tell_when_forked
+from nexo.client.forks import from_before, on_fork
 from nexo.client.stream_records import BATCH_BYTES
 from nexo.errors import (
     Conflict,
@@ -62,7 +62,7 @@ class NexoSender:
         self._failed = FailedSends()
         self._workers = runtime.Workers(_CONCURRENT, name="nexo-producer")
         self._task: runtime.Task | None = None
-        tell_when_forked(self)
+        on_fork(self)
 
     def forked(self) -> None:
         """After a fork both processes would continue the sequence, and the
