@@ -755,7 +755,7 @@ async def test_an_offset_alone_must_be_clear(aclient: nexo.AsyncClient) -> None:
         batch = await consumer.poll_batch(timeout=5)
         with pytest.raises(InvalidInput, match="several"):
             await consumer.commit(batch[0].offset)
-        with pytest.raises(InvalidInput, match="no message"):
+        with pytest.raises(InvalidInput, match="no delivered message"):
             await consumer.commit(77)
         with pytest.raises(InvalidInput, match="'partition'"):
             await consumer.commit({"offset": 1})

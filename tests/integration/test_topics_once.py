@@ -346,7 +346,7 @@ async def test_transactions_do_not_nest_and_end(durable: AsyncExactlyOnceContext
         with pytest.raises(Conflict, match="nest"):
             async with durable.begin():
                 pass
-        with pytest.raises(InvalidInput, match="no message"):
+        with pytest.raises(InvalidInput, match="no delivered message"):
             await tx.commit(5)
     with pytest.raises(Conflict, match="not open"):
         await tx.produce("out", 1)

@@ -64,6 +64,9 @@ _FIRST_S, _LONGEST_S, _LONGEST_OF_SEVERAL_S = 0.05, 2.0, 0.5
 RESTART_S = 0.05
 """The pause before a request that a stopping server refused or lost is sent again."""
 
+LATE_S = 30.0
+"""How much longer than a long poll waits its reply may take."""
+
 _jitter = SystemRandom()
 """A generator of our own, because programs seed the module's generator for themselves."""
 

@@ -13,7 +13,8 @@ from nexo import limits
 from nexo.blocks import id_text, id_texts
 from nexo.client.checks import Duration, millis, pairs, positive_millis, text, whole
 from nexo.client.replies import Reply, check_sizes, room_bytes
-from nexo.errors import LeaseLost, NexoError
+from nexo.client.stream_records import shown
+from nexo.errors import LeaseLost
 from nexo.model.queue import JobState
 from nexo.options.described import to_stored
 from nexo.options.queue import MAX_DELAY_MS, MAX_POP, QueueOptions
@@ -158,12 +159,14 @@ class JobView(Generic[T]):
         """What was pushed; `InvalidInput` if it does not fit the queue's type."""
         return decode_value(self.encoded, self.type_)  # type: ignore[no-any-return]
 
+    @property
+    def payload(self) -> bytes:
+        """The value's bytes, not decoded."""
+        return self.encoded[1:]
+
     def __repr__(self) -> str:
-        try:
-            value = f"{self.value!r:.100}"
-        except NexoError:
-            value = f"{len(self.encoded) - 1} bytes"
-        return f"<{type(self).__name__} {self.id} value {value}, {self.attempts} failed attempts>"
+        kind = type(self).__name__
+        return f"<{kind} {self.id}, value {shown(self)}, {self.attempts} failed attempts>"
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -14,6 +14,7 @@ from typing import TypeVar
 from nexo.batch import BatchRecord
 from nexo.client._sync.client import Client
 from nexo.client._sync.link.poll import Poll
+from nexo.client.connecting import LATE_S
 from nexo.client.stream_records import batches_in
 from nexo.errors import NotFound
 from nexo.model import Broker, Buffer
@@ -31,8 +32,6 @@ T = TypeVar("T")
 
 _WAIT_MS = 30_000
 """A read that waits longer repeats its request this often."""
-_GRACE_S = 30.0
-"""How much longer than the wait the reply may take."""
 
 
 class NexoStreamBroker(StreamBroker):
@@ -122,7 +121,7 @@ class NexoStreamBroker(StreamBroker):
 
     def _begin(self, ask: wire.ReadGroup) -> Poll:
         self._check_open()
-        timeout_s = ask.wait_ms / 1000 + _GRACE_S
+        timeout_s = ask.wait_ms / 1000 + LATE_S
         poll = self._link.poll(Op.S_X_READ, pack(ask), timeout_s=timeout_s)
         with self._lock:
             self._polls.add(poll)

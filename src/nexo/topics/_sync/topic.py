@@ -23,7 +23,7 @@ from nexo.topics.model import (
     T,
     TopicDescription,
 )
-from nexo.topics.partitioning import partitioner_named
+from nexo.topics.packing import partitioner_named
 from nexo.topics.settings import at_least_one, stream_options, topic_config, topic_options
 
 

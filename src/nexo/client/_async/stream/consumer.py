@@ -13,6 +13,7 @@ from nexo.client._async.link.link import Link
 from nexo.client._async.requests import request
 from nexo.client._async.stream.records import Records, StreamRecord, add_span, spans_of
 from nexo.client.checks import Duration, millis, whole
+from nexo.client.connecting import LATE_S
 from nexo.client.failures import readable
 from nexo.client.forks import on_fork
 from nexo.client.replies import Reply
@@ -36,8 +37,6 @@ AHEAD_S = 1.0
 """Each fetch gets about this much work: records that wait for a
 slow handler are better handled by other consumers.
 """
-_GRACE_S = 30.0
-"""How much longer than the long poll its reply may take."""
 _RETRY_S = 0.5
 MAX_BATCH = 1_000_000
 MAX_BYTES = 2**53
@@ -138,7 +137,7 @@ class StreamConsumer(AsyncClosing, Generic[T]):
             int(self._ask.reports_starts),
         )
         poll = self._link.poll(
-            Op.S_TAKE, wire.pack(ask), timeout_s=wait_ms / 1000 + _GRACE_S, on_late=self._give_back
+            Op.S_TAKE, wire.pack(ask), timeout_s=wait_ms / 1000 + LATE_S, on_late=self._give_back
         )
         self._poll = poll
         if self._closed:

@@ -18,6 +18,7 @@ from nexo.client._async.stream.publisher import RecordPublisher
 from nexo.client._async.stream.records import StreamRecord
 from nexo.client._async.stream.subscription import StreamSubscription
 from nexo.client.checks import Duration, column, each, millis, text, whole
+from nexo.client.connecting import LATE_S
 from nexo.client.replies import Reply, check_sizes, room_bytes
 from nexo.client.stream_options import (
     GroupSettings,
@@ -371,7 +372,7 @@ class Stream(Generic[T]):
             whole(max_bytes, "max_bytes", 1, MAX_BYTES),
             millis(wait, "wait"),
         )
-        timeout_s = ask.wait_ms / 1000 + 30.0
+        timeout_s = ask.wait_ms / 1000 + LATE_S
         reply = await self._link.repeat(Op.S_READ, wire.pack(ask), timeout_s=timeout_s)
         _, rest = wire.unpack_headed(wire.ReadReply, reply or b"")
         return [

@@ -19,6 +19,7 @@ from nexo.client._sync.stream.publisher import RecordPublisher
 from nexo.client._sync.stream.records import StreamRecord
 from nexo.client._sync.stream.subscription import StreamSubscription
 from nexo.client.checks import Duration, column, each, millis, text, whole
+from nexo.client.connecting import LATE_S
 from nexo.client.replies import Reply, check_sizes, room_bytes
 from nexo.client.stream_options import (
     GroupSettings,
@@ -372,7 +373,7 @@ class Stream(Generic[T]):
             whole(max_bytes, "max_bytes", 1, MAX_BYTES),
             millis(wait, "wait"),
         )
-        timeout_s = ask.wait_ms / 1000 + 30.0
+        timeout_s = ask.wait_ms / 1000 + LATE_S
         reply = self._link.repeat(Op.S_READ, wire.pack(ask), timeout_s=timeout_s)
         _, rest = wire.unpack_headed(wire.ReadReply, reply or b"")
         return [

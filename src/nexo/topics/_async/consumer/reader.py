@@ -12,6 +12,7 @@ from nexo.client._async import runtime
 from nexo.client._async.link.link import Link
 from nexo.client._async.requests import request
 from nexo.client._async.stream.transaction import Transaction
+from nexo.client.connecting import LATE_S
 from nexo.client.replies import Reply
 from nexo.client.stream_records import batches_in
 from nexo.errors import ConnectionLost, Fenced, InvalidInput, NexoError, NotMember, NotOwner
@@ -31,8 +32,6 @@ from nexo.topics.places import check_owned
 
 log = logging.getLogger("nexo.topics")
 
-_GRACE_S = 30.0
-"""How much longer than the long poll its reply may take."""
 _IDLE_S = 0.05
 """The pause between checks while nothing is owned."""
 _LOOK_S = 0.5
@@ -196,7 +195,7 @@ class NexoReader:
         asked = [lane.next_fetch for lane in lanes]
         places = [(*lane.at, offset) for lane, offset in zip(lanes, asked, strict=True)]
         ask = wire.ReadMany(places, self._options.max_bytes, int(wait_s * 1000))
-        self._poll = self._link.poll(Op.S_READ_MANY, wire.pack(ask), timeout_s=wait_s + _GRACE_S)
+        self._poll = self._link.poll(Op.S_READ_MANY, wire.pack(ask), timeout_s=wait_s + LATE_S)
         if self._members.unsettled or self._closed:
             self.interrupt()
         try:

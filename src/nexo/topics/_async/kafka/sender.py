@@ -12,8 +12,7 @@ from nexo.errors import Conflict, NexoError
 from nexo.topics._async.producer.delivery import Delivery
 from nexo.topics.kafka import encoded, library, translated
 from nexo.topics.model import ProducerRecord, RecordMetadata, SenderOptions
-from nexo.topics.packing import FailedSends
-from nexo.topics.partitioning import Partitioner
+from nexo.topics.packing import FailedSends, Partitioner
 
 
 class KafkaSender:

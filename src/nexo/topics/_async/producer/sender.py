@@ -29,8 +29,7 @@ from nexo.errors import (
 from nexo.topics._async.producer.batch_writer import BatchWriter
 from nexo.topics._async.producer.delivery import Delivery
 from nexo.topics.model import ProducerRecord, RecordMetadata, SenderOptions, TopicPartition
-from nexo.topics.packing import FailedSends, Packed, PartitionBacklog
-from nexo.topics.partitioning import Chooser, Partitioner
+from nexo.topics.packing import Chooser, FailedSends, Packed, PartitionBacklog, Partitioner
 
 _CONCURRENT = 8
 """Partitions with a batch in flight at once."""

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from nexo.client._sync import runtime
 from nexo.client._sync.link.link import Duplex
 from nexo.client._sync.requests import request
+from nexo.client.connecting import LATE_S
 from nexo.errors import ConnectionLost, NexoError, NotFound, NotMember
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
@@ -25,8 +26,6 @@ log = logging.getLogger("nexo.topics")
 
 _BEATS = 3
 """Heartbeats per session timeout. The broker answers them early when something changes."""
-_GRACE_S = 30.0
-"""How much longer than it waits for a change a heartbeat's reply may take."""
 _DEFAULT_SESSION_MS = 30_000
 _RETRY_S = 0.5
 """The pause after a failure, so that a persistent one does not keep the group busy."""
@@ -156,7 +155,7 @@ class Membership:
             return
         wait_s = 0.0 if self.unsettled else self._pause_s
         ask = self._beat_of(self.generation, wait_s)
-        self._poll = self._link.poll(Op.S_HEARTBEAT, wire.pack(ask), timeout_s=wait_s + _GRACE_S)
+        self._poll = self._link.poll(Op.S_HEARTBEAT, wire.pack(ask), timeout_s=wait_s + LATE_S)
         if self._stopping.is_set():
             self._poll.cancel()
         try:

@@ -12,7 +12,7 @@ from nexo.topics._sync.nexo_backend import backend_for
 from nexo.topics._sync.producer.delivery import Delivery
 from nexo.topics._sync.producer.traced import traced
 from nexo.topics.model import ProducerRecord, SenderOptions
-from nexo.topics.partitioning import Partitioner, partitioner_named
+from nexo.topics.packing import Partitioner, partitioner_named
 from nexo.topics.settings import at_least_one, not_negative, option_ms
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from nexo.batch.murmur import murmur2, partition_of
 from nexo.errors import InvalidInput, InvalidOption
-from nexo.topics.partitioning import Chooser, partitioner_named
+from nexo.topics.packing import Chooser, partitioner_named
 
 VECTORS = [
     (b"21", -973932308),
