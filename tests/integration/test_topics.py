@@ -27,6 +27,7 @@ from nexo.errors import (
     NotOwner,
     OutOfOrderSequence,
     PayloadTooLarge,
+    RequestTimeout,
 )
 from nexo.model import Broker
 from nexo.protocol import stream as wire
@@ -533,6 +534,17 @@ async def test_a_producer_is_fenced_by_a_later_one_of_its_name(
         await old.send("t", 3)
     with pytest.raises(Fenced):
         old.send("t", 4)
+
+
+async def test_a_delivery_that_takes_long_can_be_awaited_again(aclient: nexo.AsyncClient) -> None:
+    """SPEC G3: as with threads."""
+    await aclient.stream("t").create()
+    async with AsyncProducer(server=aclient, linger_ms=60_000) as producer:
+        delivery = producer.send("t", 1)
+        with pytest.raises(RequestTimeout, match=r"the message was not stored within 0.01 s"):
+            await delivery.result("10ms")
+        await producer.flush()
+        assert (await delivery.result(0)).offset == 0
 
 
 async def test_a_failure_that_nobody_awaits_is_logged_and_raised_by_close(

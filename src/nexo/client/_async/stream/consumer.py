@@ -122,7 +122,7 @@ class StreamConsumer(AsyncClosing, Generic[T]):
         return self._link.on_close(hook)
 
     async def fetch(self, *, wait: Duration | None = None) -> Records[T]:
-        """The next records, up to a batch; empty if none came within ``wait`` seconds."""
+        """The next records, up to a batch; empty if none came within ``wait``."""
         wait_ms = self._wait_ms if wait is None else millis(wait)
         name = await self._joined()
         if name is None:

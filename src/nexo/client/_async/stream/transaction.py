@@ -68,8 +68,8 @@ class Source(Protocol):
 class Transaction:
     """``async with client.transaction() as tx``: commits at the end, rolls back on an exception.
 
-    It belongs to the client's connection and ends with it, or after ``timeout`` seconds, which
-    may be up to 900.
+    It belongs to the client's connection and ends with it, or after ``timeout``, which may be
+    up to 15 minutes.
     """
 
     def __init__(self, link: Link, timeout: Duration = 60.0) -> None:

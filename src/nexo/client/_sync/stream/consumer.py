@@ -123,7 +123,7 @@ class StreamConsumer(Closing, Generic[T]):
         return self._link.on_close(hook)
 
     def fetch(self, *, wait: Duration | None = None) -> Records[T]:
-        """The next records, up to a batch; empty if none came within ``wait`` seconds."""
+        """The next records, up to a batch; empty if none came within ``wait``."""
         wait_ms = self._wait_ms if wait is None else millis(wait)
         name = self._joined()
         if name is None:

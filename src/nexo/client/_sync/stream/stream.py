@@ -365,7 +365,7 @@ class Stream(Generic[T]):
         max_bytes: int = wire.DEFAULT_BYTES,
         wait: Duration = 0.0,
     ) -> list[Record[T]]:
-        """Records of a partition from ``offset`` on; empty at the end, after ``wait`` seconds."""
+        """Records of a partition from ``offset`` on; empty at the end, after ``wait``."""
         ask = wire.Read(
             self.name,
             whole(partition, "partition", 0),

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Generator
 
 from nexo.client.checks import Duration, seconds
+from nexo.errors import RequestTimeout
 from nexo.topics.model import RecordMetadata
 
 
@@ -29,9 +30,18 @@ class Delivery:
         return asyncio.shield(self._future).__await__()
 
     async def result(self, timeout: Duration | None = None) -> RecordMetadata:
-        """`await`, for at most ``timeout``."""
-        async with asyncio.timeout(seconds(timeout)):
-            return await self
+        """`await`, for at most ``timeout``; then `RequestTimeout`.
+
+        It is still in flight then, and can be awaited again.
+        """
+        limit_s = seconds(timeout)
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self
+        except TimeoutError:
+            if self._future.done():
+                raise  # that is why it was not stored
+            raise RequestTimeout(f"the message was not stored within {limit_s:g} s") from None
 
     def done(self) -> bool:
         """Whether it is decided."""

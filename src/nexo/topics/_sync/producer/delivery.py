@@ -1,4 +1,4 @@
-"""A message under way: ask for its `result`."""
+"""A message in flight: ask for its `result`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Delivery:
     def result(self, timeout: Duration | None = None) -> RecordMetadata:
         """Wait for the place, for at most ``timeout``; then `RequestTimeout`.
 
-        It is still under way then, and can be asked again.
+        It is still in flight then, and can be asked again.
         """
         limit_s = seconds(timeout)
         self.asked = True
