@@ -554,7 +554,7 @@ async def test_a_failure_that_nobody_awaits_is_logged_and_raised_by_close(
     producer = AsyncProducer(server=aclient, linger_ms=0)
     producer.send("none", 1)
     await producer.flush()
-    assert "messages that nobody awaits were not stored (1)" in caplog.text
+    assert "messages not stored, their result not asked for (1)" in caplog.text
     with pytest.raises(NotFound, match="'none'"):
         await producer.close()
     async with AsyncProducer(server=aclient, linger_ms=0) as heard:

@@ -121,7 +121,9 @@ class FailedSends:
             delivery.fail(error)
         unasked = [delivery for delivery in deliveries if not delivery.asked]
         if unasked:
-            log.warning("messages that nobody awaits were not stored (%d): %s", len(unasked), error)
+            log.warning(
+                "messages not stored, their result not asked for (%d): %s", len(unasked), error
+            )
             room = _MOST_KEPT - len(self._unasked)
             self._unasked += [(delivery, error) for delivery in unasked[:room]]
 

@@ -32,7 +32,7 @@ _CHECK_S = 5.0
 _FIRST_PAUSE_S = 0.005
 _KEYS_AT_ONCE = 1_000
 _PASSING = (ConnectionLost, RequestTimeout, Unavailable)
-_OPTIONS = ("ca_file", "cert_file", "connect_timeout_s", "ping_s", "timeout_s", "token", "verify")
+_OPTIONS = ("ca_file", "cert_file", "connect_timeout", "ping", "timeout", "token", "verify")
 
 
 class CeleryResultBackend(KeyValueStoreBackend):

@@ -41,7 +41,7 @@ from nexo.model import Broker
 from nexo.names import name_of
 
 _CLIENT_OPTIONS = (
-    "ca_file", "cert_file", "client", "connect_timeout_s", "ping_s", "timeout_s", "token", "verify",
+    "ca_file", "cert_file", "client", "connect_timeout", "ping", "timeout", "token", "verify",
 )  # fmt: skip
 _QUEUE_OPTIONS = (
     "max_jobs", "max_retries", "persistence", "rate", "time_limit", "visibility_timeout",
@@ -91,7 +91,7 @@ class Transport(virtual.Transport):
     def _client_options(self, client: Any) -> dict[str, Any]:
         given = _some(client.transport_options, _CLIENT_OPTIONS)
         if client.connect_timeout:
-            given.setdefault("connect_timeout_s", float(client.connect_timeout))
+            given.setdefault("connect_timeout", float(client.connect_timeout))
         given.setdefault("client", f"celery {os.getpid()}@{socket.gethostname()}")
         return {"while_down": "fail"} | given
 

@@ -151,7 +151,7 @@ class DjangoTaskBackend(BaseTaskBackend):
         return client_of(self.url)
 
     def _fast_client(self) -> Client:
-        return client_of(self.url, while_down="fail", connect_timeout_s=1.0)
+        return client_of(self.url, while_down="fail", connect_timeout=1.0)
 
     def queue_name(self, name: str) -> str:
         return name_of(self.prefix + name)
