@@ -145,8 +145,8 @@ class Recorded:
 
 def replicating(files: Recorded) -> Replicating:
     shipper = SimpleNamespace(shipped=0, epoch=1, waiting_bytes=0, discard=lambda: None)
-    clock, terms = SimpleNamespace(now_ms=lambda: 0), SimpleNamespace(wait_ms=3_600_000, keep_ms=0)
-    parts = (files, Path(), shipper, None, terms, clock, None, None)
+    clock, settings = SimpleNamespace(now_ms=lambda: 0), Settings(replicate_wait_ms=3_600_000)
+    parts = (files, Path(), shipper, None, settings, clock, None, None)
     return Replicating(*cast("Any", parts))
 
 
