@@ -13,8 +13,10 @@ import sys
 import tokenize
 from collections.abc import Collection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-NEXO = Path(__file__).parent.parent / "src" / "nexo"
+ROOT = Path(__file__).resolve().parent.parent
+NEXO = ROOT / "src" / "nexo"
 PACKAGES = (NEXO / "client", NEXO / "topics")
 """Each has ``_async``, and ``_sync`` generated from it."""
 HAND_WRITTEN = {
@@ -65,7 +67,7 @@ IN_TEXT = (
 
 def main() -> int:
     """Write the files, or with ``--check`` say which are stale."""
-    wanted = {twin(source): generate(source) for source in sources()}
+    wanted = generated()
     stale = [target for target, text in wanted.items() if current(target) != text]
     if "--check" in sys.argv[1:]:
         for target in stale:
@@ -119,20 +121,24 @@ def current(target: Path) -> str | None:
     return target.read_text(encoding="utf-8") if target.exists() else None
 
 
-def generate(source: Path) -> str:
-    """The sync twin of one module."""
-    text = HEADER.format(name=f"_async/{within(source)}") + to_sync(
-        source.read_text(encoding="utf-8")
-    )
-    for command in (["check", "--select", "I,F401", "--fix", "--exit-zero", "-q"], ["format"]):
-        text = ruff(command, text, twin(source))
-    return text
+def generated() -> dict[Path, str]:
+    """Each sync twin and its text; ruff formats all of them together, in a folder aside."""
+    with TemporaryDirectory() as folder:
+        aside = {twin(source): Path(folder, *twin(source).parts[1:]) for source in sources()}
+        for source in sources():
+            head = HEADER.format(name=f"_async/{within(source)}")
+            draft = aside[twin(source)]
+            draft.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_text(head + to_sync(source.read_text(encoding="utf-8")), encoding="utf-8")
+        ruff("check", "--select", "I,F401", "--fix", "--exit-zero", folder)
+        ruff("format", folder)
+        return {target: draft.read_text(encoding="utf-8") for target, draft in aside.items()}
 
 
-def ruff(command: list[str], text: str, name: Path) -> str:
-    """``text`` after ruff has gone over it."""
-    line = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(name), "-"]
-    return subprocess.run(line, input=text, capture_output=True, text=True, check=True).stdout
+def ruff(*arguments: str) -> None:
+    """Run ruff with this project's configuration, whose paths are relative to the root."""
+    line = [sys.executable, "-m", "ruff", *arguments, "--quiet", "--config", "pyproject.toml"]
+    subprocess.run(line, cwd=ROOT, check=True)
 
 
 def to_sync(text: str) -> str:

@@ -10,7 +10,7 @@ import random
 import resource
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.property import kept_inputs
@@ -20,6 +20,8 @@ from tests.property.mutations import mutated
 TARGETS = every_target()
 QUICK = (WIRE | TEXTS).keys() - {"settings file"}
 """A million cases of these cost less than ten thousand of whole services and files."""
+FULL_EXAMPLES = 100
+"""Of Hypothesis in ``make test``; a profile with fewer (``make unit``) has fewer cases too."""
 LONG = bool(os.environ.get("SOAK"))
 MOST_GROWTH_KIB = 128 * 1024
 
@@ -34,7 +36,8 @@ def test_sound_input_and_the_corpus_are_taken(name: str) -> None:
 def test_mutations_of_sound_input_are_taken_or_refused(name: str) -> None:
     target, source = TARGETS[name], random.Random(name)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for number in range(200_000 if LONG else 50_000 if name in QUICK else 2_000):
+    cases = 200_000 if LONG else 50_000 if name in QUICK else 2_000
+    for number in range(cases * min(settings().max_examples, FULL_EXAMPLES) // FULL_EXAMPLES):
         data = mutated(source, target.seeds)
         try:
             target(data)

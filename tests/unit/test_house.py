@@ -9,6 +9,7 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 SRC = Path(__file__).parents[2] / "src"
@@ -66,7 +67,7 @@ def dotted(module: Path) -> str:
 
 def imports(module: Path, known: dict[str, Path], *, for_types: bool = False) -> Iterator[str]:
     """The modules of ours that one imports at its top; with ``for_types`` those for types alone."""
-    for node in ast.parse(module.read_text(encoding="utf-8")).body:
+    for node in parsed(module):
         checking = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
         for each in ast.walk(node) if checking or not for_types else ():
             if isinstance(each, ast.ImportFrom) and not isinstance(
@@ -75,6 +76,11 @@ def imports(module: Path, known: dict[str, Path], *, for_types: bool = False) ->
                 for name in each.names:
                     whole = f"{each.module}.{name.name}"
                     yield from {whole if whole in known else each.module or ""} & known.keys()
+
+
+@cache
+def parsed(module: Path) -> list[ast.stmt]:
+    return ast.parse(module.read_text(encoding="utf-8")).body
 
 
 def closure(start: str, needs: dict[str, set[str]]) -> set[str]:

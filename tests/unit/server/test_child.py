@@ -60,7 +60,7 @@ while True:
 
 
 @pytest.mark.parametrize(
-    ("steps", "code", "clean"), [(20, 0, True), (20, 1, False), (-1, 0, False), (0, 0, True)]
+    ("steps", "code", "clean"), [(12, 0, True), (12, 1, False), (-1, 0, False), (0, 0, True)]
 )
 async def test_who_makes_progress_is_let_finish_and_a_loss_is_reported(
     tmp_path: Path, steps: int, code: int, clean: bool
