@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -31,13 +32,19 @@ def wait_until(
     limit_s: float = WAIT_S,
     what: str = "it did not come about",
     every_s: float = 0.005,
+    despite: tuple[type[Exception], ...] = (),
 ) -> T:
-    """What ``look`` finds once it is true: another thread or process brings it about."""
+    """What ``look`` finds once it is true: another thread or process brings it about.
+
+    Errors in ``despite`` mean that it is not true yet.
+    """
     deadline_s = time.monotonic() + limit_s
-    while not (found := look()):
+    while True:
+        with suppress(*despite):
+            if found := look():
+                return found
         assert time.monotonic() < deadline_s, what
         time.sleep(every_s)
-    return found
 
 
 async def eventually(look: Callable[[], Any], limit_s: float = WAIT_S) -> Any:

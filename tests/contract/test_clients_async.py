@@ -18,6 +18,7 @@ from nexo.model import Broker
 from nexo.protocol.frames import FrameKind, Status, frame
 from nexo.protocol.ops import Op
 from tests.contract.scripted_server import HOLD_OP, SIZED_OP, ScriptedServer
+from tests.timing import eventually
 
 
 @pytest.fixture
@@ -246,8 +247,7 @@ async def test_many_messages_that_were_cut_off_fail_once(
     server.stop()
     await asyncio.wait({many})
     assert many.cancelled() if given_up else isinstance(many.exception(), ConnectionLost)
-    while link.up:
-        await asyncio.sleep(0)
+    await eventually(lambda: not link.up)
     del many
     gc.collect()
     assert not complaints

@@ -27,6 +27,7 @@ from tests.crash.loads import (
     StreamLoad,
     status,
 )
+from tests.timing import eventually
 
 PROGRESS_S = 60.0
 
@@ -178,12 +179,14 @@ async def _one_life(
         for load in loads:
             load.stopping = False
         working = asyncio.gather(*(load.run(client) for load in loads))
+
+        def halfway() -> bool:
+            if working.done():
+                working.result()
+            return all(x.operations >= goal for x, goal in zip(loads, goals, strict=True))
+
         try:
-            async with asyncio.timeout(PROGRESS_S):
-                while any(x.operations < goal for x, goal in zip(loads, goals, strict=True)):
-                    if working.done():
-                        working.result()
-                    await asyncio.sleep(0.005)
+            await eventually(halfway, PROGRESS_S)
             await fault.strike(process, life)
         finally:
             for load in loads:

@@ -24,7 +24,7 @@ import nexo
 from nexo.errors import Conflict
 from nexo.integrations.asgi import Nexo
 from tests.frameworks import web
-from tests.timing import wait_until
+from tests.timing import eventually, wait_until
 
 ROOT = Path(__file__).parents[2]
 BROWSERS = 100
@@ -61,9 +61,10 @@ async def subscriptions(client: nexo.AsyncClient) -> int:
 
 
 async def until_subscribed(client: nexo.AsyncClient, wanted: int) -> None:
-    async with asyncio.timeout(30):
-        while await subscriptions(client) != wanted:
-            await asyncio.sleep(0.01)
+    async def subscribed() -> bool:
+        return await subscriptions(client) == wanted
+
+    await eventually(subscribed)
 
 
 async def test_100_websockets_on_a_quiet_topic_leave_nothing_behind(

@@ -84,8 +84,11 @@ async def test_a_task_shows_its_name_and_is_held_until_done(
         assert (await queue.info()).working == 1
         go_on.set()
         await sent.wait_result(timeout=20)
-        while (await queue.info()).working:
-            await asyncio.sleep(0.01)
+
+        async def settled() -> bool:
+            return not (await queue.info()).working
+
+        await eventually(settled)
     assert (await queue.info()).finished_total == 1
 
 
@@ -142,8 +145,11 @@ async def test_what_was_fetched_and_not_begun_goes_back(
     first = await anext(listening)
     await listening.aclose()
     queue = aclient.queue("taskiq")
-    while (await queue.info()).waiting != 2:
-        await asyncio.sleep(0.01)
+
+    async def released() -> bool:
+        return (await queue.info()).waiting == 2
+
+    await eventually(released)
     await first.ack()  # type: ignore[misc]
     assert (await queue.info()).finished_total == 1
     assert [job.attempt for job in await queue.pop(5)] == [1, 1]

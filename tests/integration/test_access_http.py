@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +12,7 @@ from nexo.access.users import UsersFile
 from nexo.admin.api import TABLE
 from nexo.admin.http.routes import Endpoint
 from nexo.testing import Process
+from tests.timing import wait_until
 
 ROUTES = [*TABLE]
 OPEN = {"/health", "/ready"}
@@ -37,12 +36,12 @@ def token(served: Process) -> str:
 
 
 def wait_for_http(process: Process) -> None:
-    for _ in range(600):
-        with contextlib.suppress(OSError):
-            if ask(process, "GET", "/ready")[0] == 200:
-                return
-        time.sleep(0.05)
-    raise AssertionError("the dashboard did not come up")
+    wait_until(
+        lambda: ask(process, "GET", "/ready")[0] == 200,
+        what="the dashboard did not come up",
+        every_s=0.05,
+        despite=(OSError,),
+    )
 
 
 def ask(process: Process, method: str, path: str, **headers: str) -> tuple[int, bytes]:

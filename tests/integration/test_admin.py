@@ -68,29 +68,31 @@ def test_health_and_ready_say_that_every_broker_answers(api: Api) -> None:  # SP
 def test_the_overview_shows_rates_soon(api: Api, sdk: nexo.Client) -> None:
     for n in range(200):
         sdk.store.set(f"rate/{n}", n)
-    deadline_s = time.monotonic() + 30
-    while True:
-        brokers = {row["name"]: row for row in api.get("/overview")["brokers"]}
+
+    def sampled() -> Any:
+        store = overview_of_store(api)
         history = api.get("/history", broker="store", names="commands", seconds=60)
-        if any(history["series"]["commands"]) and brokers["store"]["numbers"]["keys"] >= 200:
-            break
-        assert time.monotonic() < deadline_s
-        time.sleep(0.1)
-    assert brokers["store"]["up"]
-    assert brokers["store"]["numbers"]["rss_bytes"] > 1_000_000
+        return any(history["series"]["commands"]) and store["numbers"]["keys"] >= 200 and store
+
+    store = wait_until(sampled, every_s=0.1)
+    assert store["up"]
+    assert store["numbers"]["rss_bytes"] > 1_000_000
+
+
+def overview_of_store(api: Api) -> Any:
+    return next(row for row in api.get("/overview")["brokers"] if row["name"] == "store")
 
 
 def test_the_overview_shows_how_long_requests_take(api: Api, sdk: nexo.Client) -> None:
-    deadline_s = time.monotonic() + 30
-    while True:
+    def timed() -> Any:
         sdk.store.get("timed")
-        store = next(row for row in api.get("/overview")["brokers"] if row["name"] == "store")
+        store = overview_of_store(api)
         kinds = {row["op"]: row for row in store["requests"]}
-        if "map_get" in kinds and store["numbers"]["request_p99_ms"]:
-            break
-        assert time.monotonic() < deadline_s
-    assert 0 < kinds["map_get"]["p50_ms"] <= kinds["map_get"]["p99_ms"]
-    assert not kinds["map_get"]["waits"]
+        return store["numbers"]["request_p99_ms"] and kinds.get("map_get")
+
+    kind = wait_until(timed)
+    assert 0 < kind["p50_ms"] <= kind["p99_ms"]
+    assert not kind["waits"]
 
 
 def test_live_sends_an_overview_every_second(api: Api) -> None:

@@ -23,6 +23,7 @@ from nexo.client._sync.stream.stream import Stream
 from nexo.client.stream_records import Record
 from nexo.config import load
 from nexo.server.processes.folder_lock import FolderInUse, FolderLock
+from tests.timing import wait_until
 
 
 def run(*args: str) -> Result:
@@ -232,8 +233,7 @@ def test_a_server_that_waited_for_a_restore_that_failed_holds_a_file_that_others
     restoring = FolderLock(settings)
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(FolderLock, settings, 60)
-        while not _opened(tmp_path / "new" / "nexo.lock"):
-            pass
+        wait_until(lambda: _opened(tmp_path / "new" / "nexo.lock"))
         restoring.undo()
         served = waiting.result(60)
     with pytest.raises(FolderInUse):

@@ -13,6 +13,7 @@ import nexo
 from nexo import testing
 from nexo.cli import main
 from nexo.storage.room import MARK
+from tests.timing import wait_until
 
 
 def doctor(folder: Path, *args: str) -> Result:
@@ -165,8 +166,8 @@ def test_a_folder_whose_server_was_killed_is_looked_at_only(tmp_path: Path) -> N
     before = image(tmp_path)
     assert any(MARK in before[path] for path in segments(tmp_path))
     assert before[tmp_path / "nexo.lock"]
-    while "in use" in (result := doctor(tmp_path)).output:
-        pass  # until its last process has ended
+    wait_until(lambda: "in use" not in doctor(tmp_path).output)  # its last process has ended
+    result = doctor(tmp_path)
     assert result.exit_code == 0, result.output
     assert findings(tmp_path) == []
     assert image(tmp_path) == before

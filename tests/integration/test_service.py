@@ -56,11 +56,9 @@ def test_a_killed_broker_comes_back_while_the_others_serve(served: Process) -> N
         client.store.set("k", 1)
         client.pubsub.publish("conf/a", "kept", retain=True)
         with client.pubsub.subscribe("news/#") as news:
-            began = time.monotonic()
             os.kill(broker_pids(served)["pubsub"], signal.SIGKILL)
             assert client.store.get("k") == 1
-            while not delivered(client, "news/1", "back"):
-                assert time.monotonic() - began < 20, "pub/sub does not come back"
+            wait_until(lambda: delivered(client, "news/1", "back"), 20)
             assert next(iter(news)).value == "back"
         with client.pubsub.subscribe("conf/+") as conf:
             assert next(iter(conf)).value == "kept"

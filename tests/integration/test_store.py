@@ -20,7 +20,7 @@ from nexo.client._async.store.store import Store
 from nexo.errors import DoesNotFit, InvalidInput, PayloadTooLarge, WrongType
 from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
-from tests.timing import eventually
+from tests.timing import eventually, wait_until
 
 
 @dataclass
@@ -365,8 +365,7 @@ class TestServer:
         server.start()
         with nexo.connect(server.url) as client:
             client.store.mset({f"k{n}": n for n in range(5_000)})
-            while client.store.info()["snapshot"]["saved_ms"] is None:
-                client.store.get("k1")
+            wait_until(lambda: client.store.info()["snapshot"]["saved_ms"] is not None)
         server.crash()
         server.start()
         with nexo.connect(server.url) as client:

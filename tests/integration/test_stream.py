@@ -281,9 +281,11 @@ async def test_consumers_and_records_survive_a_crash(nexo_server: Server) -> Non
         subscription = await events.subscribe("g", lambda r: seen.append(r.offset), wait=1.0)
         await events.publish_many(list(range(100)))
         await eventually(lambda: len(seen) >= 100)
-        async with asyncio.timeout(WAIT_S):
-            while await events.group("g").lag():
-                await asyncio.sleep(0.005)
+
+        async def finished() -> bool:
+            return await events.group("g").lag() == 0
+
+        await eventually(finished)
         await asyncio.to_thread(nexo_server.crash)
         await asyncio.to_thread(nexo_server.start)
         place = await events.publish("after")

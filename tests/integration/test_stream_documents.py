@@ -14,6 +14,7 @@ import nexo
 from nexo import testing
 from nexo.client.stream_records import Record
 from nexo.errors import AlreadyExists, InvalidOption
+from tests.timing import eventually
 
 WAIT_S = 20.0
 
@@ -205,9 +206,11 @@ async def test_active_subscribers_follow_a_seek(aclient: nexo.AsyncClient) -> No
     await stream.publish_many(range(3))
     seen = Seen(6)
     subscription = await stream.subscribe("g", seen.handler())
-    async with asyncio.timeout(WAIT_S):
-        while await stream.group("g").lag():
-            await asyncio.sleep(0.01)
+
+    async def finished() -> bool:
+        return await stream.group("g").lag() == 0
+
+    await eventually(finished)
     await stream.seek("g", "beginning")
     assert [record.value for record in await seen.all()] == [0, 1, 2, 0, 1, 2]
     await subscription.close()

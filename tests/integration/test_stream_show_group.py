@@ -99,9 +99,12 @@ async def flow(stream: Stream[int], storm: Storm) -> None:
     for first in range(0, RECORDS, 500):
         await stream.publish_many(range(first, first + 500))
         await asyncio.sleep(0)
-    while await stream.group("g").lag():
-        await asyncio.sleep(0.05)
+    await eventually(lambda: finished(stream))
     storm.finish()
+
+
+async def finished(stream: Stream[Any]) -> bool:
+    return await stream.group("g").lag() == 0
 
 
 @pytest.mark.slow
@@ -196,14 +199,18 @@ async def test_five_crashed_consumers_park_only_what_a_handler_saw(
         await stream.seek("g", "beginning")
         running = [crashing_consumer(served.url, log) for log in logs]
         crashes = 0
+
+        async def finished_despite_crashes() -> bool:
+            nonlocal crashes
+            for number, consumer in enumerate(running):
+                if consumer.poll() is not None:
+                    assert consumer.returncode == -signal.SIGKILL
+                    crashes += 1
+                    running[number] = crashing_consumer(served.url, logs[number])
+            return await finished(stream)
+
         try:
-            while await stream.group("g").lag():
-                for number, consumer in enumerate(running):
-                    if consumer.poll() is not None:
-                        assert consumer.returncode == -signal.SIGKILL
-                        crashes += 1
-                        running[number] = crashing_consumer(served.url, logs[number])
-                await asyncio.sleep(0.02)
+            await eventually(finished_despite_crashes)
         finally:
             for consumer in running:
                 consumer.kill()

@@ -14,6 +14,7 @@ import redis
 from nexo import xstreams
 from nexo.xstreams import DeadLetter, StreamBroker, StreamMessage, StreamWorker
 from tests.contract.redis_server import redis_server
+from tests.timing import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -214,9 +215,7 @@ class TestPatterns:
             broker, "jobs", "g", "w1", handler, min_idle_ms=5, max_deliveries=3, block_ms=5
         )
         with worker:
-            deadline_s = time.monotonic() + 10
-            while not broker.xlen("jobs.dlq") and time.monotonic() < deadline_s:
-                time.sleep(0.01)
+            wait_until(lambda: broker.xlen("jobs.dlq"))
         [letter] = [DeadLetter.of(message) for message in broker.xrange("jobs.dlq")]
         assert tries == [1, 2, 3]
         assert (letter.data, letter.deliveries) == ({"n": 1}, 3)

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +33,7 @@ from pyspark_nexo.continuous import Continuous
 from pyspark_nexo.failures import plain_errors
 from pyspark_nexo.pipeline import Pipeline
 from pyspark_nexo.views import register_views
+from tests.timing import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -230,10 +230,12 @@ def test_the_server_runs_the_pipeline_beside_its_brokers(tmp_path: Path) -> None
         with nexo.connect(served.url) as client:
             log = client.stream("log").create(tiering=True)
             log.publish_many([b"x"] * 10)
-            deadline_s = time.monotonic() + 400
-            while log.info().partitions[0].tiered_offset < 10:
-                assert time.monotonic() < deadline_s, served.log_file.read_text()
-                time.sleep(0.1)
+            wait_until(
+                lambda: log.info().partitions[0].tiered_offset == 10,
+                400,
+                what=f"nothing was taken: see {served.log_file}",
+                every_s=0.1,
+            )
         assert served.terminate() == 0
     assert offsets_of(Lake(LakeSettings(tmp_path / "nexo" / "lake")).get("log").properties) == {
         0: 10
@@ -252,9 +254,12 @@ def test_a_pipeline_whose_jvm_was_killed_ends_and_says_so(
         running = subprocess.Popen(
             [*command, "--url", url, "--lake", str(tmp_path / "lake")], stderr=stderr
         )
-    while log.info().partitions[0].tiered_offset < 1:
+
+    def taken() -> bool:
         assert running.poll() is None, said.read_text()
-        time.sleep(0.1)
+        return log.info().partitions[0].tiered_offset == 1
+
+    wait_until(taken, 400, every_s=0.1)
     below = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
     for child in below:
         os.kill(int(child), signal.SIGKILL)
