@@ -14,7 +14,7 @@ from hypothesis import settings
 
 import nexo
 from nexo import testing
-from tests import schedule
+from tests import schedule, skips
 from tools import spark_archive
 
 # A shared machine may stall at any time, so an example has no deadline.
@@ -39,6 +39,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     config.option.loadscopereorder = False
     return schedule.InTurn(config, log)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run in CI that skipped what the machine lacks."""
+    reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
+    if not os.environ.get("CI") or reporter is None:
+        return
+    reporter.ensure_newline()
+    for line in skips.lacking(reporter.stats.get("skipped", ())):
+        reporter.write_line(f"skipped in CI: {line}", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture

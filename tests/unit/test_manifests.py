@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -36,10 +35,7 @@ def containers() -> Iterator[dict[str, Any]]:
                 yield from document["spec"]["template"]["spec"]["containers"]
 
 
-@pytest.mark.skipif(
-    find_spec("kubernetes_validate") is None and os.environ.get("CI") != "true",
-    reason="needs kubernetes-validate",
-)
+@pytest.mark.skipif(find_spec("kubernetes_validate") is None, reason="needs kubernetes-validate")
 @pytest.mark.parametrize("name", ["nexo.yaml", "two-servers.yaml", "worker.yaml"])
 def test_kubernetes_accepts_the_manifests(name: str) -> None:
     import kubernetes_validate  # noqa: PLC0415 - optional on a laptop
