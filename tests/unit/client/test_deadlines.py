@@ -62,6 +62,8 @@ def test_age_is_judged_across_the_wrap_of_the_id() -> None:
 def test_the_next_look_is_at_the_nearest_deadline_or_after_a_fraction_of_the_timeout() -> None:
     deadlines = RequestDeadlines(timeout_s=8.0)
     assert deadlines.next_s(10.0) == 11.0
+    deadlines.set(3, 30.0)
+    assert deadlines.next_s(10.0) == 11.0, "a long poll delays the timeouts of others"
     deadlines.set(1, 10.2)
     deadlines.set(2, 10.1)
     assert deadlines.next_s(10.0) == 10.1

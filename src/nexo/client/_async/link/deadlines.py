@@ -37,7 +37,7 @@ class RequestDeadlines:
 
     def next_s(self, now_s: float) -> float:
         """When to look for overdue requests again."""
-        return min(self._own.values(), default=now_s + self._period_s)
+        return min((now_s + self._period_s, *self._own.values()))
 
     def overdue(self, waiting: Mapping[int, Waiting], last_id: int, now_s: float) -> list[int]:
         """The ids to time out now; ``last_id`` is the last one used."""
