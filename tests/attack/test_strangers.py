@@ -128,7 +128,7 @@ def test_strangers_take_neither_memory_nor_a_place(
     """SPEC A10: nobody without a login takes memory or a place, on either port."""
     with nexo.connect(guarded.url, user="root", password="a long secret") as client:
         client.store.set("k", "v")
-        quiet_ms = p99_ms(client, 4.0)
+        quiet_ms = p99_ms(client, 4.0 if STRICT else 0.5)  # compared with in a soak alone
         elsewhere_ms = p99_ms_elsewhere(client, tmp_path / "other") if STRICT else quiet_ms
         before_mb, before_fds = resident_mb(guarded), descriptors(guarded)
         running = {kind: start(kind, guarded) for kind in KINDS}

@@ -217,7 +217,8 @@ def test_a_frozen_broker_does_not_stop_the_others(served: Process, client: nexo.
         for _ in range(100):
             assert client.store.get("k") == 1
         assert time.monotonic() - began < WAIT_S
-        with pytest.raises(NexoError), nexo.connect(f"{served.url}?timeout=0.5") as late:
+        impatient = f"{served.url}?timeout=0.5&connect_timeout=0.5&while_down=fail"
+        with nexo.Client(impatient) as late, pytest.raises(NexoError):
             late.queue("still").push(1)
     finally:
         os.kill(pid, signal.SIGCONT)
