@@ -68,11 +68,11 @@ def dotted(module: Path) -> str:
 def imports(module: Path, known: dict[str, Path], *, for_types: bool = False) -> Iterator[str]:
     """The modules of ours that one imports at its top; with ``for_types`` those for types alone."""
     for node in parsed(module):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            continue
         checking = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
         for each in ast.walk(node) if checking or not for_types else ():
-            if isinstance(each, ast.ImportFrom) and not isinstance(
-                node, ast.FunctionDef | ast.ClassDef
-            ):
+            if isinstance(each, ast.ImportFrom):
                 for name in each.names:
                     whole = f"{each.module}.{name.name}"
                     yield from {whole if whole in known else each.module or ""} & known.keys()
