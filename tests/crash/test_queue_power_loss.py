@@ -197,13 +197,13 @@ def test_a_full_disk_refuses_pushes_and_lets_work_go_on() -> None:  # SPEC I7
     peer = desk.client()
     peer.create("q")
     peer.push_many("q", [b"\x01a", b"\x01b"])
-    desk.runtime.refusal = DiskFull("full")
+    desk.runtime.refuses = DiskFull("full")
     with pytest.raises(DiskFull):
         peer.push_many("q", [b"\x01c"])
     token, jobs = peer.pop("q")
     peer.settle("q", token)
     assert len(jobs) == 2
-    desk.runtime.refusal = None
+    desk.runtime.refuses = None
     peer.push_many("q", [b"\x01c"])
     assert peer.info("q")["waiting"] == 1
 

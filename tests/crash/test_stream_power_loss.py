@@ -19,13 +19,13 @@ from nexo.storage.disk.flusher import Flusher
 from nexo.storage.header import Flags
 from nexo.storage.ports import Files
 from tests.faulty_files import FaultyFiles, PowerLoss
-from tests.unit.brokers.stream.desk import Desk, ManualRuntime, Peer
+from tests.unit.brokers.stream.desk import Desk, Peer, StreamRuntime
 
 SEEDS = range(12)
 ROUNDS = 3
 
 
-class SyncingRuntime(ManualRuntime):
+class SyncingRuntime(StreamRuntime):
     """A `Runtime` that syncs when it is asked to."""
 
     def __init__(self, files: Files, **settings: Any) -> None:

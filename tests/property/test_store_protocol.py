@@ -15,7 +15,7 @@ from nexo.protocol import store as wire
 from nexo.protocol import store_classic as classic
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
-from tests.unit.brokers.store.test_service import ManualRuntime, Session
+from tests.unit.brokers.store.test_service import Session, StoreRuntime
 
 OPS = st.sampled_from([Op.MAP_SET, Op.MAP_GET, Op.MAP_DEL, *wire.REQUESTS])
 ATOMS: st.SearchStrategy[Any] = st.one_of(
@@ -28,7 +28,7 @@ FIELDS = st.lists(ATOMS | st.lists(ATOMS, max_size=3), max_size=8)
 @settings(max_examples=300)
 @given(st.lists(st.tuples(OPS, st.binary(max_size=40) | FIELDS), max_size=20))
 def test_no_request_does_harm(requests: list[tuple[Op, bytes | list[Any]]]) -> None:
-    session = Session(ManualRuntime(store_max_bytes=10_000))
+    session = Session(StoreRuntime(store_max_bytes=10_000))
     for op, content in requests:
         payload = content if isinstance(content, bytes) else msgspec.msgpack.encode(content)
         with suppress(NexoError):

@@ -19,7 +19,7 @@ from nexo.errors import NexoError, Overloaded
 from nexo.server.processes.admin_worker import _config
 from nexo.services.replicating import Replicating
 from nexo.services.store.service import StoreService
-from tests.unit.brokers.store.test_service import ManualRuntime
+from tests.unit.brokers.store.test_service import StoreRuntime
 
 ROOT = Path(__file__).parents[2]
 ENTRANCES, HTTP = "integration/test_entrances.py", "unit/server/test_http_server.py"
@@ -89,7 +89,7 @@ def test_no_limit_is_listed_that_is_gone() -> None:
 
 
 def test_a_reply_of_the_store_is_bounded_by_payloads() -> None:
-    store = StoreService(ManualRuntime(max_payload_bytes=1_000))._store
+    store = StoreService(StoreRuntime(max_payload_bytes=1_000))._store
     values = {str(n): b"x" * 900 for n in range(2 * limits.REPLY_PAYLOADS)}
     store.mset(values, 0)
     assert store.mget(list(values)[: limits.REPLY_PAYLOADS], 0)

@@ -16,7 +16,7 @@ from nexo.protocol.ops import Op
 from nexo.protocol.store import REQUESTS as STORE
 from nexo.services.store.service import StoreService
 from tests.unit.access.samples import NAME, REQUESTS
-from tests.unit.brokers.store.test_service import ManualRuntime, RecordingPeer
+from tests.unit.brokers.store.test_service import RecordingPeer, StoreRuntime
 
 READS = {
     Op.MAP_GET, Op.KEY_EXISTS, Op.KEY_MGET, Op.KEY_INSPECT, Op.KEY_SCAN, Op.FIELDS_GET,
@@ -36,7 +36,7 @@ def run(op: Op, *grants: Grant) -> None:
     """Answer the request as its service does; what is not about permissions does not count."""
     peer: Any = RecordingPeer()
     peer.identity = Identity(User("ana", grants=grants), None)
-    requests = StoreRequests(StoreService(ManualRuntime()))
+    requests = StoreRequests(StoreService(StoreRuntime()))
     with contextlib.suppress(InvalidInput):  # LIST_REPLACE finds no list
         requests.handlers[op](peer, 1, memoryview(REQUESTS[op]))
 

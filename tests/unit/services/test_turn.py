@@ -3,52 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from nexo.config import Settings
 from nexo.errors import DiskFull, NexoError, NotFound, ReadOnly
-from nexo.model import Clock, Persistence
+from nexo.model import Persistence
 from nexo.services.turn import RETRY_MS, Turn
-from nexo.storage.ports import Files
+from tests.manual_runtime import ManualRuntime
 from tests.memory_files import MemoryFiles
 
 SYNC, ASYNC = Persistence.FILE_SYNC, Persistence.FILE_ASYNC
 
 
-class ManualClock:
-    now = 1_000
-
-    def now_ms(self) -> int:
-        return self.now
-
-
-class ManualRuntime:
-    """Ends turns and syncs when the test says so."""
+class TurnRuntime(ManualRuntime):
+    """Syncs when the test says so."""
 
     def __init__(self) -> None:
-        self.settings = Settings()
-        self.epoch = self.numbers_after_ms = 0
-        self.unique = Persistence.FILE_SYNC
-        self.time = ManualClock()
-        self.clock: Clock = self.time
-        self.files: Files = MemoryFiles()
-        self.folder = Path("/data")
-        self.wakes: list[int] = []
+        super().__init__(MemoryFiles(), now_ms=1_000)
         self.unsynced: list[Callable[[NexoError | None], None]] = []
-        self._soon: list[Callable[[], None]] = []
-
-    def soon(self, callback: Callable[[], None]) -> None:
-        self._soon.append(callback)
-
-    def end_turn(self) -> None:
-        callbacks, self._soon = self._soon, []
-        for callback in callbacks:
-            callback()
-
-    def wake_at(self, due_ms: int) -> None:
-        self.wakes.append(due_ms)
 
     def committed(self, mode: Persistence, callback: Callable[[NexoError | None], None]) -> None:
         if mode is ASYNC:
@@ -60,14 +32,6 @@ class ManualRuntime:
         waiting, self.unsynced = self.unsynced, []
         for callback in waiting:
             callback(error)
-
-    def sync_soon(self) -> None: ...
-
-    def progress(self) -> None: ...
-
-    def check_writable(self) -> None: ...
-
-    def check_leads(self) -> None: ...
 
 
 class Journal:
@@ -91,7 +55,7 @@ class Bench:
     """A turn, and whatever was told to whom."""
 
     def __init__(self) -> None:
-        self.runtime = ManualRuntime()
+        self.runtime = TurnRuntime()
         self.after: list[Journal] = []
         self.turn: Turn[Journal] = Turn(self.runtime, lambda journal, _: self.after.append(journal))
         self.told: list[tuple[str, NexoError | None]] = []

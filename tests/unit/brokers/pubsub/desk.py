@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from nexo.access.login import Identity
-from nexo.config import Settings
 from nexo.dialects.nexo.pubsub import PubSubRequests
 from nexo.errors import NexoError
-from nexo.model import Buffer, Clock, Persistence
+from nexo.model import Buffer
 from nexo.model.pubsub import Subscribe, Will
 from nexo.protocol.frames import pack_str
 from nexo.protocol.messages import pack, pack_headed
@@ -21,55 +19,13 @@ from nexo.protocol.pubsub import (
 )
 from nexo.services.pubsub.service import PubSubService
 from nexo.storage.ports import Files
+from tests.manual_runtime import ManualRuntime
 from tests.memory_files import MemoryFiles
 from tests.unit.brokers.pubsub.recorder import messages, split
 
 
-class ManualClock:
-    now = 1_000_000
-
-    def now_ms(self) -> int:
-        return self.now
-
-
-class ManualRuntime:
-    """A `Runtime` whose turns end when the test says so."""
-
-    def __init__(self, files: Files, **settings: Any) -> None:
-        self.settings = Settings(**settings)
-        self.epoch = self.numbers_after_ms = 0
-        self.unique = Persistence.FILE_SYNC
-        self.time = ManualClock()
-        self.clock: Clock = self.time
-        self.files: Files = files
-        self.folder = Path("/pubsub")
-        self.refuses: NexoError | None = None
-        self.wakes: list[int] = []
-        self._soon: list[Callable[[], None]] = []
-
-    def soon(self, callback: Callable[[], None]) -> None:
-        self._soon.append(callback)
-
-    def end_turn(self) -> None:
-        callbacks, self._soon = self._soon, []
-        for callback in callbacks:
-            callback()
-
-    def wake_at(self, due_ms: int) -> None:
-        self.wakes.append(due_ms)
-
-    def committed(self, mode: Persistence, callback: Callable[[NexoError | None], None]) -> None:
-        callback(None)
-
-    def sync_soon(self) -> None: ...
-
-    def progress(self) -> None: ...
-
-    def check_leads(self) -> None: ...
-
-    def check_writable(self) -> None:
-        if self.refuses:
-            raise self.refuses
+class PubSubRuntime(ManualRuntime):
+    folder = Path("/pubsub")
 
 
 class Connection:
@@ -158,7 +114,7 @@ class Desk:
 
     def __init__(self, files: Files | None = None, **settings: Any) -> None:
         self.files: Files = files or MemoryFiles()
-        self.runtime = ManualRuntime(self.files, **settings)
+        self.runtime = PubSubRuntime(self.files, **settings)
         self.service = PubSubService(self.runtime)
         self.requests = PubSubRequests(self.service)
         self.service.open()

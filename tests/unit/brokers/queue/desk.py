@@ -8,10 +8,9 @@ from typing import Any
 
 from nexo.access.login import Identity
 from nexo.blocks import pack_block
-from nexo.config import Settings
 from nexo.dialects.nexo.queue import QueueRequests
 from nexo.errors import NexoError, RequestTimeout
-from nexo.model import Buffer, Clock, Persistence
+from nexo.model import Buffer, Persistence
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
     ACK,
@@ -31,44 +30,20 @@ from nexo.protocol.queue import (
 from nexo.services.queue.service import QueueService
 from nexo.storage.disk.flusher import Flusher
 from nexo.storage.ports import Files
+from tests.manual_runtime import ManualRuntime
 
 START_MS = 1_700_000_000_000
 
 
-class ManualClock:
-    def __init__(self, now_ms: int) -> None:
-        self.now = now_ms
+class QueueRuntime(ManualRuntime):
+    """Its syncs are at once."""
 
-    def now_ms(self) -> int:
-        return self.now
-
-
-class DeskRuntime:
-    """A `Runtime` whose turns end when told to, and whose syncs are at once."""
+    folder = Path("/data/queue")
 
     def __init__(self, files: Files, now_ms: int, **settings: Any) -> None:
-        self.settings = Settings(**settings)
-        self.epoch = self.numbers_after_ms = 0
-        self.unique = Persistence.FILE_SYNC
-        self.manual = ManualClock(now_ms)
-        self.clock: Clock = self.manual
-        self.files = files
-        self.folder = Path("/data/queue")
+        super().__init__(files, now_ms, **settings)
         self.flusher = Flusher(files, self.folder)
-        self.refusal: NexoError | None = None
-        self._soon: list[Callable[[], None]] = []
         files.make_folder(self.folder)
-
-    def soon(self, callback: Callable[[], None]) -> None:
-        self._soon.append(callback)
-
-    def end_turn(self) -> None:
-        callbacks, self._soon = self._soon, []
-        for callback in callbacks:
-            callback()
-
-    def wake_at(self, due_ms: int) -> None:
-        """Time is manual."""
 
     def committed(self, mode: Persistence, callback: Callable[[NexoError | None], None]) -> None:
         try:
@@ -78,17 +53,6 @@ class DeskRuntime:
             callback(error)
         else:
             callback(None)
-
-    def sync_soon(self) -> None:
-        """Syncs are at once."""
-
-    def progress(self) -> None: ...
-
-    def check_leads(self) -> None: ...
-
-    def check_writable(self) -> None:
-        if self.refusal is not None:
-            raise self.refusal
 
 
 class DeskPeer:
@@ -185,7 +149,7 @@ class Desk:
     """An opened service; make another on the same files to restart."""
 
     def __init__(self, files: Files, now_ms: int = START_MS, **settings: Any) -> None:
-        self.runtime = DeskRuntime(files, now_ms, **settings)
+        self.runtime = QueueRuntime(files, now_ms, **settings)
         self.service = QueueService(self.runtime)
         self.handlers = QueueRequests(self.service).handlers
         self.service.open()
@@ -196,6 +160,6 @@ class Desk:
         return DeskPeer(self, self._peers)
 
     def pass_time(self, span_ms: int) -> None:
-        self.runtime.manual.now += span_ms
-        self.service.tick(self.runtime.manual.now)
+        self.runtime.time.now += span_ms
+        self.service.tick(self.runtime.time.now)
         self.runtime.end_turn()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 from nexo import limits
 from nexo.access.login import Identity
 from nexo.brokers.store.expiry import SLOT_MS
-from nexo.config import Settings
 from nexo.dialects.nexo.store import StoreRequests
 from nexo.errors import (
     InvalidInput,
@@ -24,7 +22,7 @@ from nexo.errors import (
     Unavailable,
     WrongType,
 )
-from nexo.model import Broker, Buffer, Clock, Persistence
+from nexo.model import Broker, Buffer, Persistence
 from nexo.model.store import KeysPage, LeaseAnswer, SetResult
 from nexo.protocol import store as wire
 from nexo.protocol.frames import pack_str
@@ -34,61 +32,29 @@ from nexo.services.store.service import SWEEP_KEYS, StoreService
 from nexo.services.store.snapshot import NAME
 from nexo.storage.disk.flusher import Flusher
 from nexo.storage.ports import Files
+from tests.manual_runtime import ManualRuntime
 from tests.memory_files import MemoryFiles
 
 VALUE = b'\x02{"name":"Max"}'
 
 
-class ManualClock:
-    def __init__(self) -> None:
-        self.ms = 1_000_000
-
-    def now_ms(self) -> int:
-        return self.ms
-
-
-class ManualRuntime:
-    """A `Runtime` whose turns and time pass when the test says so."""
+class StoreRuntime(ManualRuntime):
+    """Its syncs end with the turn."""
 
     folder = Path("/data/store")
 
     def __init__(self, files: Files | None = None, **settings: Any) -> None:
-        self.settings = replace(Settings(), **settings)
-        self.epoch = self.numbers_after_ms = 0
-        self.unique = Persistence.FILE_SYNC
-        self.time = ManualClock()
-        self.clock: Clock = self.time
-        self.files: Files = files or MemoryFiles()
+        super().__init__(files or MemoryFiles(), **settings)
         self.flusher = Flusher(self.files, self.folder)
-        self.callbacks: list[Callable[[], None]] = []
-        self.wakes: list[int] = []
         self.sync_error: NexoError | None = None
         self.lease_error: NexoError | None = None
-
-    def soon(self, callback: Callable[[], None]) -> None:
-        self.callbacks.append(callback)
-
-    def wake_at(self, due_ms: int) -> None:
-        self.wakes.append(due_ms)
 
     def committed(self, mode: Persistence, callback: Callable[[NexoError | None], None]) -> None:
         self.soon(lambda: callback(self.sync_error))
 
-    def sync_soon(self) -> None: ...
-
-    def progress(self) -> None: ...
-
-    def check_writable(self) -> None: ...
-
     def check_leads(self) -> None:
         if self.lease_error is not None:
             raise self.lease_error
-
-    def turn(self) -> bool:
-        callbacks, self.callbacks = self.callbacks, []
-        for callback in callbacks:
-            callback()
-        return bool(callbacks)
 
 
 class RecordingPeer:
@@ -121,7 +87,7 @@ class RecordingPeer:
 class Session:
     """A service with one peer on it."""
 
-    def __init__(self, runtime: ManualRuntime) -> None:
+    def __init__(self, runtime: StoreRuntime) -> None:
         self.runtime = runtime
         self.service = StoreService(runtime)
         self.requests = StoreRequests(self.service)
@@ -146,7 +112,7 @@ class Session:
 
 @pytest.fixture
 def session() -> Session:
-    return Session(ManualRuntime())
+    return Session(StoreRuntime())
 
 
 class TestExistingClient:
@@ -162,9 +128,9 @@ class TestExistingClient:
         session.set("a", options='{"ttl":2}')
         session.set("b", options='{"ttl":0.25}')
         session.set("c", options="{}")
-        session.runtime.time.ms += 250
+        session.runtime.time.now += 250
         assert [session.get(key) for key in "abc"] == [VALUE, None, VALUE]
-        session.runtime.time.ms += 1_750
+        session.runtime.time.now += 1_750
         assert [session.get(key) for key in "abc"] == [None, None, VALUE]
 
     @pytest.mark.parametrize("options", ["{", "[]", '{"ttl":"x"}', '{"tll":1}', "\x00"])
@@ -273,13 +239,13 @@ class TestTime:
         for n in range(SWEEP_KEYS + 10):
             session.set(f"k{n}", options='{"ttl":1}')
         runtime = session.runtime
-        runtime.time.ms += 1_000 + SLOT_MS
-        assert min(runtime.wakes) <= runtime.time.ms
+        runtime.time.now += 1_000 + SLOT_MS
+        assert min(runtime.wakes) <= runtime.time.now
         runtime.wakes.clear()
-        session.service.tick(runtime.time.ms)
+        session.service.tick(runtime.time.now)
         assert session.service.status()["keys"] == 10
-        assert min(runtime.wakes) <= runtime.time.ms  # asks to go on at once
-        session.service.tick(runtime.time.ms)
+        assert min(runtime.wakes) <= runtime.time.now  # asks to go on at once
+        session.service.tick(runtime.time.now)
         assert session.service.status()["keys"] == 0
         assert session.service.status()["expired"] == SWEEP_KEYS + 10
 
@@ -292,7 +258,7 @@ class TestTime:
         assert (status["hits"], status["misses"], status["commands"]) == (1, 1, 3)
 
     def test_the_budget_is_a_setting(self) -> None:
-        session = Session(ManualRuntime(store_max_bytes=2_000))
+        session = Session(StoreRuntime(store_max_bytes=2_000))
         for n in range(100):
             session.set(f"k{n}")
         status = session.service.status()
@@ -307,70 +273,70 @@ class TestSaving:
         assert session.runtime.files.list(session.runtime.folder) == []
 
     def test_a_graceful_stop_saves(self) -> None:
-        first = Session(ManualRuntime(store_snapshot_ms=60_000))
+        first = Session(StoreRuntime(store_snapshot_ms=60_000))
         first.set("k")
         first.set("short", options='{"ttl":1}')
         first.service.close()
-        second = Session(ManualRuntime(first.runtime.files, store_snapshot_ms=60_000))
+        second = Session(StoreRuntime(first.runtime.files, store_snapshot_ms=60_000))
         assert (second.get("k"), second.get("short")) == (VALUE, VALUE)
-        second.runtime.time.ms += 1_000
+        second.runtime.time.now += 1_000
         assert second.get("short") is None
 
     def test_a_save_runs_in_turns_when_due_and_only_after_changes(self) -> None:
-        session = Session(ManualRuntime(store_snapshot_ms=1_000))
+        session = Session(StoreRuntime(store_snapshot_ms=1_000))
         runtime = session.runtime
         for n in range(3_000):
             session.set(f"k{n}")
-        session.service.tick(runtime.time.ms)
+        session.service.tick(runtime.time.now)
         assert runtime.files.list(runtime.folder) == []
-        runtime.time.ms += 1_000
-        session.service.tick(runtime.time.ms)
+        runtime.time.now += 1_000
+        session.service.tick(runtime.time.now)
         turns = 0
-        while runtime.turn():
+        while runtime.end_turn():
             turns += 1
             assert session.get("k1") == VALUE
         assert turns >= 4
         assert runtime.files.list(runtime.folder) == [NAME]
-        saved_ms = runtime.time.ms
-        runtime.time.ms += 1_000
-        session.service.tick(runtime.time.ms)
-        assert not runtime.turn()
+        saved_ms = runtime.time.now
+        runtime.time.now += 1_000
+        session.service.tick(runtime.time.now)
+        assert not runtime.end_turn()
         assert session.service.status()["snapshot"]["saved_ms"] == saved_ms
 
     def test_a_failed_sync_keeps_the_old_snapshot_and_shows(self) -> None:
-        session = Session(ManualRuntime(store_snapshot_ms=1_000))
+        session = Session(StoreRuntime(store_snapshot_ms=1_000))
         runtime = session.runtime
         session.set("k")
         runtime.sync_error = ReadOnly("the disk is gone")
-        runtime.time.ms += 1_000
-        session.service.tick(runtime.time.ms)
-        while runtime.turn():
+        runtime.time.now += 1_000
+        session.service.tick(runtime.time.now)
+        while runtime.end_turn():
             pass
         assert runtime.files.list(runtime.folder) == []
         assert session.service.status()["snapshot"]["error"] == "the disk is gone"
         assert session.get("k") == VALUE
 
     def test_stopping_during_a_save_saves_everything(self) -> None:
-        session = Session(ManualRuntime(store_snapshot_ms=1_000))
+        session = Session(StoreRuntime(store_snapshot_ms=1_000))
         for n in range(3_000):
             session.set(f"k{n}")
-        session.runtime.time.ms += 1_000
-        session.service.tick(session.runtime.time.ms)
-        session.runtime.turn()
+        session.runtime.time.now += 1_000
+        session.service.tick(session.runtime.time.now)
+        session.runtime.end_turn()
         session.set("a late one")
         session.service.close()
-        session.runtime.turn()
-        again = Session(ManualRuntime(session.runtime.files, store_snapshot_ms=1_000))
+        session.runtime.end_turn()
+        again = Session(StoreRuntime(session.runtime.files, store_snapshot_ms=1_000))
         assert again.service.status()["keys"] == 3_001
 
     def test_a_damaged_snapshot_is_kept_and_reported(self) -> None:
-        first = Session(ManualRuntime(store_snapshot_ms=1_000))
+        first = Session(StoreRuntime(store_snapshot_ms=1_000))
         first.set("k")
         first.service.close()
         files, folder = first.runtime.files, first.runtime.folder
         files.open(folder / NAME).write_at(70, [b"\xff\xff"])
         for _ in range(2):  # the second start finds what the first one found
-            again = Session(ManualRuntime(files, store_snapshot_ms=1_000))
+            again = Session(StoreRuntime(files, store_snapshot_ms=1_000))
             assert again.get("k") is None
             (kept,) = (name for name in files.list(folder) if name.endswith(".damaged"))
             assert f"kept as {kept}" in again.service.status()["snapshot"]["error"]
@@ -379,18 +345,18 @@ class TestSaving:
     def test_the_sound_part_of_a_damaged_snapshot_outlives_a_crash_before_the_next_save(
         self,
     ) -> None:
-        first = Session(ManualRuntime(store_snapshot_ms=1_000))
+        first = Session(StoreRuntime(store_snapshot_ms=1_000))
         for n in range(3_000):
             first.set(f"k{n:04}")
         first.service.close()
         files, folder = first.runtime.files, first.runtime.folder
         files.open(folder / NAME).write_at(70, [b"\xff\xff"])  # in the first thousand
         for _ in range(2):  # nothing is saved in between
-            again = Session(ManualRuntime(files, store_snapshot_ms=1_000))
+            again = Session(StoreRuntime(files, store_snapshot_ms=1_000))
             assert again.service.status()["keys"] == 2_000
         again.set("more")
         again.service.close()
-        again = Session(ManualRuntime(files, store_snapshot_ms=1_000))
+        again = Session(StoreRuntime(files, store_snapshot_ms=1_000))
         assert again.service.status()["keys"] == 2_001
 
 
@@ -425,24 +391,24 @@ class TestLeases:  # SPEC O1
     def test_who_waits_gets_it_when_its_holder_is_silent(self, session: Session) -> None:
         self.take(session, "a", 0, 1)
         self.take(session, "b", 5_000, 2)
-        assert session.runtime.time.ms + 1_000 in session.runtime.wakes
-        session.runtime.time.ms += 1_000
-        session.service.tick(session.runtime.time.ms)
+        assert session.runtime.time.now + 1_000 in session.runtime.wakes
+        session.runtime.time.now += 1_000
+        session.service.tick(session.runtime.time.now)
         assert self.number(session, 2) is not None
 
     def test_who_waits_in_vain_hears_it(self, session: Session) -> None:
         self.take(session, "a", 0, 1)
         self.take(session, "b", 300, 2)
-        assert session.runtime.time.ms + 300 in session.runtime.wakes
-        session.runtime.time.ms += 300
-        session.service.tick(session.runtime.time.ms)
+        assert session.runtime.time.now + 300 in session.runtime.wakes
+        session.runtime.time.now += 300
+        session.service.tick(session.runtime.time.now)
         assert self.number(session, 2) is None
 
     def test_a_long_wait_ends_at_its_limit(self, session: Session) -> None:
         self.take(session, "a", 0, 1, 3 * limits.LEASE_WAIT_MS)
         self.take(session, "b", 2 * limits.LEASE_WAIT_MS, 2)
-        session.runtime.time.ms += limits.LEASE_WAIT_MS
-        session.service.tick(session.runtime.time.ms)
+        session.runtime.time.now += limits.LEASE_WAIT_MS
+        session.service.tick(session.runtime.time.now)
         assert self.number(session, 2) is None
 
     def test_a_deleted_lock_is_free(self, session: Session) -> None:
@@ -465,25 +431,25 @@ class TestLeases:  # SPEC O1
 
 def test_a_damaged_part_of_the_snapshot_costs_itself_alone() -> None:  # F2
     files = MemoryFiles()
-    before = Session(ManualRuntime(files, store_snapshot_ms=60_000))
+    before = Session(StoreRuntime(files, store_snapshot_ms=60_000))
     for number in range(2_500):
         before.set(f"{number:05}")
     before.service.close()
-    path = ManualRuntime.folder / NAME
+    path = StoreRuntime.folder / NAME
     file = files.open(path)
     raw = file.read_at(0, file.size())
     for place in (100, len(raw) // 2, 8):  # a body, a later body, a header's length
         flipped = bytearray(raw)
         flipped[place] ^= 1
         files.open(path, create=True).write_at(0, [bytes(flipped)])
-        after = Session(ManualRuntime(files, store_snapshot_ms=60_000))
+        after = Session(StoreRuntime(files, store_snapshot_ms=60_000))
         found = sum(after.get(f"{number:05}") == VALUE for number in range(2_500))
         assert found >= 1_500
         assert "damaged" in after.service.status()["snapshot"]["error"]
 
 
 def test_a_leader_whose_lease_has_ended_grants_and_changes_nothing() -> None:  # SPEC N3
-    session = Session(ManualRuntime(replicate="memory:///"))
+    session = Session(StoreRuntime(replicate="memory:///"))
     session.set("key")
     session.runtime.lease_error = Unavailable("the lease has ended")
     changes: list[tuple[Op, wire.StoreRequest]] = [
@@ -503,8 +469,8 @@ def test_a_leader_whose_lease_has_ended_grants_and_changes_nothing() -> None:  #
 
 
 def test_fencing_numbers_grow_though_the_last_leader_had_a_clock_ahead() -> None:  # SPEC N2
-    runtime = ManualRuntime(replicate="memory:///")
-    runtime.numbers_after_ms = runtime.time.ms + 60_000
+    runtime = StoreRuntime(replicate="memory:///")
+    runtime.numbers_after_ms = runtime.time.now + 60_000
     session = Session(runtime)
     lease = session.ask(Op.LEASE_TAKE, wire.TakeLease("lock", "a", 1_000))
     assert lease.number > runtime.numbers_after_ms * 1_000

@@ -9,57 +9,40 @@ from typing import Any, NamedTuple, TypeVar
 
 from nexo.access.login import Identity
 from nexo.batch import BatchProducer, BatchRecord, Entry, decode, encode, entries
-from nexo.config import Settings
 from nexo.dialects.nexo.stream.requests import StreamRequests
 from nexo.errors import NexoError
-from nexo.model import Buffer, Clock, Persistence
+from nexo.model import Buffer, Persistence
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head, read_places
 from nexo.services.stream.service import StreamService
 from nexo.storage.ports import Files
+from tests.manual_runtime import ManualRuntime
 from tests.memory_files import MemoryFiles
 
 T = TypeVar("T")
 
 
-class ManualClock:
-    now = 1_000_000
+class StreamRuntime(ManualRuntime):
+    """With ``slow_disk`` syncs take until the test says so."""
 
-    def now_ms(self) -> int:
-        return self.now
-
-
-class ManualRuntime:
-    """A `Runtime` whose turns, time and syncs pass when the test says so."""
+    folder = Path("/stream")
 
     def __init__(self, files: Files, **settings: Any) -> None:
-        self.settings = Settings(**settings)
-        self.epoch = self.numbers_after_ms = 0
-        self.unique = Persistence.FILE_SYNC
-        self.time = ManualClock()
-        self.clock: Clock = self.time
-        self.files: Files = files
-        self.folder = Path("/stream")
-        self.refuses: NexoError | None = None
+        super().__init__(files, **settings)
         self.slow_disk = False
         self.unsynced: list[Callable[[NexoError | None], None]] = []
-        self._soon: list[Callable[[], None]] = []
 
-    def soon(self, callback: Callable[[], None]) -> None:
-        self._soon.append(callback)
-
-    def end_turn(self) -> None:
-        while self._soon:
-            callbacks, self._soon = self._soon, []
-            for callback in callbacks:
-                callback()
-
-    def wake_at(self, due_ms: int) -> None: ...
+    def end_turn(self) -> bool:
+        """This turn and those that it asks for."""
+        ended = super().end_turn()
+        while super().end_turn():
+            pass
+        return ended
 
     def committed(self, mode: Persistence, callback: Callable[[NexoError | None], None]) -> None:
-        if mode is Persistence.FILE_SYNC and self.slow_disk:
-            self.unsynced.append(callback)
+        if mode is Persistence.FILE_SYNC:
+            self.when_synced(callback)
         else:
             callback(None)
 
@@ -77,16 +60,6 @@ class ManualRuntime:
         for callback in waiting:
             callback(error)
         self.end_turn()
-
-    def sync_soon(self) -> None: ...
-
-    def progress(self) -> None: ...
-
-    def check_leads(self) -> None: ...
-
-    def check_writable(self) -> None:
-        if self.refuses:
-            raise self.refuses
 
 
 class Got(NamedTuple):
@@ -260,7 +233,7 @@ class Consumer:
 class Desk:
     """A running service."""
 
-    runtime_type: type[ManualRuntime] = ManualRuntime
+    runtime_type: type[StreamRuntime] = StreamRuntime
 
     def __init__(self, files: Files | None = None, now: int = 1_000_000, **given: Any) -> None:
         self.files = files or MemoryFiles()

@@ -14,7 +14,8 @@ from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
-from tests.unit.brokers.stream.desk import Desk, ManualClock, Peer
+from tests.manual_runtime import ManualClock
+from tests.unit.brokers.stream.desk import Desk, Peer
 
 FOLDER = Path("/stream/streams/s~1/0")
 KEYS = 40
@@ -38,8 +39,7 @@ def desk() -> Desk:
     for number in range(ROUNDS):
         peer.publish("s", *[b"%d" % number] * KEYS, keys=[b"k%d" % n for n in range(KEYS)])
     again = desk.crash()
-    again.runtime.time = again.runtime.clock = TickingClock()
-    again.runtime.time.now = desk.runtime.time.now
+    again.runtime.time = again.runtime.clock = TickingClock(desk.runtime.time.now)
     return again
 
 

@@ -118,7 +118,7 @@ def test_who_pushed_a_job_is_known_after_a_restart() -> None:
     desk.client().create("q")
     push = Grant("queue", Action.WRITE, "q")
     user(desk, push).push_many("q", [b"\0a"], delay_ms=1_000)
-    again = Desk(files, desk.runtime.manual.now)
+    again = Desk(files, desk.runtime.time.now)
     with pytest.raises(Forbidden):
         cancel(user(again, push, name="bob"), 0)
     assert cancel(user(again, push), 0) == 1
