@@ -9,11 +9,12 @@ from nexo.dialects.pipelined import Pending, PipelinedSession
 from nexo.dialects.session import DialectState, SessionSpeaker
 from nexo.errors import InvalidInput, NexoError
 from nexo.model import Broker
+from nexo.model.queue import ACK
 from nexo.protocol.hello import Hello
 from nexo.protocol.values import decode_value, encode_value, json_bytes
 from nexo.services.connection import Done
 from nexo.services.queue.views import LeasedJobs
-from nexo.services.queue.work import JobSettlement, Outcome
+from nexo.services.queue.work import JobSettlement
 
 VERBS = dict.fromkeys((b"login", b"get", b"set"), Broker.STORE)
 VERBS |= {b"publish": Broker.PUBSUB, b"push": Broker.QUEUE, b"pop": Broker.QUEUE}
@@ -75,7 +76,7 @@ class ToySession(PipelinedSession):
             if isinstance(found, LeasedJobs):
                 jobs, [value] = [JobSettlement(found.lease.token)], found.values()
                 settle = self._state.queues.settle
-                settle(self, name, Outcome.ACK, jobs, lambda error: answer(error or value))
+                settle(self, name, ACK, jobs, lambda error: answer(error or value))
             else:
                 answer(found)
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from nexo.errors import Corrupt
+from nexo.model.queue import NACK
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import NACK, PeekJobs, encode
+from nexo.protocol.queue import PeekJobs, encode
 from nexo.services.queue import open_queue
 from nexo.storage.disk.flusher import Flusher
 from tests.faulty_files import FaultyFiles

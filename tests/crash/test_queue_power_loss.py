@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from nexo.errors import DiskFull, NexoError, RequestTimeout
+from nexo.model.queue import NACK
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import NACK, PeekJobs, PopJobs, decode, encode
+from nexo.protocol.queue import PeekJobs, PopJobs, decode, encode
 from nexo.services.queue import open_queue
 from tests.faulty_files import FaultyFiles, PowerLoss
 from tests.unit.brokers.queue.desk import START_MS, Desk, delivered, push_request

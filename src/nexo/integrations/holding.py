@@ -17,6 +17,7 @@ from nexo.client._sync.link.link import Link
 from nexo.client._sync.queue.jobs import Job, JobBatch
 from nexo.errors import ConnectionLost, NexoError
 from nexo.integrations.sending import BackgroundSender
+from nexo.model.queue import JobOutcome
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import RenewLeases, Settled, SettleJobs, decode, encode
 
@@ -103,7 +104,7 @@ class Settlement(NamedTuple):
     """What becomes of a job."""
 
     place: HeldJob
-    how: int
+    how: JobOutcome
     error: str
     then: Callable[[], None] = lambda: None
     """Called once the server knows."""
@@ -124,7 +125,7 @@ class Settlements(BackgroundSender[Settlement]):
             for each in alike:
                 each.then()
 
-    def _send(self, queue: str, how: int, error: str, places: list[HeldJob]) -> None:
+    def _send(self, queue: str, how: JobOutcome, error: str, places: list[HeldJob]) -> None:
         leases = [Settled(token, runs) for token, runs in _runs(places).items()]
         request = encode(SettleJobs(queue, how, leases, error))
         try:
@@ -148,7 +149,7 @@ class Settlements(BackgroundSender[Settlement]):
         raise AssertionError("the last try returns or raises")
 
 
-def _alike(each: Settlement) -> tuple[str, int, str]:
+def _alike(each: Settlement) -> tuple[str, JobOutcome, str]:
     return each.place.queue, each.how, each.error
 
 

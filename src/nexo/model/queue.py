@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any
 
 import msgspec
+
+
+class JobOutcome(IntEnum):
+    """How a worker settles jobs, numbered as the protocol numbers it."""
+
+    ACK = 0
+    NACK = 1
+    REJECT = 2
+    RELEASE = 3
+
+
+ACK, NACK, REJECT, RELEASE = JobOutcome
 
 
 class PushReply(msgspec.Struct, array_like=True, frozen=True):

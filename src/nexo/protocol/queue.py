@@ -14,7 +14,7 @@ import msgspec
 from nexo.blocks import WORD, values_of, words_of
 from nexo.errors import InvalidInput
 from nexo.model import Buffer
-from nexo.model.queue import PushReply
+from nexo.model.queue import JobOutcome, PushReply
 from nexo.protocol.messages import pack, pack_headed, split_headed, unpack
 
 __all__ = ["PushReply"]
@@ -75,9 +75,6 @@ class PopReply(msgspec.Struct, array_like=True, frozen=True):
     """Headers of the jobs that have some: a JSON object each."""
 
 
-ACK, NACK, REJECT, RELEASE = range(4)
-
-
 class Settled(msgspec.Struct, array_like=True, frozen=True):
     """How jobs of one lease are settled."""
 
@@ -95,7 +92,8 @@ class SettleJobs(msgspec.Struct, array_like=True, frozen=True):
     """
 
     queue: str
-    how: int
+    how: JobOutcome
+    """0 to ack, 1 to nack, 2 to reject, 3 to release."""
     leases: list[Settled]
     error: str = ""
     delay_ms: int = -1

@@ -15,18 +15,9 @@ from nexo.admin.values import NewValue, Plain, plain, python_value
 from nexo.blocks import parse_id, unpack_id
 from nexo.errors import InvalidInput, LeaseLost
 from nexo.model import Broker
+from nexo.model.queue import ACK, NACK, REJECT, RELEASE, JobOutcome
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import (
-    ACK,
-    NACK,
-    REJECT,
-    RELEASE,
-    RenewLeases,
-    Settled,
-    SettleJobs,
-    decode,
-    encode,
-)
+from nexo.protocol.queue import RenewLeases, Settled, SettleJobs, decode, encode
 from nexo.protocol.values import encode_value
 
 routes = ApiRoutes("Queue", "/queue")
@@ -143,7 +134,7 @@ async def extend(context: ApiContext, ask: ExtendAsk) -> Done:
 
 
 async def _settle(
-    context: ApiContext, ask: HeldAsk, how: int, reason: str = "",
+    context: ApiContext, ask: HeldAsk, how: JobOutcome, reason: str = "",
     delay_ms: int = -1, result: bytes | None = None,
 ) -> Done:  # fmt: skip
     if (token := int(ask.lease)) >= 2**64:

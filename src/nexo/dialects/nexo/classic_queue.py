@@ -15,13 +15,13 @@ from nexo.dialects.nexo.handlers import Handler, Peer, json_options
 from nexo.dialects.nexo.replies import reply_data, reply_ok, reply_parts
 from nexo.errors import LeaseLost, NotFound
 from nexo.model import Buffer
+from nexo.model.queue import ACK, NACK, RELEASE
 from nexo.protocol.frames import FieldReader, pack_str, pack_u32
 from nexo.protocol.ops import Op
 from nexo.protocol.values import check_value
 from nexo.services.connection import Done
 from nexo.services.queue.service import QueueService
 from nexo.services.queue.views import DeadView, LeasedJobs
-from nexo.services.queue.work import Outcome
 
 T = TypeVar("T")
 
@@ -124,12 +124,12 @@ class ClassicQueueRequests:
         reader = FieldReader(payload)
         raw_id, name = bytes(reader.take(ID_SIZE)), reader.text()
         with _in_its_words("ACK failed"):
-            self._queues.settle_held(peer, name, raw_id, Outcome.ACK, reply_ok(peer, request_id))
+            self._queues.settle_held(peer, name, raw_id, ACK, reply_ok(peer, request_id))
 
     def _nack(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = FieldReader(payload)
         raw_id, name, reason = bytes(reader.take(ID_SIZE)), reader.text(), reader.text()
-        outcome = Outcome.RELEASE if reason == RETURNED else Outcome.NACK
+        outcome = RELEASE if reason == RETURNED else NACK
         with _in_its_words("NACK failed"):
             self._queues.settle_held(
                 peer, name, raw_id, outcome, reply_ok(peer, request_id), reason

@@ -17,7 +17,7 @@ from nexo.protocol.ops import Op
 from nexo.protocol.survey import SurveyAsk
 from nexo.services.queue.service import QueueService
 from nexo.services.queue.views import LeasedJobs
-from nexo.services.queue.work import JobSettlement, Outcome
+from nexo.services.queue.work import JobSettlement
 
 
 class QueueRequests:
@@ -86,10 +86,6 @@ class QueueRequests:
 
     def _settle(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = wire.decode(payload, wire.SettleJobs)
-        try:
-            outcome = Outcome(asked.how)
-        except ValueError:
-            raise InvalidInput(f"{asked.how} is not a way to settle a job") from None
 
         def done(refused: list[tuple[int, int]] | NexoError) -> None:
             if isinstance(refused, NexoError):
@@ -100,7 +96,7 @@ class QueueRequests:
                 peer.ok(request_id)
 
         self._queues.settle(
-            peer, asked.queue, outcome, [_settlement(each) for each in asked.leases], done,
+            peer, asked.queue, asked.how, [_settlement(each) for each in asked.leases], done,
             asked.error, None if asked.delay_ms < 0 else asked.delay_ms,
         )  # fmt: skip
 

@@ -23,7 +23,7 @@ from nexo.integrations.celery import messages, routes
 from nexo.integrations.celery.intake import Intake, Mailbox, Window
 from nexo.integrations.celery.messages import OutgoingMessage
 from nexo.integrations.holding import HeldJob, Settlement
-from nexo.protocol.queue import ACK, REJECT, RELEASE
+from nexo.model.queue import ACK, REJECT, RELEASE, JobOutcome
 
 
 class ChannelConsumer(NamedTuple):
@@ -342,12 +342,12 @@ class Channel(virtual.Channel):
     def _tags_to(self, tag: int, multiple: bool) -> list[int]:
         return [each for each in list(self._unacked) if each <= tag] if multiple else [tag]
 
-    def _settle_tag(self, tag: int, how: int) -> None:
+    def _settle_tag(self, tag: int, how: JobOutcome) -> None:
         place = self._unacked.pop(tag, None)
         if place is not None:
             self._settle(place, how)
 
-    def _settle(self, place: HeldJob, how: int) -> None:
+    def _settle(self, place: HeldJob, how: JobOutcome) -> None:
         error = "rejected by its consumer" if how == REJECT else ""
         if how == RELEASE:  # the job is in its place again before the next one is asked for
             self.connection.settlements.add(Settlement(place, how, error, self._window.free))

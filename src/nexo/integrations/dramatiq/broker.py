@@ -20,8 +20,8 @@ from nexo.errors import AlreadyExists, ConnectionLost, RequestTimeout, Unavailab
 from nexo.integrations.holding import HeldJob, HeldLeases, Settlement, Settlements
 from nexo.integrations.jobs import MAX_RETRIES, readable
 from nexo.model import Broker as NexoPart
+from nexo.model.queue import ACK, REJECT, RELEASE, JobOutcome
 from nexo.names import name_of
-from nexo.protocol.queue import ACK, REJECT, RELEASE
 
 _JOIN_S = 0.05
 
@@ -189,11 +189,11 @@ class _Consumer(Consumer):
             self._release(HeldJob.of(self._fetched.popleft()), RELEASE)
         self._settlements.flush()
 
-    def _settle(self, message: MessageProxy, how: int) -> None:
+    def _settle(self, message: MessageProxy, how: JobOutcome) -> None:
         assert isinstance(message, _HeldMessage), "another consumer's message"
         self._release(message.place, how)
 
-    def _release(self, place: HeldJob, how: int) -> None:
+    def _release(self, place: HeldJob, how: JobOutcome) -> None:
         error = "rejected by its consumer" if how == REJECT else ""
         self._settlements.add(Settlement(place, how, error))
         with self._change:

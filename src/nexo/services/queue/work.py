@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 
 import msgspec
 
@@ -16,7 +15,7 @@ from nexo.brokers.queue.leases import Lease, check_runs
 from nexo.brokers.queue.status import job_state
 from nexo.errors import LeaseLost, NexoError, NotFound
 from nexo.model import Broker
-from nexo.model.queue import JobState, PushReply
+from nexo.model.queue import ACK, NACK, RELEASE, JobOutcome, JobState, PushReply
 from nexo.options.described import check_range
 from nexo.services.connection import Connection, Done
 from nexo.services.queue.core import QueueCore
@@ -26,15 +25,6 @@ from nexo.services.waiting import Wait
 
 WHOLE_LEASE = -1
 """Stands for every job when a whole lease is rejected."""
-
-
-class Outcome(IntEnum):
-    """How jobs are settled."""
-
-    ACK = 0
-    NACK = 1
-    REJECT = 2
-    RELEASE = 3
 
 
 class JobSettlement(msgspec.Struct, frozen=True):
@@ -107,7 +97,7 @@ class QueueWork(QueueCore):
         self,
         connection: Connection,
         name: str,
-        outcome: Outcome,
+        outcome: JobOutcome,
         settlements: Sequence[JobSettlement],
         done: Done[list[tuple[int, int]]],
         error: str = "",
@@ -134,7 +124,7 @@ class QueueWork(QueueCore):
         self.confirm(queue, done, refused)
 
     def settle_held(
-        self, connection: Connection, name: str, raw_id: bytes, outcome: Outcome,
+        self, connection: Connection, name: str, raw_id: bytes, outcome: JobOutcome,
         done: Done[None], error: str = "",
     ) -> None:  # fmt: skip
         """Settle one job that this connection holds: here the connection fences.
@@ -148,18 +138,17 @@ class QueueWork(QueueCore):
         self.confirm(queue, done, None)
 
     def _settle(
-        self, queue: OpenQueue, outcome: Outcome, each: JobSettlement, error: str,
+        self, queue: OpenQueue, outcome: JobOutcome, each: JobSettlement, error: str,
         delay_ms: int | None,
     ) -> list[int]:  # fmt: skip
         engine, now_ms = queue.engine, self.now_ms()
-        match outcome:
-            case Outcome.ACK:
-                return engine.ack(each.token, each.runs, each.results, now_ms)
-            case Outcome.RELEASE:
-                return engine.release(each.token, each.runs, now_ms)
+        if outcome is ACK:
+            return engine.ack(each.token, each.runs, each.results, now_ms)
+        if outcome is RELEASE:
+            return engine.release(each.token, each.runs, now_ms)
         return engine.nack(
             each.token, each.runs, error, now_ms, self.jitter,
-            retry=outcome is Outcome.NACK, delay_ms=delay_ms,
+            retry=outcome is NACK, delay_ms=delay_ms,
         )  # fmt: skip
 
     def renew(

@@ -11,9 +11,9 @@ from nexo.blocks import pack_block
 from nexo.dialects.nexo.queue import QueueRequests
 from nexo.errors import NexoError, RequestTimeout
 from nexo.model import Buffer, Persistence
+from nexo.model.queue import ACK, JobOutcome
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
-    ACK,
     Declare,
     Named,
     PopJobs,
@@ -119,7 +119,7 @@ class DeskPeer:
         """Token and values by job number; token 0 if there was nothing."""
         return delivered(self.call(Op.Q_POP, encode(PopJobs(name, limit, 0, lease_ms))))
 
-    def settle(self, name: str, token: int, how: int = ACK, jobs: Sequence[int] = ()) -> Any:
+    def settle(self, name: str, token: int, how: JobOutcome = ACK, jobs: Sequence[int] = ()) -> Any:
         runs = [edge for job in jobs for edge in (job, job + 1)] or None
         return self.call(Op.Q_SETTLE, encode(SettleJobs(name, how, [Settled(token, runs)], "no")))
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from nexo.errors import InvalidInput
+from nexo.model.queue import ACK
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import ACK, Settled, SettleJobs, encode
+from nexo.protocol.queue import Settled, SettleJobs, encode
 from tests.memory_files import MemoryFiles
 from tests.unit.brokers.queue.desk import Desk
 

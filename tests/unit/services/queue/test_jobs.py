@@ -6,6 +6,7 @@ import pytest
 
 from nexo import limits
 from nexo.errors import InvalidInput, InvalidName, NotFound
+from nexo.model.queue import RELEASE
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import Begin, Look, PeekJobs, PopJobs, PopReply, decode, encode, split_head
 from nexo.services.queue import open_queue
@@ -55,7 +56,7 @@ def test_headers_survive_when_their_job_is_copied_forward(monkeypatch: pytest.Mo
         peer.settle("q", token)
     queue = desk.service.registry.find("q")
     assert queue.values.places.is_moved(0)
-    peer.settle("q", kept, 3)
+    peer.settle("q", kept, RELEASE)
     assert popped(Desk(files).client()).headers == {0: TRACE}
 
 

@@ -16,10 +16,9 @@ from nexo.client.queue_views import check_refused, pushed_ids
 from nexo.client.replies import Reply
 from nexo.errors import InvalidInput, LeaseLost, NexoError, QueueFull
 from nexo.model import Buffer
+from nexo.model.queue import ACK, RELEASE, JobOutcome
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
-    ACK,
-    RELEASE,
     Begin,
     PushHead,
     PushReply,
@@ -169,7 +168,9 @@ class Settler(RunSender["_Acks"]):
         reply.add_done_callback(lambda reply: reply.cancelled() or reply.exception())
         self.link.flush()
 
-    async def settle(self, how: int, leases: list[Settled], error: str, delay_ms: int) -> None:
+    async def settle(
+        self, how: JobOutcome, leases: list[Settled], error: str, delay_ms: int
+    ) -> None:
         """Settle other than by single acks; raises `LeaseLost` if any was rejected."""
         request = SettleJobs(self.queue, how, leases, error, delay_ms)
         reply = await self.link.call(Op.Q_SETTLE, encode(request))

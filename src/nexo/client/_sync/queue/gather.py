@@ -11,10 +11,9 @@ from nexo.client._sync.link.duplex import Duplex
 from nexo.client._sync.link.link import Link
 from nexo.client.queue_views import check_refused, pushed_id
 from nexo.errors import LeaseLost, NexoError
+from nexo.model.queue import ACK, RELEASE, JobOutcome
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
-    ACK,
-    RELEASE,
     Begin,
     PushHead,
     PushReply,
@@ -91,7 +90,7 @@ class Settler:
             begun = Begin(self._queue, [(token, [job, job + 1])])
             self._link.poll(Op.Q_BEGIN, encode(begun), impatient=True)
 
-    def settle(self, how: int, leases: list[Settled], error: str, delay_ms: int) -> None:
+    def settle(self, how: JobOutcome, leases: list[Settled], error: str, delay_ms: int) -> None:
         """Settle jobs; raises `LeaseLost` if any was refused."""
         request = SettleJobs(self._queue, how, leases, error, delay_ms)
         check_refused(self._link.call(Op.Q_SETTLE, encode(request)))

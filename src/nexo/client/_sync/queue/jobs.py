@@ -16,13 +16,10 @@ from nexo.client.queue_views import decode_values, read_headers
 from nexo.client.stream_records import shown
 from nexo.errors import LeaseLost, PayloadTooLarge
 from nexo.model import Buffer
+from nexo.model.queue import ACK, NACK, REJECT, RELEASE, JobOutcome
 from nexo.options.queue import MAX_DELAY_MS
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
-    ACK,
-    NACK,
-    REJECT,
-    RELEASE,
     Piece,
     PopReply,
     RenewLeases,
@@ -127,14 +124,14 @@ class JobBatch(Sequence["Job[T]"], Generic[T]):
         runs = [edge for job in open_jobs for edge in (job.number, job.number + 1)]
         self._settle(open_jobs, RELEASE, runs)
 
-    def _settle_rest(self, how: int, error: str = "", delay_ms: int = -1) -> None:
+    def _settle_rest(self, how: JobOutcome, error: str = "", delay_ms: int = -1) -> None:
         if self.unsettled:
             made = self._jobs
             open_jobs = None if made is None else [job for job in made if not job.settled]
             self._settle(open_jobs, how, None, error, delay_ms)
 
     def _settle(
-        self, jobs: list[Job[T]] | None, how: int, runs: list[int] | None, error: str = "",
+        self, jobs: list[Job[T]] | None, how: JobOutcome, runs: list[int] | None, error: str = "",
         delay_ms: int = -1,
     ) -> None:  # fmt: skip
         """Settle jobs; None is all, where no single job was accessed: none has to be created."""
@@ -280,7 +277,7 @@ class Job(Generic[T]):
         )
         self._batch.link.call(Op.Q_PROGRESS, encode(request))
 
-    def _settle(self, how: int, error: str = "", delay_ms: int = -1) -> None:
+    def _settle(self, how: JobOutcome, error: str = "", delay_ms: int = -1) -> None:
         runs = [self.number, self.number + 1]
         self._batch._settle([self], how, runs, error, delay_ms)
 
