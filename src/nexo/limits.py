@@ -1,7 +1,8 @@
 """Bounds that no setting changes: what a client may take, and how long it may take for it.
 
-Every bound on bytes, counts or seconds that protects the server from a client has its name
-here, so that one page can list them and one test can try each (``docs/reference/limits.md``).
+Bounds on connections, logins, waits, replies and HTTP are named here, so that one page can list
+them and one test can try each (``docs/reference/limits.md``). What a broker stores is bounded in
+its own package.
 """
 
 from __future__ import annotations

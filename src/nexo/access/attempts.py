@@ -1,7 +1,7 @@
 """Limits failed logins, per address and user and per address alone (SPEC A10).
 
-Only guessing is limited: a user who has logged in with this password before, or has a valid
-token, which nobody can guess, is not locked out by the failures of others.
+A lock-out rejects passwords, even the right one. A valid token is still accepted, since nobody
+can guess one.
 """
 
 from __future__ import annotations

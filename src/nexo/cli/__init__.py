@@ -53,7 +53,7 @@ _SERVERLESS = {"serve", "completion"}
 _GIVEN = "nexo.given"
 """The words of the command line, in the context."""
 _LOCAL = {"doctor", "replica", "restore", "user"}
-"""Work on files, so they take --json but no address."""
+"""Work on files or an object store, so they take --json but no address."""
 
 
 class Commands(click.Group):

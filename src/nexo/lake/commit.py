@@ -1,11 +1,11 @@
 """Exactly-once: files and the offsets they end at become part of a table in one commit (SPEC I4).
 
-The table's own properties are the only record of how far a stream has been taken. A commit names
+The table's own properties are the only record of which offsets it holds. A commit names
 the offsets that its ranges were planned from; if they have moved since, another pipeline was first,
 and nothing is committed.
 
-Every commit carries an id in its snapshot's summary. A catalog that fails may have committed all
-the same, so after any answer but a clear conflict the table is read again and searched for the id.
+Every commit carries an id in its snapshot's summary. A catalog may report a failure and yet have
+committed, so unless it clearly rejects a commit, the table is read again and searched for the id.
 Every attempt names the snapshot that it builds on, so at most one of several attempts succeeds.
 While an outcome is unknown, no file is deleted: the sweep removes what no snapshot names.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 D = TypeVar("D")
 
 COMMITTERS = 32
-"""Tables of another catalog than a folder's that are committed at the same time."""
+"""How many tables are committed in parallel, unless the catalog is a folder."""
 ATTEMPTS = 20
 _UNKNOWN_ATTEMPTS = 5
 _PAUSE_S = 0.05
@@ -98,7 +98,7 @@ class TableCommit:
 def commit(
     table: Table, taken: Sequence[TakenRange], replaced: Sequence[str] = (), *, fresh: bool = False
 ) -> Table:
-    """Make a durable `TableCommit`; returns the table with it.
+    """Build a `TableCommit` and commit it durably; returns the table with it.
 
     A table that is ``fresh`` is read again only after a conflict. Raises `LostRace` if the table
     is no longer where the ranges were planned; the new files are deleted then.
@@ -196,16 +196,18 @@ class _Attempts:
 
     @property
     def label(self) -> str:
-        """How the message of an error begins that is not tried again."""
+        """How the error begins when there are no more attempts."""
         return f"cannot commit to table {'.'.join(self._table.name())}"
 
     def run(self, prepare: Callable[[Table], Draft | None], *, fresh: bool) -> Table:
-        """Until one attempt succeeds; ``fresh`` if the table was just read."""
+        """Attempt until one succeeds; ``fresh`` if the table was just read."""
         while True:
             if not fresh:
                 self._refresh()
                 if self._commit_id and landed(self._table, self._commit_id):
-                    sync_local([self._table.metadata_location])  # the broker will forget records
+                    sync_local(
+                        [self._table.metadata_location]
+                    )  # the broker may drop the records next
                     return self._table
             fresh = False
             drafted = self.prepared(prepare)

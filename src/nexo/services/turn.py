@@ -2,10 +2,10 @@
 
 Use cases change an engine and register whom to answer here. At the end of the turn each
 journal that changed appends its records in one entry, and answers are sent once the
-promised durability is reached (SPEC D7, E3). On a full disk, what can be undone is undone
-and its callers get the error at once; the rest stands, is written when there is room, and
-is answered then. An exception in the turn of one journal, or in one answer, is logged and
-does not affect others.
+promised durability is reached (SPEC D7, E3). If the disk is full, changes registered with
+`when_safe_or_undone` are undone, and their callers get the error at once. Changes registered
+with `when_safe` stay; they are written, and their callers answered, once there is room. An
+exception in the turn of one journal, or in one answer, is logged and does not affect others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RETRY_MS = 1_000
 """How soon records that the disk rejected are written again."""
 
 Safe: TypeAlias = Callable[[NexoError | None], None]
-"""Called with None once it is durable, or with the error why it never will be."""
+"""Called with None once the change is durable, or with the error if it never will be."""
 
 
 class Journalled(Protocol):
@@ -54,12 +54,14 @@ class Turn(Generic[J]):
     """Collects the work of a turn."""
 
     def __init__(self, runtime: Runtime, after: Callable[[J, int], None]) -> None:
-        """``after(journal, now_ms)`` is called for each journal in the turn, written or not."""
+        """``after(journal, now_ms)`` is called at the end of the turn for each journal touched in it,
+        even if its write failed.
+        """
         self._runtime = runtime
         self._after = after
         self._touched: dict[J, _Waiting] = {}
         self._unwritten: dict[J, list[tuple[Persistence, Safe]]] = {}
-        """Journals whose records the disk refused, and who waits for them."""
+        """Journals whose records the disk rejected, and who waits for them."""
         self._retry_ms: int | None = None
 
     def touch(self, journal: J) -> None:
@@ -106,7 +108,7 @@ class Turn(Generic[J]):
                 late = self._unwritten.pop(journal, []) if self._unwritten else []
                 self._confirm(late + waiting.standing + waiting.undoable)
             else:
-                self._refused(journal, waiting, error, now_ms)
+                self._rejected(journal, waiting, error, now_ms)
         for journal in touched:
             try:
                 self._after(journal, now_ms)
@@ -141,7 +143,7 @@ class Turn(Generic[J]):
             log.exception("a rejected change could not be undone")
         return failure
 
-    def _refused(self, journal: J, waiting: _Waiting, error: NexoError, now_ms: int) -> None:
+    def _rejected(self, journal: J, waiting: _Waiting, error: NexoError, now_ms: int) -> None:
         _for_all([safe for _, safe in waiting.undoable])(error)
         standing = self._unwritten.pop(journal, []) + waiting.standing
         if not isinstance(error, DiskFull):  # final: retrying will not help
@@ -152,7 +154,7 @@ class Turn(Generic[J]):
         self._runtime.wake_at(self._retry_ms)
 
     def _confirm(self, waiting: list[tuple[Persistence, Safe]]) -> None:
-        """Request one sync per mode; what no caller waits for is synced with the next window."""
+        """Request one sync per mode; without any caller, the next periodic sync."""
         if not waiting:
             self._runtime.committed(Persistence.FILE_ASYNC, _NOBODY)
             return

@@ -1,9 +1,9 @@
 """Room: space allocated after a segment's entries, so that a sync is quick.
 
 When a write extends a file, each sync must also record the new length; a write into
-allocated space avoids that. The space is filled with a marker that recovery can tell from
-entries that never arrived. No valid header contains the marker: as a base offset it is out
-of range. Zeros would not do, because an entry may end with them.
+allocated space avoids that. The space is filled with a marker, so that recovery can tell
+unused space from a write that was lost. No valid header contains the marker: as a base
+offset it is out of range. Zeros would not do, because an entry may end with them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def without_room(region: bytes) -> bytes:
 
 
 def _begins_with_room(region: bytes) -> bool:
-    """Whether no entry was written at the start; one of two markers may be damaged."""
+    """Whether no entry was written at the start; one damaged marker does not hide the room."""
     return MARK in (region[:ALIGN], region[ALIGN : 2 * ALIGN])
 
 

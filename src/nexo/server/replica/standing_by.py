@@ -165,7 +165,10 @@ class StandingBy:
             )
             watch.could_not_look(now_s())
             return None
-        log.warning("%s is gone: taking over", watch.lease.address)
+        if watch.lease.released:
+            log.info("%s gave up the lead: taking over", watch.lease.address)
+        else:
+            log.warning("%s is gone: taking over", watch.lease.address)
         mine, asked_s = member.new_lease(heads=self._folders.applied), now_s()
         if not await member.in_thread(leases.create, member.store, watch.number + 1, mine):
             return None

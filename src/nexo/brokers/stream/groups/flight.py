@@ -179,7 +179,9 @@ class Flight:
         return ended
 
     def fail(self, failed: list[CountedRange], now_ms: int, delay_ms: int, reason: str) -> None:
-        """Count deliveries that did not finish; the messages are redelivered or parked."""
+        """Count deliveries that did not finish. Records are delivered again, or parked once they
+        have had ``max_deliveries`` (SPEC F3).
+        """
         limit = self._state.options.max_deliveries or NO_END
         spent = [where for where in failed if where[3] >= limit]
         again = [where for where in failed if where[3] < limit]

@@ -2,8 +2,8 @@
 
 The group decides on ranges of offsets and never sees messages. Its owner
 
-- passes the time, and ``ends``: per partition the next offset that may be delivered up to;
-- calls `expire` at `next_deadline`, and wakes waiting consumers when it says so;
+- passes the time, and ``ends``: per partition, the exclusive end of what may be delivered;
+- calls `expire` at `next_deadline`, and wakes waiting consumers if it returns True;
 - calls `drain` after every call and makes the records durable before it replies;
 - calls `skip` for offsets without a message (compaction, aborts, retention).
 
@@ -61,11 +61,11 @@ class SharedGroup:
         self._members: dict[str, LeaseHolder] = {}
         self._turn = 0
         self.claims = Claims(state, self._flight) if state.options.release else None
-        """Delivering without leases; None unless the group was made for it."""
+        """Delivers without leases, if the option ``release`` is set; else None."""
 
     @property
     def generation(self) -> int:
-        """Rises with every seek."""
+        """Of a shared group: rises only with a seek."""
         return self._state.generation
 
     @property
@@ -133,8 +133,8 @@ class SharedGroup:
     ) -> list[DeliveredRange]:
         """Lease up to ``limit`` messages to a consumer; partitions take turns.
 
-        ``keys_of`` is needed with ``ordered_by='key'`` only; what it raises is raised if there
-        is nothing else to deliver.
+        ``keys_of`` is needed with ``ordered_by='key'`` only; an error from it is raised only if
+        nothing else can be delivered.
         """
         member = self._member(consumer)
         self.expire(now_ms)
@@ -166,7 +166,7 @@ class SharedGroup:
         return deliveries
 
     def turn_to(self, partition: int) -> None:
-        """Start the next delivery with this partition: its last one was returned unused."""
+        """Start the next delivery with this partition: what it delivered last was given back unused."""
         self._turn = partition
 
     def _admit(

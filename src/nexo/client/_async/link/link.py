@@ -2,7 +2,7 @@
 
 `Link.call` is the hot path of every operation and therefore simple: it frames the request,
 stores its future and returns it. The requests of one loop turn are sent in one write, or
-earlier when there is much for the server to do.
+earlier once enough has gathered to keep the server busy.
 """
 
 from __future__ import annotations
@@ -84,21 +84,21 @@ class Link(NotPicklable):
         timeout_s: float | None = None,
         future: ReplyFuture | None = None,
     ) -> ReplyFuture:
-        """Send a request before anything gathered; its reply settles ``future``, if given."""
+        """Send a request ahead of what the gatherer holds; its reply settles ``future``, if given."""
         wire = self._wire
         if wire is None:
             return self._hold(op, parts, timeout_s, future)
         return wire.request(op, parts, timeout_s, future)
 
     async def repeat(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
-        """`call` for an idempotent request: sent again if the connection ends before the reply,
-        within the request's timeout (SPEC O3).
+        """`call` for a request that may run twice: sent again if the connection ends before the
+        reply, within the request's timeout (SPEC O3).
         """
         return await self._insist((ConnectionLost, ShuttingDown), op, parts, timeout_s)
 
     async def ask(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
-        """`call` that survives a restart: sent again if a server that is shutting down rejected
-        it without running it (SPEC O3).
+        """`call` for a request that must not run twice: sent again only if a server that is
+        shutting down rejected it without running it (SPEC O3).
         """
         return await self._insist((ShuttingDown,), op, parts, timeout_s)
 
@@ -132,7 +132,8 @@ class Link(NotPicklable):
     ) -> Poll:
         """Send a long poll, which can be cut short.
 
-        ``impatient`` has no effect here: waiting for a connection can be cut short too. ``on_late``
+        ``impatient`` matters in the sync client only: here the wait for a connection can always
+        be cut short. ``on_late``
         gets a reply with data that arrived after the waiting task was cancelled, to release what it
         holds.
         """
@@ -202,7 +203,7 @@ class Link(NotPicklable):
         hooks, self._close_hooks = self._close_hooks, []
         for hook in hooks:
             await hook()
-        await self._see_through()
+        await self._await_unawaited()
         self._closed = True
         self._fail_waiters(ClientClosed("the client is closed"))
         if self._runner is not None:
@@ -225,7 +226,7 @@ class Link(NotPicklable):
         self._unawaited.add(work)
         work.add_done_callback(self._unawaited.discard)
 
-    async def _see_through(self) -> None:
+    async def _await_unawaited(self) -> None:
         self.gatherer.flush()
         await asyncio.sleep(0)  # let finished tasks release this link
         with contextlib.suppress(TimeoutError):
