@@ -17,7 +17,7 @@ from pathlib import Path
 
 import nexo
 from nexo import testing
-from nexo.cli.lake.sparks import quiet_start
+from nexo.cli.lake.spark_session import quiet_start
 from nexo.contracts import StreamContract
 from nexo.lake.catalog import Lake
 from nexo.lake.paths import local_path

@@ -12,7 +12,7 @@ import msgspec
 
 from nexo.errors import InvalidInput, ProtocolError
 from nexo.model import Buffer
-from nexo.protocol.models import adapter, from_builtins, is_model
+from nexo.protocol.pydantic_models import adapter, from_builtins, is_model
 from nexo.values import ValueType, check_value
 
 __all__ = [

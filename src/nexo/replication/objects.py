@@ -3,7 +3,7 @@
 ======================  =====================================================================
 key                     what it holds
 ======================  =====================================================================
-``log/<number>``        a group of file operations, or a claim (`nexo.replication.groups`)
+``log/<number>``        a group of file operations, or a claim (`nexo.replication.log_objects`)
 ``base/<number>``       a manifest: the files as of all log objects below ``number``
 ``file/<maker>/<sha>``  the content of a file that a manifest names
 ``reset/<number>-…``    a manifest that a claim begins with, made before its number was known

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nexo.errors import Corrupt, NotFound
 from nexo.replication import bases
-from nexo.replication.groups import FORMAT, Mark
+from nexo.replication.log_objects import FORMAT, Mark
 from nexo.replication.objects import LOG, ObjectStore, log_key
 from nexo.storage.disk import recording
 from nexo.storage.ports import Files

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nexo.replication.groups import FORMAT, LogObject, Mark
+from nexo.replication.log_objects import FORMAT, LogObject, Mark
 from nexo.replication.objects import log_key
 from nexo.storage.disk.recording import FileWritten, Operation
 
@@ -49,7 +49,7 @@ class Shipper:
         """The first object takes the lead at the ``end`` of what was read.
 
         If that put is refused, the log had not ended: read on, and make another shipper.
-        ``reset`` is the key of a manifest: see `nexo.replication.groups.LogObject`.
+        ``reset`` is the key of a manifest: see `nexo.replication.log_objects.LogObject`.
         """
         self.epoch = end.epoch + 1
         self.number = end.number

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from nexo.replication import bases
-from nexo.replication.groups import FORMAT, Mark
+from nexo.replication.log_objects import FORMAT, Mark
 from nexo.replication.objects import (
     LOG,
     RESET,

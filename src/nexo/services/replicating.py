@@ -24,7 +24,7 @@ from nexo.errors import NexoError, Unavailable
 from nexo.model import Clock
 from nexo.replication import frozen
 from nexo.replication.bases import Manifest
-from nexo.replication.groups import Mark
+from nexo.replication.log_objects import Mark
 from nexo.replication.objects import AlreadyThere, ObjectStore, StoreFailed
 from nexo.replication.shipping import LeadLost, Put, Shipper
 from nexo.replication.state import Cells, now_s

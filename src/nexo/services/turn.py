@@ -54,9 +54,7 @@ class Turn(Generic[J]):
     """Collects the work of a turn."""
 
     def __init__(self, runtime: Runtime, after: Callable[[J, int], None]) -> None:
-        """``after(journal, now_ms)`` is called at the end of the turn for each journal touched in it,
-        even if its write failed.
-        """
+        """``after(journal, now_ms)`` follows for each journal touched, even if its write failed."""
         self._runtime = runtime
         self._after = after
         self._touched: dict[J, _Waiting] = {}

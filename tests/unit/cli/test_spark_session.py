@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from nexo.cli.lake.sparks import quiet_start
+from nexo.cli.lake.spark_session import quiet_start
 from nexo.errors import ConfigError
 
 # ruff: noqa: T201 - the channel under test

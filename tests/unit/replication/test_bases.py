@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from nexo.errors import ConfigError, Corrupt
-from nexo.replication import bases, groups, replay, stores
+from nexo.replication import bases, log_objects, replay, stores
 from nexo.replication.cloud import open_store
 from nexo.replication.encrypted import KEY_BYTES, EncryptedObjects
-from nexo.replication.groups import LogObject
+from nexo.replication.log_objects import LogObject
 from nexo.replication.objects import (
     BASE,
     AlreadyThere,
@@ -176,7 +176,7 @@ def test_what_no_kept_base_needs_is_deleted(store: ObjectStore, tmp_path: Path) 
     here = tmp_path / "here"
     for number in range(0, 40, 10):
         for each in range(number, number + 10):
-            store.create(log_key(each), groups.FORMAT.pack(LogObject(1, "a", []), each))
+            store.create(log_key(each), log_objects.FORMAT.pack(LogObject(1, "a", []), each))
         fill(here, sealed="segment", growing="1" * number)
         make(store, here, number + 10)
     assert bases.collect(store) > 0

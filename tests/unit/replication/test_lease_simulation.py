@@ -18,8 +18,8 @@ from random import Random
 import pytest
 
 from nexo.replication import lease as leases
-from nexo.replication.groups import Mark
 from nexo.replication.lease import LeaderLease
+from nexo.replication.log_objects import Mark
 from nexo.replication.objects import AlreadyThere, StoreFailed, log_key
 from nexo.replication.replay import LogReplay
 from nexo.replication.shipping import LeadLost, Put, Shipper

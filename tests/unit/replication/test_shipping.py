@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nexo.errors import Corrupt
-from nexo.replication import groups, shipping
-from nexo.replication.groups import LogObject, Mark
+from nexo.replication import log_objects, shipping
+from nexo.replication.log_objects import LogObject, Mark
 from nexo.replication.objects import AlreadyThere, ObjectStore, log_key
 from nexo.replication.shipping import LeadLost, Put, Shipper
 from nexo.storage.disk.recording import FileWritten, Operation
@@ -133,10 +133,10 @@ def test_a_claim_that_meets_another_object_must_read_on() -> None:
 
 
 def test_objects_of_an_epoch_that_is_over_are_refused() -> None:
-    _, mark = Mark().take(groups.FORMAT.pack(LogObject(2, "b", []), 0))
+    _, mark = Mark().take(log_objects.FORMAT.pack(LogObject(2, "b", []), 0))
     assert mark == Mark(1, 2, "b")
     for group in (LogObject(1, "a", []), LogObject(2, "a", [])):
         with pytest.raises(Corrupt, match="epoch"):
-            mark.take(groups.FORMAT.pack(group, 1))
+            mark.take(log_objects.FORMAT.pack(group, 1))
     with pytest.raises(Corrupt, match="says that it is 7"):
-        mark.take(groups.FORMAT.pack(LogObject(2, "b", []), 7))
+        mark.take(log_objects.FORMAT.pack(LogObject(2, "b", []), 7))

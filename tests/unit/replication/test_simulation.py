@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from nexo.errors import Corrupt
-from nexo.replication.groups import Mark
+from nexo.replication.log_objects import Mark
 from nexo.replication.objects import AlreadyThere, StoreFailed, log_key
 from nexo.replication.shipping import LeadLost, Put, Shipper
 from nexo.storage.disk.recording import FileWritten

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nexo.replication import bases, lease
-from nexo.replication.groups import Mark
+from nexo.replication.log_objects import Mark
 from nexo.replication.objects import AlreadyThere, StoreFailed
 from nexo.replication.replay import LogReplay
 from nexo.replication.shipping import Shipper

@@ -13,7 +13,7 @@ from nexo import limits
 from nexo.config import Settings
 from nexo.model import Broker
 from nexo.server.entrance.gate import Arrival
-from nexo.server.processes.children import BrokerProcess
+from nexo.server.processes.process_kinds import BrokerProcess
 
 
 async def test_one_timer_serves_all_connections_that_wait(

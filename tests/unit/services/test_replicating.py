@@ -12,7 +12,7 @@ import pytest
 from nexo import limits
 from nexo.config import Settings
 from nexo.errors import NexoError, Unavailable
-from nexo.replication.groups import Mark
+from nexo.replication.log_objects import Mark
 from nexo.replication.objects import StoreFailed
 from nexo.replication.shipping import Shipper
 from nexo.replication.state import FOREVER, Cells

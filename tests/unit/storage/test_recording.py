@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexo.errors import Corrupt, DiskFull
-from nexo.replication import groups
-from nexo.replication.groups import LogObject, Mark
+from nexo.replication import log_objects
+from nexo.replication.log_objects import LogObject, Mark
 from nexo.storage.disk.files import OsFiles
 from nexo.storage.disk.flusher import Flusher
 from nexo.storage.disk.recording import (
@@ -74,7 +74,7 @@ def test_any_operations_give_the_same_files(steps: list[tuple[object, ...]]) -> 
             case ("remove", str(name)):
                 recording.remove(ROOT / name)
     again = MemoryFiles()
-    group, _ = Mark(7).take(groups.FORMAT.pack(LogObject(1, "a", recording.take()), 7))
+    group, _ = Mark(7).take(log_objects.FORMAT.pack(LogObject(1, "a", recording.take()), 7))
     apply(group.operations, again, ROOT)
     assert held(again, "abc") == held(recording, "abc")
 
@@ -152,7 +152,7 @@ def test_operations_cannot_leave_their_folder(path: str) -> None:
 
 def test_any_flip_in_a_packed_group_is_noticed() -> None:
     operations: list[Operation] = [FileCreated("a"), FileWritten("a", 0, b"content")]
-    data = groups.FORMAT.pack(LogObject(1, "a", operations), 3)
+    data = log_objects.FORMAT.pack(LogObject(1, "a", operations), 3)
     for at in range(len(data)):
         with pytest.raises(Corrupt):
-            groups.FORMAT.unpack(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], 3)
+            log_objects.FORMAT.unpack(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], 3)

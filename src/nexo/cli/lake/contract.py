@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nexo.cli import output
-from nexo.cli.lake.lakes import lake_options, open_lake, server_address
+from nexo.cli.lake.lake_location import lake_options, open_lake, server_address
 from nexo.cli.options import load_name, read_value
 from nexo.client.contract_views import ContractInfo
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nexo.cli import output
-from nexo.cli.lake import contract, sparks
-from nexo.cli.lake.lakes import lake_options, open_lake
+from nexo.cli.lake import contract, spark_session
+from nexo.cli.lake.lake_location import lake_options, open_lake
 from nexo.cli.options import common
 from nexo.cli.sizes import seconds
 from nexo.client.stop_signal import ProcessStopSignal
@@ -82,7 +82,7 @@ def run(
         if not pipeline.names():
             output.note("no stream has tiering on yet: nexo stream update NAME --tiering")
         if once:
-            with sparks.shown(pipeline.spark, "taking"):
+            with spark_session.shown(pipeline.spark, "taking"):
                 total = pipeline.run_once(_report)
                 for progress in pipeline.compact(pipeline.names()):
                     _report(progress)
@@ -144,7 +144,7 @@ def _run_on(
 def _pipeline(lake: Lake, streams: str, master: str | None) -> Iterator[Pipeline]:
     names = [name for part in streams.split(",") if (name := part.strip())]
     output.note("starting Spark…")
-    with sparks.started(master, "nexo pipeline") as spark:
+    with spark_session.started(master, "nexo pipeline") as spark:
         from pyspark_nexo.pipeline import Pipeline
 
         yield Pipeline(spark, lake, common().url, names)

@@ -14,7 +14,7 @@ import click
 
 from nexo.cli import output
 from nexo.cli.lake import sql_cells as cells
-from nexo.cli.lake.lakes import lake_options, open_lake, server_address
+from nexo.cli.lake.lake_location import lake_options, open_lake, server_address
 from nexo.cli.lake.sql_prompt import prompt
 from nexo.cli.options import common, limit_option
 from nexo.cli.sizes import moment
@@ -133,14 +133,14 @@ def _spark(
 ) -> Iterator[QueryEngine]:
     if sys.stderr.isatty():  # somebody waits, and it takes seconds
         output.note("starting Spark…")
-    from nexo.cli.lake import sparks
+    from nexo.cli.lake import spark_session
     from pyspark_nexo.failures import plain_errors
     from pyspark_nexo.views import register_views
 
-    with sparks.started(master, "nexo sql", quiet=True) as spark:
+    with spark_session.started(master, "nexo sql", quiet=True) as spark:
 
         def query(text: str, limit: int) -> Rows:
-            with sparks.shown(spark, "query"), plain_errors():
+            with spark_session.shown(spark, "query"), plain_errors():
                 register_views(spark, lake, common().url, streams=streams or None, as_of=as_of)
                 frame = spark.sql(text).limit(limit)
                 zoneless = {

@@ -40,7 +40,7 @@ def _admin(request: Request) -> StreamAdmin:
 
 
 def _usual(request: Request) -> StreamOptions:
-    return defaults(request.session.shared.host.settings)
+    return defaults(request.session.state.host.settings)
 
 
 # -- topics ------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def _options(request: Request, row: Message) -> dict[str, Any]:
     """Replication is accepted and means one copy; assignments only count partitions."""
     count, assigned = row["partitions"], row["assignments"] or ()
     if count == -1:
-        count = len(assigned) or request.session.shared.host.settings.kafka_partitions
+        count = len(assigned) or request.session.state.host.settings.kafka_partitions
     if count < 1 or any(broker != NODE_ID for one in assigned for broker in one["brokers"] or ()):
         reason = f"{count} partitions on these brokers: there is only broker {NODE_ID}"
         raise Refused(Error.INVALID_PARTITIONS, reason)
@@ -144,7 +144,7 @@ def _described(request: Request, row: Message) -> Message:
     answer: Message = {"type": row["type"], "name": row["name"]}
     try:
         if row["type"] == _BROKER:
-            settings = request.session.shared.host.settings
+            settings = request.session.state.host.settings
             return answer | {"configs": broker_configs(settings, row["keys"])}
         if row["type"] != _TOPIC:
             raise InvalidInput("only topics and the broker have configurations")

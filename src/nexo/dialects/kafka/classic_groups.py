@@ -11,7 +11,7 @@ from nexo.dialects.kafka.format.errors import Error, Refused, group_error, refus
 from nexo.dialects.kafka.request import Request, answer_each, caller_of, errors_to, group_of
 from nexo.errors import NexoError
 from nexo.names import text_of
-from nexo.services.stream.groups.classic import Classic, ClassicView
+from nexo.services.stream.groups.kafka_classic import Classic, ClassicView
 
 _ASKS_FOR_ID = 4
 """From this version on a new member of a group joins twice."""

@@ -99,7 +99,7 @@ def _all(request: Request) -> Iterable[Outline]:
 def _look_up(request: Request, topic: str, gather: Gather[Message]) -> None:
     done = gather.expect()
     session = request.session
-    admin, settings = session.streams.admin, session.shared.host.settings
+    admin, settings = session.streams.admin, session.state.host.settings
 
     def created(found: StreamInfo | NexoError) -> None:
         if isinstance(found, NexoError):

@@ -23,7 +23,7 @@ from nexo.dialects.kafka.request import (
 from nexo.errors import NexoError, NotFound, ProtocolError
 from nexo.model.stream import OffsetRow, TopicPartition
 from nexo.names import text_of
-from nexo.services.stream.groups.classic import ClassicView
+from nexo.services.stream.groups.kafka_classic import ClassicView
 
 _SUBSCRIPTION = Schema("version:i16 topics:[]str", 999)
 """The beginning of the metadata that members of a group of type ``consumer`` send."""

@@ -21,7 +21,7 @@ from nexo.errors import NexoError, NotFound
 from nexo.model.stream import TopicPartition
 from nexo.names import text_of
 from nexo.options.stream import Strategy
-from nexo.services.stream.groups.consumers import JOIN, Beat, BeatReply, MemberView
+from nexo.services.stream.groups.kafka_consumers import JOIN, Beat, BeatReply, MemberView
 
 HEARTBEAT_MS = 1_000
 """How often members ask, and so how soon they learn of partitions that others gave up."""

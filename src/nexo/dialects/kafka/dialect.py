@@ -41,8 +41,8 @@ class KafkaDialect(Dialect):
     def start(self, host: HostPort) -> Speaker:
         """Begin to serve. At the end, connections are closed: clients connect again."""
         # ruff: noqa: PLC0415 - the gate and the other brokers only need `claim`
-        from nexo.dialects.kafka.request import KafkaShared
+        from nexo.dialects.kafka.request import KafkaState
         from nexo.dialects.kafka.session import KafkaSession
         from nexo.dialects.session import SessionSpeaker
 
-        return SessionSpeaker(KafkaShared(self, host), KafkaSession)
+        return SessionSpeaker(KafkaState(self, host), KafkaSession)

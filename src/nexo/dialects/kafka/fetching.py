@@ -84,7 +84,7 @@ def _answer_empty(request: Request, wanted: list[Wanted]) -> None:
     """Nothing can be read: answer later, as the client would ask again at once, without end."""
     if not wanted and request["max_wait_ms"] > 0:
         delay_s = min(request["max_wait_ms"], 1_000) / 1_000
-        loop = request.session.shared.host.loop
+        loop = request.session.state.host.loop
         loop.call_later(delay_s, _answer, request, wanted)
     else:
         _answer(request, wanted)
@@ -140,7 +140,7 @@ def _batches(request: Request, one: Wanted) -> list[Any]:
     if not found.entries:
         missing = found.next_offset - one.offset
         return [gap(one.offset, missing)] if missing > 0 else []
-    encode = request.session.shared.encodings.parts
+    encode = request.session.state.encodings.parts
     return [part for entry in found.entries for part in encode(entry)]
 
 

@@ -15,7 +15,7 @@ from nexo.dialects.dialect import Dialect, HostPort, Origin
 from nexo.dialects.kafka.format.apis import Api, Key
 from nexo.dialects.kafka.format.codec import Message
 from nexo.dialects.kafka.format.encodings import Encodings
-from nexo.dialects.kafka.transactional import KafkaTransactions
+from nexo.dialects.kafka.transactional_ids import KafkaTransactions
 from nexo.dialects.pipelined import Pending, PipelinedSession
 from nexo.dialects.session import DialectState
 from nexo.errors import NexoError, NotFound
@@ -34,7 +34,7 @@ _HALF = 64
 _LOW = (1 << _HALF) - 1
 
 
-class KafkaShared(DialectState):
+class KafkaState(DialectState):
     """What all sessions share: services, batches converted for Kafka's clients, transactions."""
 
     def __init__(self, dialect: Dialect, host: HostPort) -> None:
@@ -46,10 +46,10 @@ class KafkaShared(DialectState):
 class KafkaConnection(PipelinedSession):
     """One connection, but for how its requests are decoded."""
 
-    def __init__(self, shared: KafkaShared, origin: Origin) -> None:
-        super().__init__(shared, origin)
-        self.shared = shared
-        self.streams = shared.streams
+    def __init__(self, state: KafkaState, origin: Origin) -> None:
+        super().__init__(state, origin)
+        self.state = state
+        self.streams = state.streams
         self.mechanism: str | None = None
         """How the client logs in, once that is agreed on."""
         self.exchange: Exchange | None = None

@@ -60,7 +60,7 @@ def _plain(request: Request) -> None:
 def _scram(request: Request, mechanism: str) -> None:
     """The first message begins an exchange, the second ends it."""
     said, session = bytes(request["auth"] or b""), request.session
-    guard = session.shared.host.guard
+    guard = session.state.host.guard
     try:
         if guard is None:
             raise InvalidInput("this server has no users: use PLAIN or no login")

@@ -22,7 +22,7 @@ from nexo.dialects.kafka.request import (
     outline_with,
     rows_of,
 )
-from nexo.dialects.kafka.transactional import Transactional
+from nexo.dialects.kafka.transactional_ids import Transactional
 from nexo.errors import NexoError
 from nexo.model.stream import OffsetRow, TxOffsets
 from nexo.names import name_of
@@ -52,7 +52,7 @@ def init_producer_id(request: Request) -> None:
 
 def _init_transactional(request: Request, name: str) -> None:
     session = request.session
-    known = session.shared.transactions.known(name)
+    known = session.state.transactions.known(name)
 
     def start(_: NexoError | None = None) -> None:
         begin = session.streams.publishing.start_producer
@@ -82,7 +82,7 @@ def _started(request: Request, name: str | None, found: ProducerSession | NexoEr
         request.answer({"error": error_of(found, forbidden)})
         return
     if name is not None:
-        request.session.shared.transactions.start(name, found, request["timeout_ms"])
+        request.session.state.transactions.start(name, found, request["timeout_ms"])
     request.answer({"producer_id": found.producer, "epoch": found.epoch})
 
 
@@ -91,7 +91,7 @@ def _started(request: Request, name: str | None, found: ProducerSession | NexoEr
 
 def _producer(request: Request) -> Transactional:
     try:
-        return request.session.shared.transactions.get(request.body)
+        return request.session.state.transactions.get(request.body)
     except Refused as refused:
         if refused.error is Error.PRODUCER_FENCED and request.version < _KNOWS_FENCED:
             raise Refused(Error.INVALID_PRODUCER_EPOCH) from None
@@ -209,7 +209,7 @@ def transaction_of(request: Request, producer_id: int, epoch: int) -> Transactio
     """The open transaction that a batch belongs to."""
     asked = {"producer_id": producer_id, "epoch": epoch}
     asked |= {"transactional_id": request["transactional_id"]}
-    found = request.session.shared.transactions.get(asked)
+    found = request.session.state.transactions.get(asked)
     if found.number is None or found.ending:
         raise Refused(Error.INVALID_TXN_STATE)
     return found

@@ -48,7 +48,7 @@ class NexoDialect(Dialect):
     def start(self, host: HostPort) -> Speaker:
         # ruff: noqa: PLC0415 - the gate only needs `claim`
         from nexo.dialects.nexo.session import NexoSession
-        from nexo.dialects.nexo.shared import Shared
+        from nexo.dialects.nexo.state import NexoState
         from nexo.dialects.session import SessionSpeaker
 
-        return SessionSpeaker(Shared(self, host), NexoSession)
+        return SessionSpeaker(NexoState(self, host), NexoSession)

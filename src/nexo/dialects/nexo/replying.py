@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nexo.dialects.dialect import Origin
 from nexo.dialects.nexo.meter import Meter
-from nexo.dialects.nexo.shared import Shared
+from nexo.dialects.nexo.state import NexoState
 from nexo.dialects.session import BaseSession
 from nexo.errors import NexoError
 from nexo.model import Buffer
@@ -33,13 +33,13 @@ class ReplyingSession(BaseSession):
     """
 
     __slots__ = (
-        "_in_flight", "_meter", "_out", "_replying", "_shared", "_touched", "said_hello",
+        "_in_flight", "_meter", "_out", "_replying", "_state", "_touched", "said_hello",
     )  # fmt: skip
 
-    def __init__(self, shared: Shared, origin: Origin) -> None:
-        super().__init__(shared.host, origin)
-        self._shared = shared
-        self._meter = Meter(shared.timings)
+    def __init__(self, state: NexoState, origin: Origin) -> None:
+        super().__init__(state.host, origin)
+        self._state = state
+        self._meter = Meter(state.timings)
         self._out: list[Buffer] = []
         self._touched = False
         """Will be flushed at the end of this turn."""
@@ -91,7 +91,7 @@ class ReplyingSession(BaseSession):
         self._out.append(frames)  # as `_send` does, but inlined: thousands may get a message
         if not self._touched:
             self._touched = True
-            self._shared.touched(self)
+            self._state.touched(self)
 
     def relayed(self, reply: Buffer) -> None:
         """Pass on a whole reply that another process gave."""
@@ -115,7 +115,7 @@ class ReplyingSession(BaseSession):
             self._meter.answered(request_id)
         if not self._touched:
             self._touched = True
-            self._shared.touched(self)
+            self._state.touched(self)
 
     def flush(self) -> None:
         self._touched = False

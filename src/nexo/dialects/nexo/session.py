@@ -17,7 +17,7 @@ from nexo.dialects.dialect import Origin
 from nexo.dialects.nexo.inbox import Drain, Inbox
 from nexo.dialects.nexo.link import BrokerLink
 from nexo.dialects.nexo.replying import ReplyingSession
-from nexo.dialects.nexo.shared import Shared
+from nexo.dialects.nexo.state import NexoState
 from nexo.errors import NexoError, Overloaded, ProtocolError, UnknownOpcode
 from nexo.model import Broker
 from nexo.protocol import hello
@@ -44,13 +44,13 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         "_busy_poll", "_checked", "_inbox", "_links", "_max_in_flight", "_pinged", "_table",
     )  # fmt: skip
 
-    def __init__(self, shared: Shared, origin: Origin) -> None:
-        super().__init__(shared, origin)
-        host = shared.host
-        self._table = shared.before_login
-        most, buffer = host.settings.max_payload_bytes, shared.read_buffer
+    def __init__(self, state: NexoState, origin: Origin) -> None:
+        super().__init__(state, origin)
+        host = state.host
+        self._table = state.before_login
+        most, buffer = host.settings.max_payload_bytes, state.read_buffer
         if host.guard is not None:
-            most, buffer = min(most, limits.BEFORE_LOGIN_BYTES), shared.stranger_buffer
+            most, buffer = min(most, limits.BEFORE_LOGIN_BYTES), state.stranger_buffer
         self._inbox: Inbox | Drain = Inbox(buffer, most, self._on_frame)
         self._busy_poll = host.busy_poll
         self._links: dict[Broker, BrokerLink] = {}
@@ -90,7 +90,7 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         for link in self._links.values():
             link.close()
-        self._shared.backups.peer_closed(self)
+        self._state.backups.peer_closed(self)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -180,9 +180,9 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
             self.fail(request_id, error)
             return
         settings = self._host.settings
-        self._table = self._shared.table
+        self._table = self._state.table
         if isinstance(self._inbox, Inbox):
-            self._inbox.admit(self._shared.read_buffer, settings.max_payload_bytes)
+            self._inbox.admit(self._state.read_buffer, settings.max_payload_bytes)
         welcome = hello.Welcome(__version__, settings.max_payload_bytes, settings.idle_ping_ms)
         self.data(request_id, pack(welcome))
 
@@ -200,14 +200,14 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
             service.cancel(self, int.from_bytes(payload[1:5], "big"))
         elif op == Op.BACKUP:
             permit(self.identity, broker, (Action.ADMIN,), "", Extent.PREFIX)
-            self._shared.backups.answer(self, self._host.folder(broker), request_id, payload[1:])
+            self._state.backups.answer(self, self._host.folder(broker), request_id, payload[1:])
         else:
             permit(self.identity, broker, (Action.READ, Action.ADMIN), "", Extent.PREFIX)
             self.data(request_id, encode_value(self._status(op, broker)))
 
     def _status(self, op: int, broker: Broker) -> Any:
         if op == Op.STATUS:
-            return self._host.status(broker) | {"requests": self._shared.timings.status(broker)}
+            return self._host.status(broker) | {"requests": self._state.timings.status(broker)}
         newest = heapq.nlargest(SHOWN_PEERS, self._host.sessions, key=lambda session: session.id)
         return [session.status() for session in newest]
 
@@ -225,7 +225,7 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         if self.identity is not None and self.identity.user is not INTERNAL:
             user = self.identity.user.name
         introduction = hello.Hello(client=self.name, user=user, said_hello=self.said_hello)
-        buffer, most_bytes = self._shared.read_buffer, self._host.settings.write_buffer_bytes
+        buffer, most_bytes = self._state.read_buffer, self._host.settings.write_buffer_bytes
         return BrokerLink(self, broker, path, introduction, buffer, most_bytes)
 
     def check(self, now_ms: int) -> None:
@@ -270,7 +270,7 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
 
     def finish(self) -> None:
         if not self._closing:
-            self._inbox = Drain(self._shared.read_buffer)
+            self._inbox = Drain(self._state.read_buffer)
         super().finish()
 
 

@@ -9,7 +9,7 @@ from nexo.dialects.nexo.timings import Timings
 from nexo.dialects.session import BaseSession, DialectState
 
 
-class Shared(DialectState):
+class NexoState(DialectState):
     """One per host: the tables of requests, the read buffer, and one flush for all sessions."""
 
     def __init__(self, dialect: Dialect, host: HostPort) -> None:

@@ -25,9 +25,9 @@ from nexo.server.entrance.refusals import Refusals
 from nexo.server.entrance.tls import server_context
 from nexo.server.processes import folder_format, logs
 from nexo.server.processes.addresses import Addresses
-from nexo.server.processes.children import AdminProcess, BrokerProcess
 from nexo.server.processes.folder_lock import FolderLock, make_folders
 from nexo.server.processes.health import HealthServer, ServerState
+from nexo.server.processes.process_kinds import AdminProcess, BrokerProcess
 from nexo.server.processes.run_folder import RunFolder
 from nexo.server.processes.system import notify, raise_descriptor_limit
 from nexo.server.replica.roles import Replica

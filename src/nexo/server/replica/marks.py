@@ -10,7 +10,7 @@ import msgspec
 from nexo.config import Settings
 from nexo.lake.settings import LakeSettings
 from nexo.model import Broker
-from nexo.replication.groups import Mark
+from nexo.replication.log_objects import Mark
 from nexo.replication.objects import ObjectsBelow, ObjectStore
 from nexo.server.processes import folder_format
 from nexo.storage.disk.files import OsFiles

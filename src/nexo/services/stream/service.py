@@ -14,8 +14,8 @@ from nexo.services.stream.chores import SLICE_MS, Chores, log_failure
 from nexo.services.stream.conditions import Conditions
 from nexo.services.stream.core import Core
 from nexo.services.stream.exposure import SyncReportingRuntime
-from nexo.services.stream.groups.classic import Classic
-from nexo.services.stream.groups.consumers import Consumers
+from nexo.services.stream.groups.kafka_classic import Classic
+from nexo.services.stream.groups.kafka_consumers import Consumers
 from nexo.services.stream.groups.offsets import GroupOffsets
 from nexo.services.stream.groups.ordered import Ordered
 from nexo.services.stream.groups.overview import GroupOverview

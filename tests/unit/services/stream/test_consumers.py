@@ -8,7 +8,13 @@ import pytest
 
 from nexo.brokers.stream.groups.kafka.model import Caller, GroupError
 from nexo.errors import NexoError
-from nexo.services.stream.groups.consumers import JOIN, LEAVE, LEAVE_FOR_A_WHILE, Beat, BeatReply
+from nexo.services.stream.groups.kafka_consumers import (
+    JOIN,
+    LEAVE,
+    LEAVE_FOR_A_WHILE,
+    Beat,
+    BeatReply,
+)
 from tests.unit.brokers.stream.desk import Desk
 
 GROUP, PARTITIONS = "g", 6

@@ -166,7 +166,7 @@ class SharedGroup:
         return deliveries
 
     def turn_to(self, partition: int) -> None:
-        """Start the next delivery with this partition: what it delivered last was given back unused."""
+        """Start the next delivery with this partition: its last delivery was given back."""
         self._turn = partition
 
     def _admit(

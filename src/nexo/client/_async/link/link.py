@@ -84,7 +84,7 @@ class Link(NotPicklable):
         timeout_s: float | None = None,
         future: ReplyFuture | None = None,
     ) -> ReplyFuture:
-        """Send a request ahead of what the gatherer holds; its reply settles ``future``, if given."""
+        """Send a request ahead of gathered ones; its reply settles ``future``, if given."""
         wire = self._wire
         if wire is None:
             return self._hold(op, parts, timeout_s, future)

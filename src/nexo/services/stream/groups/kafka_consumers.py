@@ -19,7 +19,7 @@ from nexo.model.stream import Assigned, TopicPartition
 from nexo.options.stream import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, Strategy
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core
-from nexo.services.stream.groups.classic import Classic
+from nexo.services.stream.groups.kafka_classic import Classic
 from nexo.services.stream.groups.ordered import Ordered
 from nexo.services.stream.permits import permit_ordered
 

@@ -23,8 +23,8 @@ from nexo.model.stream import KafkaGroup, KafkaMember, OrderedInfo
 from nexo.names import name_of
 from nexo.services.connection import Connection
 from nexo.services.stream.core import Core
-from nexo.services.stream.groups.classic import Classic
-from nexo.services.stream.groups.consumers import Consumers
+from nexo.services.stream.groups.kafka_classic import Classic
+from nexo.services.stream.groups.kafka_consumers import Consumers
 from nexo.services.stream.groups.offsets import stored_offsets
 from nexo.services.stream.groups.ordered import Ordered
 from nexo.services.stream.permits import permit_everything, permit_group
