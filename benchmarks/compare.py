@@ -115,11 +115,12 @@ def main() -> int:
             for row in importlib.import_module(f"benchmarks.{group}").rows():
                 if asked.match in row.name and not row.slow and row.unit not in ("MB", "×"):
                     rounds = compare(before, group, row.name, asked.rounds)
-                    _print(row.name, rounds, lower_is_better=row.lower_is_better)
+                    print_row(row.name, rounds, lower_is_better=row.lower_is_better)
     return 0
 
 
-def _print(name: str, rounds: list[list[tuple[float, float]]], *, lower_is_better: bool) -> None:
+def print_row(name: str, rounds: list[list[tuple[float, float]]], *, lower_is_better: bool) -> None:
+    """The line of one row: above 1 is better."""
     if not rounds:
         print(f"{name:58} not in both")
         return
@@ -132,4 +133,4 @@ def _print(name: str, rounds: list[list[tuple[float, float]]], *, lower_is_bette
 
 
 if __name__ == "__main__":
-    sys.exit(measure(*sys.argv[2:]) if sys.argv[1] == "--measure" else main())
+    sys.exit(measure(*sys.argv[2:]) if sys.argv[1:2] == ["--measure"] else main())

@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import charts, curve_charts, curves, guard, machine, profile, report, service
+from benchmarks import (
+    charts,
+    compare,
+    curve_charts,
+    curves,
+    guard,
+    machine,
+    profile,
+    report,
+    service,
+)
 from benchmarks.harness import (
     ROUNDS,
     Bench,
@@ -433,3 +443,21 @@ def test_rows_that_we_lose_or_that_miss_their_bar_come_first(
         "contenders": [{"name": "nexo"}, {"name": "peer", "ratio": {"median": ratio}}],
     }  # fmt: skip
     assert docs_speed.lost(entry) is first
+
+
+def test_a_row_is_compared_with_itself_and_an_unknown_one_is_left_out() -> None:
+    figures = compare.compare(compare.HERE, "store", "store GET, one sync client in a loop", 2)
+    assert len(figures) == 2
+    assert all(figure > 0 for pair in figures for figure, _ in pair)
+    assert compare.compare(compare.HERE, "store", "no such row", 2) == []
+
+
+def test_a_comparison_above_one_is_better_whatever_the_unit(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    halved = [[(10.0, 1.0), (5.0, 0.5)]] * 3
+    compare.print_row("a rate", halved, lower_is_better=False)
+    compare.print_row("a time", halved, lower_is_better=True)
+    rate, time = capsys.readouterr().out.splitlines()
+    assert rate.split()[2::2] == ["0.50", "2.00"]
+    assert time.split()[2::2] == ["2.00", "2.00"]
