@@ -10,7 +10,7 @@ from nexo.client.stream_records import Outgoing, Published
 from nexo.errors import PartitionsChanged
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
-from nexo.protocol.stream_publishing import PLACE, publish_head, read_places
+from nexo.protocol.stream_publishing import PLACE, ROUTE, publish_head, read_places
 from nexo.protocol.values import ValueType
 
 _KINDS = [bytes((kind,)) for kind in ValueType]
@@ -22,6 +22,7 @@ class RecordPublisher:
     def __init__(self, link: Link, stream: str) -> None:
         self._link = link
         self._stream = stream
+        self._routed = publish_head(stream, ROUTE)
         self.count: int | None = None
         """How many partitions there are, if that is known."""
 
@@ -54,7 +55,7 @@ class RecordPublisher:
         return count
 
     def learned(self, info: wire.StreamInfo) -> None:
-        """So many partitions there are."""
+        """Note how many partitions there are."""
         self.count = len(info.partitions)
 
     def _publish(self, partition: int, count: int, records: Outgoing) -> Published:
@@ -66,7 +67,7 @@ class RecordPublisher:
 
     def _add(self, partition: int, kind: int, content: bytes) -> Published:
         """A plain record: the broker makes the batch, which is quicker for one."""
-        where = publish_head(self._stream, partition)
+        where = self._routed if partition == ROUTE else publish_head(self._stream, partition)
         reply = self._link.ask(Op.S_ADD, where + _KINDS[kind] + content)
         found, offset, _ = PLACE.unpack(reply or b"")
         return Published(found, offset)
