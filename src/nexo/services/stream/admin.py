@@ -72,6 +72,8 @@ class StreamAdmin:
         if fresh and not is_new:
             raise AlreadyExists(f"stream {name!r} exists: delete it first or use another name")
         stream = core.engine.create(name, options, core.now_ms)
+        if is_new:
+            core.unjournalled.add(stream.id)
         description = self._describe(stream)
 
         def safe(error: NexoError | None) -> None:
@@ -80,6 +82,17 @@ class StreamAdmin:
             done(error or description)
 
         core.when_safe_or_undone(stream.options.persistence, safe)
+
+    def ensure(
+        self, connection: Connection, name: str, options: Mapping[str, Any], done: Done[None]
+    ) -> None:
+        """Create a stream; one that exists keeps its options."""
+        permit(connection.identity, Broker.STREAM, ADMIN, name)
+        stream = self._core.made(name, options)
+        self._core.done_when_safe(stream.options.persistence, done, None)
+
+    def is_there(self, name: str) -> bool:
+        return name in self._core.engine.streams
 
     def check_create(
         self, connection: Connection, name: str, options: Mapping[str, Any]

@@ -68,8 +68,8 @@ class Core:
         self._saving = self._save_wanted = False
         self._turn: Turn[Core] = Turn(runtime, Core._wake_touched)
         self._touched: dict[int, OpenStream] = {}
-        self._unjournalled: set[int] = set()
-        """Streams created on first use in this turn."""
+        self.unjournalled: set[int] = set()
+        """Streams created in this turn: what is published to them waits for the journal."""
         self._capturing: Capturing | None = None
         self.losses: list[Loss] = []
         """What the journal lost."""
@@ -101,7 +101,7 @@ class Core:
             return self.engine.streams.get(name)
         self.runtime.check_writable()
         stream = self.engine.create(name, options, self.now_ms)
-        self._unjournalled.add(stream.id)
+        self.unjournalled.add(stream.id)
         self.end_turn_soon()
         return stream
 
@@ -260,7 +260,7 @@ class Core:
 
         It waits for the end of the turn, and so for the journal, only if the stream is new.
         """
-        if stream.id in self._unjournalled:
+        if stream.id in self.unjournalled:
             self.when_safe(mode, done)
         else:
             self.runtime.committed(mode, done)
@@ -310,7 +310,7 @@ class Core:
         except (NexoError, OSError):
             self.engine.undone(records)
             raise
-        self._unjournalled.clear()
+        self.unjournalled.clear()
         if self._capturing is not None:
             self._capturing.journalled(enumerate(records, first))
         grown_bytes = self.journal.size_bytes - self._journal_mark

@@ -8,6 +8,9 @@ import pytest
 
 from nexo.errors import DiskFull, InvalidName, NexoError, NotFound
 from nexo.model import Persistence
+from nexo.protocol import stream as wire
+from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import publish_head
 from tests.unit.brokers.stream.desk import Desk
 
 
@@ -34,6 +37,18 @@ def test_a_bad_name_or_a_full_disk_creates_nothing() -> None:
     desk.runtime.refuses = None
     with pytest.raises(NotFound):
         peer.describe("s")
+
+
+def test_a_publish_pipelined_after_its_create_waits_for_the_journal() -> None:  # SPEC E3
+    desk = Desk()
+    peer = desk.client()
+    make = wire.pack(wire.Make(stream="s", options={}))
+    desk.handlers[Op.S_MAKE](peer, 1, memoryview(make))
+    desk.handlers[Op.S_ADD](peer, 2, memoryview(publish_head("s", 0) + b"\0a"))
+    assert peer.replies == {}
+    desk.runtime.end_turn()
+    assert peer.replies.keys() == {1, 2}
+    assert Desk(desk.files).client().read("s") == [b"a"]
 
 
 def test_reading_creates_nothing() -> None:

@@ -15,14 +15,12 @@ from typing import Literal
 
 import msgspec
 
-from nexo.access.permit import ADMIN, WRITE, permit
 from nexo.batch import decode, entries
 from nexo.brokers.stream.groups.flight import Refusal
 from nexo.brokers.stream.publishing import Placed
 from nexo.dialects.nexo.handlers import Handler, Peer, json_options
 from nexo.dialects.nexo.replies import reply_data, reply_ok, reply_parts
 from nexo.errors import InvalidOption, NexoError, NotFound, ProtocolError
-from nexo.model import Broker
 from nexo.model.stream import SettleRecords, Verb
 from nexo.protocol.frames import FieldReader, pack_str, pack_u32
 from nexo.protocol.ops import Op
@@ -63,7 +61,6 @@ class ClassicRequests:
     """Handlers of the existing client's S_ commands."""
 
     def __init__(self, service: StreamService) -> None:
-        self._core = service.core
         self._publishing = service.publishing
         self._groups = service.groups
         self._admin = service.admin
@@ -86,9 +83,7 @@ class ClassicRequests:
         """Create a stream; an existing one keeps its options."""
         reader = FieldReader(payload)
         name, options = reader.text(), json_options(reader.text(), CreateOptions, InvalidOption)
-        permit(peer.identity, Broker.STREAM, ADMIN, name)
-        stream = self._core.made(name, options.given())
-        self._core.when_safe(stream.options.persistence, reply_ok(peer, request_id))
+        self._admin.ensure(peer, name, options.given(), reply_ok(peer, request_id))
 
     def exists(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """OK, or an error."""
@@ -107,10 +102,8 @@ class ClassicRequests:
         """Store one value; the reply is its sequence."""
         reader = FieldReader(payload)
         name = reader.text()
-        permit(peer.identity, Broker.STREAM, WRITE, name)
-        if name not in self._core.engine.streams:
-            raise NotFound(_NO_STREAM)
-        partitions = self._core.engine.streams.get(name).options.partitions
+        with self._in_classic_words(name):
+            partitions = self._publishing.target(peer, name).options.partitions
         value = bytes(reader.rest())
         check_value(value)
 
@@ -179,8 +172,8 @@ class ClassicRequests:
         try:
             yield
         except NotFound:
-            missing = stream not in self._core.engine.streams
-            raise NotFound(no_stream if missing else "Group not found") from None
+            there = self._admin.is_there(stream)
+            raise NotFound("Group not found" if there else no_stream) from None
 
 
 def _member(reader: FieldReader) -> tuple[str, str, str, int]:
