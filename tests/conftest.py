@@ -52,6 +52,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+@pytest.fixture(autouse=True)
+def _own_log_level() -> Iterator[None]:
+    """Undo what a test does to the level of all logs; Celery's workers raise it."""
+    level = logging.getLogger().level
+    yield
+    logging.getLogger().setLevel(level)
+
+
 @pytest.fixture
 def unlogged() -> Iterator[None]:
     """For tests whose log is huge or not UTF-8, which no report of a parallel run can hold."""

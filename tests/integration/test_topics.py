@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -552,7 +551,6 @@ async def test_a_failure_that_nobody_awaits_is_logged_and_raised_by_close(
     aclient: nexo.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SPEC G3: a message that was not stored is never lost in silence."""
-    caplog.set_level(logging.WARNING, "nexo.topics")
     producer = AsyncProducer(server=aclient, linger_ms=0)
     producer.send("none", 1)
     await producer.flush()
