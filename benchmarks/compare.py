@@ -113,7 +113,8 @@ def main() -> int:
     with checked_out(asked.revision) as before:
         for group in asked.only.split(","):
             for row in importlib.import_module(f"benchmarks.{group}").rows():
-                if asked.match in row.name and not row.slow and row.unit not in ("MB", "×"):
+                wanted = asked.match in row.name if asked.match else not row.slow
+                if wanted and row.unit not in ("MB", "×"):
                     rounds = compare(before, group, row.name, asked.rounds)
                     print_row(row.name, rounds, lower_is_better=row.lower_is_better)
     return 0

@@ -17,7 +17,7 @@ TRUST = 12
 """The count of prompt requests stops here, so that ``TRUST - ENOUGH`` late ones end the polling."""
 TAKEN_NS = 100_000
 """If the core comes back later than this, another process wanted it."""
-SHARED = 500
+SHARED = 50
 """After that, this many prompt requests must come before the next busy-polling."""
 LARGE_BYTES = 8 * 1024
 """A client that sends more than this at once works in batches, and needs the core itself."""
