@@ -553,7 +553,7 @@ def test_who_may_read_a_stream_sees_and_moves_all_its_groups(guarded: Server) ->
         assert (result.exit_code, result.stderr) == (0, "")
         return [json.loads(line) for line in result.stdout.splitlines()]
 
-    assert shown("stream", "describe", "s")[0]["ordered_groups"] == ["o"]
+    assert shown("stream", "info", "s")[0]["ordered_groups"] == ["o"]
     ordered = shown("stream", "groups", "s")[1]
     assert (ordered["name"], ordered["lags"]) == ("o", {"s": 2})
     assert "hidden" not in json.dumps(ordered)

@@ -42,7 +42,7 @@ def test_a_stream_from_birth_to_death(nexo_url: str) -> None:
     assert nexo(nexo_url, "stream", "list", "--names").output.split()[-1] == "events"
     updated = nexo(nexo_url, "stream", "update", "events", "--retention", "2h")
     assert "retention\t2h" in updated.output
-    assert "cleanup\tdelete" in nexo(nexo_url, "stream", "describe", "events").output
+    assert "cleanup\tdelete" in nexo(nexo_url, "stream", "info", "events").output
     assert "0 bytes freed" in nexo(nexo_url, "stream", "retain", "events").output
     assert nexo(nexo_url, "stream", "delete", "events", "--yes").output == "events deleted\n"
     assert "there are no streams" in nexo(nexo_url, "stream", "list").output
@@ -187,8 +187,8 @@ def test_groups_of_every_kind_are_listed(nexo_url: str, client: package.Client) 
         assert "ordered" in table
         listed = {row["name"]: row for row in parsed(nexo(nexo_url, "stream", "list", "--json"))}
         assert (listed["s"]["groups"], listed["t"]["groups"]) == (2, 1)
-        assert "shop, shop (ordered)" in nexo(nexo_url, "stream", "describe", "s").output
-        (shown,) = parsed(nexo(nexo_url, "stream", "describe", "s", "--json"))
+        assert "shop, shop (ordered)" in nexo(nexo_url, "stream", "info", "s").output
+        (shown,) = parsed(nexo(nexo_url, "stream", "info", "s", "--json"))
         assert (shown["groups"], shown["ordered_groups"]) == (["shop"], ["shop"])
         assert [part["tiered_offset"] for part in shown["partitions"]] == [0, 0]
     with NexoStreamBroker(nexo_url) as broker:

@@ -74,7 +74,7 @@ def test_a_terminal_that_lacks_a_character_shows_its_number(nexo_url: str) -> No
     [
         ("nexo queue info", "mail-", ["mail-in", "mail-out"]),
         ("nexo dlq list", "mail-i", ["mail-in"]),
-        ("nexo stream describe", "ord", ["orders"]),
+        ("nexo stream info", "ord", ["orders"]),
         ("nexo lag", "ord", ["orders"]),
         ("nexo lag orders", "bil", ["billing"]),
         ("nexo store get", "user:", ["user:1"]),

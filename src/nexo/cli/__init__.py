@@ -30,7 +30,7 @@ COMMANDS = {
     "queue": ("brokers.queue", "Jobs: create, push, pop, inspect."),
     "dlq": ("brokers.dlq", "Dead-letter queues: look, replay, delete."),
     "worker": ("brokers.worker", "Run a handler on a queue's jobs."),
-    "stream": ("brokers.stream", "Streams: create, publish, read, describe."),
+    "stream": ("brokers.stream", "Streams: create, publish, read, show."),
     "tail": ("brokers.tail", "Follow a stream as it grows."),
     "lag": ("brokers.lag", "How far groups are behind."),
     "seek": ("brokers.seek", "Move a group to another position."),

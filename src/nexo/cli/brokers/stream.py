@@ -26,7 +26,7 @@ _LISTED = ("name", "partitions", "offsets", "size_bytes", "groups")
 
 @click.group()
 def command() -> None:
-    """Streams: create, publish, read, describe."""
+    """Streams: create, publish, read, show."""
 
 
 @command.command()
@@ -80,14 +80,14 @@ def _summary(info: StreamInfo, ordered: int) -> dict[str, object]:
 
 @command.command()
 @click.argument("name")
-def describe(name: str) -> None:
+def info(name: str) -> None:
     """Options, partitions and groups of the stream NAME."""
     with client() as nexo:
         _show(nexo.stream(name).info(), lag.ordered_groups(nexo, name))
 
 
 def _show_briefly(info: StreamInfo) -> None:
-    """What matters first; `nexo stream describe` has the rest."""
+    """What matters first; `nexo stream info` has the rest."""
     if common().as_json:
         _show(info)
         return
