@@ -71,12 +71,14 @@ class Duplex(NotPicklable):
 
     def repeat(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
         """`call` for a request that may run twice: sent again if the connection ends before the
-        reply, for as long as the request may take (SPEC O3)."""
+        reply, within the request's timeout (SPEC O3).
+        """
         return insist(self, (ConnectionLost, ShuttingDown), op, parts, timeout_s)
 
     def ask(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
-        """`call` that waits through a restart: sent again if a server that stops refused it, and
-        so has not run it (SPEC O3)."""
+        """`call` for a request that must not run twice: sent again only if a server that is
+        shutting down rejected it without running it (SPEC O3).
+        """
         return insist(self, (ShuttingDown,), op, parts, timeout_s)
 
     def poll(
@@ -116,7 +118,7 @@ class Duplex(NotPicklable):
     def on_close(self, hook: Hook) -> Callable[[], None]:
         """Have ``hook`` called when the client is closed, while requests still work.
 
-        Returns a function that takes the hook out again.
+        Returns a function that removes the hook.
         """
         return added(self._close_hooks, hook)
 
@@ -430,7 +432,7 @@ class Caller(Protocol):
 
 
 def added(hooks: list[Hook], hook: Hook) -> Callable[[], None]:
-    """Add ``hook``; returns what takes it out again."""
+    """Add ``hook``; returns a function that removes it."""
     hooks.append(hook)
     return lambda: hooks.remove(hook) if hook in hooks else None
 

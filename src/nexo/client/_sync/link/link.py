@@ -73,12 +73,14 @@ class Link(NotPicklable):
 
     def repeat(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
         """`call` for a request that may run twice: sent again if the connection ends before the
-        reply, for as long as the request may take (SPEC O3)."""
+        reply, within the request's timeout (SPEC O3).
+        """
         return insist(self, (ConnectionLost, ShuttingDown), op, parts, timeout_s)
 
     def ask(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
-        """`call` that waits through a restart: sent again if a server that stops refused it, and
-        so has not run it (SPEC O3)."""
+        """`call` for a request that must not run twice: sent again only if a server that is
+        shutting down rejected it without running it (SPEC O3).
+        """
         return insist(self, (ShuttingDown,), op, parts, timeout_s)
 
     def poll(
@@ -88,9 +90,9 @@ class Link(NotPicklable):
         timeout_s: float | None = None,
         on_late: Callable[[Reply], None] | None = None,
     ) -> Poll:
-        """Send a request that the server may answer much later, and that can be cut short.
+        """Send a long poll, which can be cut short.
 
-        ``on_late`` has no use here, as a blocked thread is not cancelled.
+        ``on_late`` has no effect here: a blocked thread is not cancelled.
         """
         wire = self._take(timeout_s)
         try:
@@ -103,7 +105,7 @@ class Link(NotPicklable):
     def on_close(self, hook: Hook) -> Callable[[], None]:
         """Have ``hook`` called when the client is closed, while requests still work.
 
-        Returns a function that takes the hook out again.
+        Returns a function that removes the hook.
         """
         return added(self._close_hooks, hook)
 

@@ -84,14 +84,14 @@ class Settler:
         self.settle(RELEASE, [Settled(token)], "", -1)
 
     def begin(self, token: int, job: int) -> None:
-        """Tell the server that a handler begins, before it does: its delivery counts from then."""
+        """Report that a handler is about to begin: its delivery counts from then on."""
         assert isinstance(self._link, Duplex), "subscriptions have one"
         with suppress(NexoError):
             begun = Begin(self._queue, [(token, [job, job + 1])])
             self._link.poll(Op.Q_BEGIN, encode(begun), impatient=True)
 
     def settle(self, how: JobOutcome, leases: list[Settled], error: str, delay_ms: int) -> None:
-        """Settle jobs; raises `LeaseLost` if any was refused."""
+        """Settle jobs; raises `LeaseLost` if any was rejected."""
         request = SettleJobs(self._queue, how, leases, error, delay_ms)
         check_refused(self._link.call(Op.Q_SETTLE, encode(request)))
 
