@@ -34,7 +34,7 @@ def millis(value: Duration, what: str = "duration", high_ms: int = MAX_DURATION_
         case _:
             raise InvalidInput(f"{what} {value!r}: use seconds, a text like '5m', or a timedelta")
     if not 0 <= ms <= high_ms:  # nor NaN
-        most = "" if high_ms == MAX_DURATION_MS else f", at most {timedelta(milliseconds=high_ms)}"
+        most = "" if high_ms == MAX_DURATION_MS else f", at most {high_ms / 1_000:,.12g} seconds"
         raise InvalidInput(f"{what} {value!r} is out of range: use 0 or more{most}")
     return math.ceil(round(ms, 3))
 

@@ -54,3 +54,8 @@ def test_a_handler_can_be_called() -> None:
     checks.function(print)
     with pytest.raises(InvalidInput, match="the handler is a function, not NoneType"):
         checks.function(None)
+
+
+def test_the_longest_duration_is_said_in_seconds() -> None:
+    with pytest.raises(InvalidInput, match="use 0 or more, at most 90,000 seconds"):
+        millis("2d", "lease", 90_000_000)
