@@ -101,17 +101,16 @@ def nexo(**settings: object) -> Iterator[Server]:
 
 
 def _without_settings() -> dict[str, str]:
-    from nexo.config import Settings  # noqa: PLC0415 - peers work where nexo is not installed
+    from nexo.config import SETTINGS  # noqa: PLC0415 - peers work where nexo is not installed
 
-    known = {spec.metadata["env"] for spec in Settings.__dataclass_fields__.values()}
+    known = {each.variable for each in SETTINGS.values()}
     return {key: value for key, value in os.environ.items() if key not in known}
 
 
 def _as_environ(options: Mapping[str, object]) -> dict[str, str]:
-    from nexo.config import Settings  # noqa: PLC0415
+    from nexo.config import SETTINGS  # noqa: PLC0415
 
-    specs = Settings.__dataclass_fields__
-    return {str(specs[key].metadata["env"]): str(value) for key, value in options.items()}
+    return {SETTINGS[key].variable: str(value) for key, value in options.items()}
 
 
 @contextmanager

@@ -11,9 +11,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -21,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from nexo import cli, config  # noqa: E402
+from nexo.client import address  # noqa: E402
+from nexo.options.option import Described  # noqa: E402
 from tools import (  # noqa: E402
     diagrams,
     docs_http,
@@ -29,9 +29,10 @@ from tools import (  # noqa: E402
     docs_protocol,
     docs_speed,
 )
-from tools.docs_text import table  # noqa: E402
+from tools.docs_text import between, table  # noqa: E402
 
 NOTICE = "<!-- Written by tools/docs.py; change the code it describes, then run `make docs`. -->\n"
+OPTIONS = "<!-- options: written by tools/docs.py from nexo.client.address -->"
 
 
 def main() -> int:
@@ -65,6 +66,8 @@ def pages() -> Iterator[tuple[Path, str]]:
     }
     for name, write in reference.items():
         yield ROOT / "docs" / "reference" / name, NOTICE + write()
+    guide = ROOT / "docs" / "guide" / "client.md"
+    yield guide, between(guide.read_text(encoding="utf-8"), OPTIONS, "options", client_options())
     yield from diagrams.pages(ROOT)
     yield from docs_speed.pages(ROOT)
 
@@ -75,10 +78,9 @@ def pages() -> Iterator[tuple[Path, str]]:
 def configuration() -> str:
     """The page of all settings."""
     rows = [
-        (f"`{spec.name}`", f"`{spec.metadata['env']}`", _default(spec.name, spec.default),
-         spec.metadata["doc"] + _limits(spec.metadata))
-        for spec in fields(config.Settings)
-    ]  # fmt: skip
+        (*map(_in_code, (name, each.variable, each.default_text)), each.meaning + _limits(each))
+        for name, each in config.SETTINGS.items()
+    ]
     return f"""# Configuration
 
 `nexo serve` needs no configuration. What is given is taken from, each going before the one
@@ -108,30 +110,23 @@ login, `NEXO_TOKEN`, or `NEXO_USER` and `NEXO_PASSWORD`.
 """
 
 
-def _limits(metadata: Any) -> str:
-    if metadata["choices"]:
-        return " One of " + ", ".join(f"`{choice}`" for choice in metadata["choices"]) + "."
+def _limits(one: Described) -> str:
+    if one.choices:
+        return " One of " + ", ".join(f"`{choice}`" for choice in one.choices) + "."
     return ""
 
 
-_UNITS = {
-    "_bytes": (("GiB", config.GIB), ("MiB", config.MIB), ("KiB", config.KIB)),
-    "_ms": (("d", config.DAY_MS), ("h", config.HOUR_MS), ("m", 60_000), ("s", 1_000)),
-}
+def _in_code(text: str) -> str:
+    return f"`{text}`" if text else ""
 
 
-def _default(name: str, value: object) -> str:
-    """A default as a person would write it."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    for suffix, units in _UNITS.items():
-        if name.endswith(suffix) and isinstance(value, int) and value:
-            fitting = ((unit, value // size) for unit, size in units if value % size == 0)
-            unit, count = next(fitting, ("ms" if suffix == "_ms" else "B", value))
-            return f"`{count} {unit}`" if suffix == "_bytes" else f"`{count}{unit}`"
-    return f"`{value}`"
+def client_options() -> str:
+    """The table of what a client can be told, in the URL or as keywords."""
+    rows = [
+        (_in_code(name), _in_code(each.default_text), each.meaning + _limits(each))
+        for name, each in address.IN_URL.items()
+    ]
+    return table(("option", "default", "meaning"), rows)
 
 
 # -- commands -------------------------------------------------------------------

@@ -15,9 +15,9 @@ from typing import Any
 
 from benchmarks import charts
 from benchmarks.report import bar_text, limits_text, machine_text, short, why_not, work_text
-from tools.docs_text import table
+from tools.docs_text import between, table
 
-START, END = "<!-- speed: written by tools/docs.py from `make bench` -->", "<!-- /speed -->"
+START = "<!-- speed: written by tools/docs.py from `make bench` -->"
 MISSED = "Bars that are missed"
 _MISSED_ANCHOR = MISSED.lower().replace(" ", "-")
 _SHOWN_CURVES = ("stored", "batches")
@@ -31,19 +31,13 @@ def pages(root: Path) -> Iterator[tuple[Path, str]]:
         return
     run = json.loads(results.read_text(encoding="utf-8"))
     readme, performance = root / "README.md", root / "docs" / "design" / "performance.md"
-    yield readme, between(readme.read_text(encoding="utf-8"), front_page(run))
+    yield readme, between(readme.read_text(encoding="utf-8"), START, "speed", front_page(run))
     told = performance.read_text(encoding="utf-8")
-    yield performance, between(told, performance_page(run))
+    yield performance, between(told, START, "speed", performance_page(run))
     for name, drawn in charts.charts(run):
         yield root / "docs" / "images" / name, drawn
     for work in unexplained(told, run):
         print(f"performance.md does not explain why this is missed: {work}", file=sys.stderr)
-
-
-def between(page: str, text: str) -> str:
-    """The page with ``text`` between its markers."""
-    before, marker, rest = page.partition(START)
-    return f"{before}{START}\n{text}{END}{rest.partition(END)[2]}" if marker else page
 
 
 def unexplained(page: str, run: dict[str, Any]) -> list[str]:

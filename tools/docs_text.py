@@ -22,6 +22,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(_cell(cell) for cell in line)} |\n" for line in lines)
 
 
+def between(page: str, start: str, name: str, text: str) -> str:
+    """The page with ``text`` between ``start`` and the end marker of that name."""
+    end = f"<!-- /{name} -->"
+    before, marker, rest = page.partition(start)
+    return f"{before}{start}\n{text}{end}{rest.partition(end)[2]}" if marker else page
+
+
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 

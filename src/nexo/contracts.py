@@ -127,8 +127,7 @@ class StreamContract:
 
     def redrive(self, to: str | None = None) -> int:
         """Publish dead letters again, those that were not yet, to the stream or another one."""
-        address = self.url if isinstance(self.url, Address) else parse_url(self.url)
-        with closing(Link(address, Broker.STREAM)) as link:
+        with closing(Link(parse_url(self.url), Broker.STREAM)) as link:
             source: Stream[Any] = Stream(link, self.stream)
             made = StreamId(self.stream, source.info().created_ms)
             target: Stream[Any] = Stream(link, to or self.stream)

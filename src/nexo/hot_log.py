@@ -27,8 +27,7 @@ class HotLog:
     """Requests about streams; ``with`` closes the connection."""
 
     def __init__(self, url: str | Address | None) -> None:
-        address = url if isinstance(url, Address) else parse_url(url)
-        self._link = Link(address, Broker.STREAM)
+        self._link = Link(parse_url(url), Broker.STREAM)
 
     def __enter__(self) -> HotLog:
         return self

@@ -22,11 +22,12 @@ import threading
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from nexo.extras import require
 
 if TYPE_CHECKING:
+    from nexo.config.keywords import ServerSettings
     from nexo.server.embedded import EmbeddedServer
 
 # ruff: noqa: PLC0415 - pytest loads this module in every run, mostly without starting a server
@@ -40,18 +41,20 @@ _STOP_S = 10.0
 class Server:
     """All four brokers in one event loop, in a thread of its own.
 
-    ``settings`` are fields of `nexo.config.Settings`. The data folder is a temporary one
-    unless ``data_dir`` is given; then it survives `stop` and `crash`, and `start` recovers it.
+    The data folder is a temporary one unless ``data_dir`` is given; then it survives `stop` and
+    `crash`, and `start` recovers it.
     """
 
-    def __init__(self, **settings: Any) -> None:
-        self._own_folder = "data_dir" not in settings
-        self.data_dir = Path(settings.pop("data_dir", None) or tempfile.mkdtemp(prefix="nexo-"))
+    def __init__(
+        self, data_dir: Path | str | None = None, **settings: Unpack[ServerSettings]
+    ) -> None:
+        self._own_folder = data_dir is None
+        self.data_dir = Path(data_dir or tempfile.mkdtemp(prefix="nexo-"))
         self._given = settings
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._server: EmbeddedServer | None = None
-        self.port = int(settings.pop("port", 0))
+        self.port = settings.pop("port", 0)
 
     @property
     def url(self) -> str:
@@ -115,17 +118,19 @@ class Server:
 
 
 @contextlib.contextmanager
-def server(**settings: Any) -> Iterator[str]:
+def server(data_dir: Path | str | None = None, **settings: Unpack[ServerSettings]) -> Iterator[str]:
     """An embedded server; yields its URL (SPEC K2)."""
-    with contextlib.closing(Server(**settings)) as running:
+    with contextlib.closing(Server(data_dir, **settings)) as running:
         running.start()
         yield running.url
 
 
 @contextlib.asynccontextmanager
-async def server_async(**settings: Any) -> AsyncIterator[str]:
+async def server_async(
+    data_dir: Path | str | None = None, **settings: Unpack[ServerSettings]
+) -> AsyncIterator[str]:
     """`server` for async tests; it still runs in its own thread, so that neither can stall."""
-    running = Server(**settings)
+    running = Server(data_dir, **settings)
     try:
         await asyncio.to_thread(running.start)
         yield running.url
@@ -136,20 +141,28 @@ async def server_async(**settings: Any) -> AsyncIterator[str]:
 class Process:
     """``nexo serve`` with its processes, to be stopped, killed and started again.
 
-    ``settings`` are fields of `nexo.config.Settings`; ports are free ones, and stay the
-    same over restarts. If clients must show a certificate, ``client_certificate`` is the part
-    of the URL that names one.
+    Ports are free ones unless given, and stay the same over restarts. If clients must show a
+    certificate, ``client_certificate`` is the part of the URL that names one. ``pipeline`` takes
+    streams with tiering into the lake too.
     """
 
-    def __init__(self, data_dir: Path | str | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        data_dir: Path | str | None = None,
+        *,
+        client_certificate: str = "",
+        pipeline: bool = False,
+        **settings: Unpack[ServerSettings],
+    ) -> None:
         require("server")
         self._own_folder = data_dir is None
         self.data_dir = Path(data_dir or tempfile.mkdtemp(prefix="nexo-"))
-        self.port = int(settings.pop("port", 0)) or free_port()
-        self.http_port = int(settings.pop("http_port", 0)) or free_port()
-        self.health_port = int(settings.pop("health_port", 0)) or free_port()
+        self.port = settings.pop("port", 0) or free_port()
+        self.http_port = settings.pop("http_port", 0) or free_port()
+        self.health_port = settings.pop("health_port", 0) or free_port()
         self.log_file = self.data_dir / "server.log"
-        self._certificate = settings.pop("client_certificate", "")
+        self._certificate = client_certificate
+        self._pipeline = pipeline
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -196,6 +209,7 @@ class Process:
             "data_dir": self.data_dir,
         }
         command = [sys.executable, "-c", "from nexo.cli import main; main()", "serve"]
+        command += ["--pipeline"] if self._pipeline else []
         for key, value in (flags | self._settings).items():
             name = key.replace("_", "-")
             if isinstance(value, bool):
@@ -277,9 +291,16 @@ class Process:
 
 
 @contextlib.contextmanager
-def process(data_dir: Path | str | None = None, **settings: Any) -> Iterator[Process]:
+def process(
+    data_dir: Path | str | None = None,
+    *,
+    client_certificate: str = "",
+    pipeline: bool = False,
+    **settings: Unpack[ServerSettings],
+) -> Iterator[Process]:
     """The real multi-process server, for crash tests and benchmarks."""
-    with contextlib.closing(Process(data_dir, **settings)) as running:
+    made = Process(data_dir, client_certificate=client_certificate, pipeline=pipeline, **settings)
+    with contextlib.closing(made) as running:
         running.start()
         yield running
 

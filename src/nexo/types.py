@@ -49,7 +49,6 @@ from nexo.client._sync.stream.stream import Stream
 from nexo.client._sync.stream.subscription import StreamSubscription
 from nexo.client._sync.stream.transaction import Transaction
 from nexo.client.address import ConnectOptions
-from nexo.client.checks import Duration
 from nexo.client.contract_views import BackfillResult, ContractColumn, ContractInfo
 from nexo.client.pubsub_message import Message, SubscribeOptions
 from nexo.client.queue_views import DeadJob, JobView, QueueSettings
@@ -60,6 +59,7 @@ from nexo.model.pubsub import RetainedTopic, SubscriptionInfo
 from nexo.model.queue import JobState, QueueInfo, Schedule
 from nexo.model.store import KeyInfo, KeysPage
 from nexo.model.stream import GroupInfo, PartitionInfo, PartitionProgress, RecordState, StreamInfo
+from nexo.options.units import Duration
 from nexo.sql.result import Result
 
 __all__ = [

@@ -167,8 +167,8 @@ def test_an_eta_beyond_the_lease_runs_once_and_not_before(app: Celery, tmp_path:
 
 def test_a_solo_worker_over_tls(tmp_path: Path) -> None:
     certificates = make(tmp_path)
-    settings = {"tls_cert": certificates.server, "tls_key": certificates.server_key}
-    with testing.process(tmp_path / "nexo", dashboard=False, **settings) as served:
+    cert, key = certificates.server, certificates.server_key
+    with testing.process(tmp_path / "nexo", dashboard=False, tls_cert=cert, tls_key=key) as served:
         app = make_app(served.url)
         app.conf.broker_transport_options = {"ca_file": str(certificates.ca)}
         app.conf.result_backend_transport_options = {"ca_file": str(certificates.ca)}

@@ -36,7 +36,7 @@ def test_a_stopped_server_exits_cleanly_and_starts_again(served: testing.Process
 
 
 def test_a_server_that_cannot_start_says_why() -> None:
-    process = testing.Process(no_such_setting=1)
+    process = testing.Process(no_such_setting=1)  # type: ignore[call-arg]
     with pytest.raises(RuntimeError, match="no-such-setting"):
         process.start()
     process.close()

@@ -181,7 +181,7 @@ def _start_s() -> float:
 def test_a_bad_setting_of_an_embedded_server_is_named() -> None:
     with (
         pytest.raises(errors.ConfigError, match="no_such_setting"),
-        testing.server(no_such_setting=1),
+        testing.server(no_such_setting=1),  # type: ignore[call-arg]
     ):
         pass
 

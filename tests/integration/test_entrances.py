@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 
 from nexo import limits
 from nexo.access.grants import parse_grant
 from nexo.access.users import UsersFile
+from nexo.config.keywords import ServerSettings
 from nexo.model import Broker
 from nexo.protocol import queue
 from nexo.protocol.frames import HEADER, FrameKind, Status, frame, pack_str
@@ -37,7 +38,7 @@ MIB = 1024**2
 
 
 @contextlib.contextmanager
-def serving(folder: Path, **settings: object) -> Iterator[Server]:
+def serving(folder: Path, **settings: Unpack[ServerSettings]) -> Iterator[Server]:
     server = Server(data_dir=folder / "nexo", **settings)
     server.start()
     try:

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 import nexo
 from nexo import cli, testing
+from nexo.config.keywords import ServerSettings
 from nexo.lake.catalog import Lake
 from nexo.lake.maintenance.upkeep import Plan, Rounds
 from nexo.lake.read import live_files
@@ -66,7 +67,12 @@ class Filled:
 @pytest.fixture
 def filled(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Filled]:
     s3.configure_lake(monkeypatch, CATALOG, tmp_path / "catalog.db")
-    options = {"hot_ms": 0, "hot_messages": 0, "segment_bytes": 4096, "lake_catalog": CATALOG}
+    options: ServerSettings = {
+        "hot_ms": 0,
+        "hot_messages": 0,
+        "segment_bytes": 4096,
+        "lake_catalog": CATALOG,
+    }
     lake = Lake(LakeSettings(tmp_path / "nexo" / "lake", CATALOG))
     with testing.server(data_dir=tmp_path / "nexo", **options) as url, nexo.connect(url) as client:
         log = client.stream("log").create(tiering=True, retention={"max_bytes": 1})

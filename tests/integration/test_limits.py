@@ -11,10 +11,12 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Unpack
 
 import pytest
 
 import nexo
+from nexo.config.keywords import ServerSettings
 from nexo.errors import InvalidName, NexoError
 from nexo.model import Broker
 from nexo.protocol import queue, stream
@@ -36,7 +38,7 @@ CHURN, CHURN_RATE = (30_000, 1_000) if SOAK else (1_000, 1_000)
 class Tight:
     """An embedded server with small limits."""
 
-    def __init__(self, folder: Path, **settings: object) -> None:
+    def __init__(self, folder: Path, **settings: Unpack[ServerSettings]) -> None:
         self.server = Server(data_dir=folder, **settings)
         self.server.start()
 
@@ -48,7 +50,7 @@ class Tight:
 def start(tmp_path: Path) -> Iterator[Callable[..., Tight]]:
     started: list[Tight] = []
 
-    def make(**settings: object) -> Tight:
+    def make(**settings: Unpack[ServerSettings]) -> Tight:
         started.append(Tight(tmp_path / "nexo", **settings))
         return started[-1]
 

@@ -8,6 +8,7 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from nexo.config.keywords import ServerSettings
 from nexo.testing import Process
 from tests.integration import certificates
 from tests.integration.admin_api import Api
@@ -22,7 +23,7 @@ def ready(process: Process) -> tuple[int, str]:
 
 def test_probes_answer_in_production_with_tls(tmp_path: Path) -> None:
     made = certificates.make(tmp_path)
-    settings = {"env": "prod", "tls_cert": made.server, "tls_key": made.server_key}
+    settings: ServerSettings = {"env": "prod", "tls_cert": made.server, "tls_key": made.server_key}
     process = Process(tmp_path / "nexo", **settings)
     process.start()
     try:

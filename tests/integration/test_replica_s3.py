@@ -9,13 +9,14 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 from click.testing import CliRunner
 
 from nexo import Client
 from nexo.cli import main
+from nexo.config.keywords import ServerSettings
 from nexo.errors import Unavailable
 from nexo.replication.objects import AlreadyThere, StoreFailed
 from nexo.replication.stores import open_store
@@ -26,8 +27,8 @@ from tests.replicas import Writer, leads, ready, verdict
 from tests.s3_server import Fault, S3Server
 from tests.timing import wait_until
 
-LEASE = {"replicate_lease_ms": 1_500}
-SNAPSHOTS = {"store_snapshot_ms": 100}
+LEASE_MS = 1_500
+SNAPSHOTS: ServerSettings = {"store_snapshot_ms": 100}
 YES = "acknowledged"
 FAULTS: tuple[Fault, ...] = ("refused", "503", "409", "412", "reply lost", "hung")
 SOAK = bool(os.environ.get("SOAK"))
@@ -49,8 +50,9 @@ def url(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"s3://{s3.bucket()}/nexo"
 
 
-def serve(folder: Path, url: str, **settings: Any) -> Process:
-    server = Process(folder, replicate=url, dashboard=False, replicate_ms=50, **LEASE, **settings)
+def serve(folder: Path, url: str, **settings: Unpack[ServerSettings]) -> Process:
+    usual: ServerSettings = {"dashboard": False, "replicate_ms": 50, "replicate_lease_ms": LEASE_MS}
+    server = Process(folder, **(usual | {"replicate": url} | settings))
     server.start()
     return server
 
@@ -62,7 +64,8 @@ def restored(url: str, folder: Path, *options: str) -> dict[str, Any]:
     sound = CliRunner().invoke(main, ["doctor", str(folder)])
     assert sound.exit_code == 0, sound.output
     assert json.loads((folder / "nexo.format").read_text())["format"]
-    with process(folder, dashboard=False, **SNAPSHOTS) as server, Client(server.url) as client:
+    alone: ServerSettings = SNAPSHOTS | {"dashboard": False}
+    with process(folder, **alone) as server, Client(server.url) as client:
         return everything(client) | {"users": users(folder)}
 
 

@@ -99,8 +99,10 @@ async def test_dynamic_fan_out_more_consumers_than_partitions_all_work(
 
 async def test_streams_are_as_cheap_as_keys(tmp_path: Path) -> None:
     """SPEC E1: far more streams than open files."""
-    settings = {"data_dir": tmp_path, "max_open_files": 16}
-    async with testing.server_async(**settings) as url, nexo.AsyncClient(url) as client:
+    async with (
+        testing.server_async(tmp_path, max_open_files=16) as url,
+        nexo.AsyncClient(url) as client,
+    ):
         streams = [client.stream(f"ai_chat_{number}") for number in range(200)]
         for stream in streams:
             await stream.create()

@@ -14,6 +14,7 @@ pytest.importorskip("pyiceberg")
 import nexo
 from nexo import batch as batches
 from nexo import testing
+from nexo.config.keywords import ServerSettings
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import TakenRange, commit
 from nexo.lake.files import FileWriter, target
@@ -47,7 +48,7 @@ def fill(folder: Path, created_ms: int, count: int) -> None:
 def cooled(tmp_path: Path) -> Iterator[nexo.Client]:
     """A client of a server whose stream ``log`` has nine tenths of its records in the lake only."""
     folder = tmp_path / "nexo"
-    settings = {"segment_bytes": 4096, "hot_ms": 0, "hot_messages": 0}
+    settings: ServerSettings = {"segment_bytes": 4096, "hot_ms": 0, "hot_messages": 0}
     with testing.server(data_dir=folder, **settings) as url, nexo.connect(url) as client:
         log = client.stream("log").create(tiering=True, retention={"max_bytes": 1})
         log.publish_many([str(n) for n in range(RECORDS - HOT)])

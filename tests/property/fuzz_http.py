@@ -18,6 +18,7 @@ from nexo.admin.api import TABLE
 from nexo.admin.app import AdminApp
 from nexo.admin.context import ServerAccess
 from nexo.admin.http.openapi import document
+from nexo.client.address import Address
 from nexo.server.embedded import EmbeddedServer
 from tests.integration.admin_api import ACTION
 from tests.memory_files import MemoryFiles
@@ -44,7 +45,7 @@ class Http(Fresh):
         settings = settings_in(Path(self._folder.name), auth=self._auth)
         self._server = EmbeddedServer(settings, make_files=MemoryFiles)
         await self._server.open()
-        self._admin = AdminApp(ServerAccess(settings, {"port": self._server.port}))
+        self._admin = AdminApp(ServerAccess(settings, Address("127.0.0.1", self._server.port)))
         self._config = uvicorn.Config(
             self._admin.app, lifespan="off", http="h11", ws="none", log_config=None
         )

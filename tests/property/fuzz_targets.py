@@ -32,7 +32,8 @@ from nexo.config import load
 from nexo.dialects.nexo.inbox import Inbox
 from nexo.dialects.nexo.pubsub import CLASSIC, OURS, Received
 from nexo.errors import NexoError
-from nexo.model import Broker, check_name, duration_ms
+from nexo.model import Broker, check_name
+from nexo.options.units import duration_ms
 from nexo.protocol import hello, pubsub, store_classic, stream, values
 from nexo.protocol.frames import FieldReader, FrameKind, Status, frame, pack_str
 from nexo.protocol.messages import pack

@@ -27,6 +27,7 @@ import pytest
 
 import nexo
 from nexo import testing
+from nexo.config.keywords import ServerSettings
 from nexo.errors import NexoError, NotFound
 from nexo.lake.catalog import CREATED_MS, KIND, RECORDS, STREAM, Lake
 from nexo.lake.settings import LakeSettings
@@ -224,7 +225,12 @@ def test_however_often_pipelines_are_killed_each_record_is_taken_once(
     spark: SparkSession, tmp_path: Path, tally: Tally
 ) -> None:
     folder, seed = tmp_path / "nexo" / "lake", int(os.environ.get("SOAK_SEED", "20261116"))
-    settings = {"hot_ms": 0, "hot_messages": 0, "segment_bytes": 16_384, "dashboard": False}
+    settings: ServerSettings = {
+        "hot_ms": 0,
+        "hot_messages": 0,
+        "segment_bytes": 16_384,
+        "dashboard": False,
+    }
     with testing.process(tmp_path / "nexo", **settings) as served:
         load = Load(served.url, random.Random(seed))
         slots = [Slot(served.url, folder, seed + n, tmp_path / f"{n}.log") for n in range(SLOTS)]

@@ -10,6 +10,7 @@ import pytest
 
 import nexo
 from nexo import testing
+from nexo.config.keywords import ServerSettings
 from nexo.errors import OffsetOutOfRange
 from nexo.lake.catalog import Lake
 from nexo.lake.maintenance.maintain import Care, maintain
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-SETTINGS = {"segment_bytes": 4096, "hot_ms": 0, "hot_messages": 0}
+SETTINGS: ServerSettings = {"segment_bytes": 4096, "hot_ms": 0, "hot_messages": 0}
 """Of a server whose log keeps nothing that the lake has."""
 
 

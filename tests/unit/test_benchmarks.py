@@ -368,7 +368,7 @@ _unused = Contender("unused", absent)
 
 
 def documented(tmp_path: Path, run: dict[str, Any]) -> dict[str, str]:
-    marked = f"# Page\n{docs_speed.START}\nold\n{docs_speed.END}\nrest\n"
+    marked = f"# Page\n{docs_speed.START}\nold\n<!-- /speed -->\nrest\n"
     (tmp_path / "docs" / "design").mkdir(parents=True)
     (tmp_path / "README.md").write_text(marked)
     explained = f"{marked}\n## {docs_speed.MISSED}\n- **known**: the disk.\n\n## Next\nunknown\n"

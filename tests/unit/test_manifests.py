@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import yaml
 import nexo
 from nexo.admin.metrics import named as metrics_named
 from nexo.admin.metrics import prometheus as metrics
-from nexo.config import Settings
+from nexo.config import SETTINGS, Settings
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "ops" / "kubernetes"
@@ -64,7 +63,7 @@ def test_ports_probes_and_variables_are_the_server_s() -> None:
     for probe, path in (("startup", "/ready"), ("readiness", "/ready"), ("liveness", "/health")):
         asked = server[f"{probe}Probe"]["httpGet"]
         assert (asked["path"], asked["port"]) == (path, "health")
-    known = {field.metadata["env"] for field in fields(Settings)}
+    known = {each.variable for each in SETTINGS.values()}
     (config,) = [one for one in documents("nexo.yaml") if one["kind"] == "ConfigMap"]
     assert set(config["data"]) <= known
     assert server["image"] == f"nexo:{nexo.__version__}"
@@ -77,17 +76,17 @@ def test_two_servers_differ_from_one_in_replication_only() -> None:
     differing = {"env", "envFrom", "startupProbe", "readinessProbe"}
     assert {key for key in server if server[key] != alone.get(key)} == differing
     assert server["startupProbe"]["httpGet"]["path"] == "/health"  # a standby is never ready
-    known = {field.metadata["env"] for field in fields(Settings)}
+    known = {each.variable for each in SETTINGS.values()}
     (config,) = [each for each in documents("two-servers.yaml") if each["kind"] == "ConfigMap"]
     assert {*config["data"], "NEXO_REPLICATE_ADDRESS"} <= known
-    assert Settings.__dataclass_fields__["replicate"].metadata["env"] in config["data"]
+    assert SETTINGS["replicate"].variable in config["data"]
 
 
 def test_the_servers_of_the_compose_file_share_a_store() -> None:
     text = (ROOT / "ops" / "compose-two.yaml").read_text(encoding="utf-8")
     services = yaml.safe_load(text)["services"]
     assert len({each["environment"]["NEXO_REPLICATE"] for each in services.values()}) == 1
-    known = {field.metadata["env"] for field in fields(Settings)}
+    known = {each.variable for each in SETTINGS.values()}
     for name, service in services.items():
         assert set(service["environment"]) <= known
         assert service["environment"]["NEXO_REPLICATE_ADDRESS"].startswith(f"{name}:")
@@ -126,13 +125,13 @@ def test_compose_is_as_strict_and_sets_only_what_the_server_knows() -> None:
     ]
     assert service["read_only"]
     assert service["cap_drop"] == ["ALL"]
-    known = {field.metadata["env"] for field in fields(Settings)}
+    known = {each.variable for each in SETTINGS.values()}
     assert set(service["environment"]) <= known
 
 
 def test_systemd_waits_until_the_server_is_ready() -> None:
     unit = (ROOT / "ops" / "nexo.service").read_text(encoding="utf-8")
-    known = {field.metadata["env"] for field in fields(Settings)}
+    known = {each.variable for each in SETTINGS.values()}
     assert "Type=notify\n" in unit
     assert set(re.findall(r"^Environment=(\w+)=", unit, re.MULTILINE)) <= known
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexo.errors import InvalidInput, InvalidName
-from nexo.model import Broker, Persistence, check_name, duration_ms, name_of_segment, path_segment
+from nexo.errors import InvalidName
+from nexo.model import Broker, Persistence, check_name, name_of_segment, path_segment
 
 ALLOWED = "ABCXYZabcxyz0189._:/-"
 
@@ -75,20 +75,6 @@ def test_the_longest_name_still_fits_a_file_name() -> None:
     longest = "/".join(["a"] * 128)
     assert len(check_name(longest)) == 255
     assert len(path_segment(longest)) <= 255
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("0ms", 0), ("250ms", 250), ("30s", 30_000), ("5m", 300_000), (" 7d ", 604_800_000)],
-)
-def test_a_duration_is_a_number_and_a_unit(text: str, expected: int) -> None:  # SPEC G2
-    assert duration_ms(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "7", "d", "7 d", "-1s", "1.5h", "7w", "1h30m", "٣s"])
-def test_anything_else_is_no_duration(text: str) -> None:
-    with pytest.raises(InvalidInput, match="duration"):
-        duration_ms(text)
 
 
 def test_brokers_and_modes_have_the_names_the_documents_use() -> None:

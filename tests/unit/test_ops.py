@@ -36,7 +36,7 @@ def test_every_file_sets_something() -> None:
 
 @pytest.mark.parametrize(("file", "name", "value"), variables())
 def test_every_variable_is_a_setting(file: str, name: str, value: str) -> None:
-    known = {spec.metadata["env"] for spec in config.Settings.__dataclass_fields__.values()}
+    known = {each.variable for each in config.SETTINGS.values()}
     assert name in known
     config.load(environ={name: value})
 

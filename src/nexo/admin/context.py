@@ -7,17 +7,19 @@ advance what they may do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from nexo import limits
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.requests import request as send
+from nexo.client.address import Address
 from nexo.config import Settings
 from nexo.errors import Forbidden, Overloaded
 from nexo.model import Broker
@@ -82,8 +84,8 @@ class ServerAccess:
     """The server this process belongs to."""
 
     settings: Settings
-    broker_addresses: Mapping[str, Any]
-    """Where the brokers are, as fields of `nexo.client.address.Address`."""
+    brokers: Address
+    """Where its brokers are."""
     credentials: Credentials = NOBODY
     """Who this process is."""
     accounts: Accounts | None = None
@@ -94,15 +96,13 @@ class ServerAccess:
     @property
     def run_folder(self) -> Path | None:
         """Where the processes of this server share their state; None if it is one process."""
-        folder = self.broker_addresses.get("door_folder")
+        folder = self.brokers.door_folder
         return Path(folder) if folder else None
 
     def client(self, who: Credentials) -> AsyncClient:
         """A new client of the brokers; a request that cannot be sent fails at once."""
-        within: Any = {**self.broker_addresses, "caller": who.caller}  # not for users of the client
         return AsyncClient(
-            "nexo://127.0.0.1",
-            **within,
+            replace(self.brokers, caller=who.caller),
             client="dashboard",
             user=who.user,
             password=who.password,

@@ -14,10 +14,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import inspect
 
-from nexo.config import values as setting_values
-from nexo.errors import AlreadyExists, ConfigError, InvalidInput, InvalidName, InvalidOption
-from nexo.model import duration_ms
-from nexo.options.described import Described, Unit, described
+from nexo.errors import AlreadyExists, InvalidName, InvalidOption
+from nexo.options.described import described
+from nexo.options.option import Described, Unfit, Unit
 
 
 class Option(msgspec.Struct):
@@ -45,7 +44,7 @@ class Known:
     """The options that one kind of thing has; ``subject`` is the parameter that names the thing."""
 
     def __init__(self, kind: type[msgspec.Struct], subject: str) -> None:
-        self._options = {each.name: each for each in described(kind)}
+        self._options = described(kind)
         self._subject = subject
         self._named = re.compile(rf"(?:\w+ options: )?({'|'.join(self._options)})\b")
 
@@ -82,14 +81,12 @@ class Known:
 
     def _value(self, name: str, value: Any) -> Any:
         known = self._options.get(name)
-        if known is None or not isinstance(value, str):
+        if known is None:
             return value
-        match known.unit:
-            case "ms":
-                return _millis(name, value)
-            case "bytes":
-                return _bytes(name, value)
-        return value
+        try:
+            return known.read(value, name)
+        except Unfit as error:
+            raise InvalidOption(known.refusal(name, value, error)) from None
 
 
 _JSON = {"whole": "integer", "number": "number", "flag": "boolean"}
@@ -123,21 +120,3 @@ def _option(one: Described, default: Any) -> Option:
         one.name, one.title, one.meaning, kind, one.unit, default, least, most, one.choices,
         one.usual, one.fixed,
     )  # fmt: skip
-
-
-def _millis(name: str, text: str) -> int:
-    if text.strip() == "0":
-        return 0
-    try:
-        return duration_ms(text)
-    except InvalidInput as error:
-        raise InvalidOption(f"{name}: {error.message}, such as 30s or 7d") from None
-
-
-def _bytes(name: str, text: str) -> int:
-    try:
-        return setting_values.size(name, text)
-    except ConfigError:
-        raise InvalidOption(
-            f"{name}: size {text!r} is not a number of bytes, or of KiB, MiB or GiB, such as 1GiB"
-        ) from None

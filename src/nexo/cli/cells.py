@@ -12,7 +12,7 @@ from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from typing import Any
 
-from nexo.cli.sizes import size_text, span_text
+from nexo.options.units import duration_text, size_text
 
 _A_TIME_MS = 10**12
 """Milliseconds from here on are a point in time, since no duration is that long."""
@@ -82,7 +82,7 @@ def _number(item: float, name: str, bare: bool) -> str:
     if name.endswith("_ms"):
         return _moment_or_span(item, name, bare)
     if name.endswith("_s") and not name.endswith("per_s"):
-        return span_text(item * 1000)
+        return duration_text(item * 1000)
     if bare or name.endswith(_NUMBERED):
         return str(item)
     return size_text(item) if name.endswith("bytes") else f"{item:,}"
@@ -91,7 +91,7 @@ def _number(item: float, name: str, bare: bool) -> str:
 def _moment_or_span(item_ms: float, name: str, bare: bool) -> str:
     if item_ms > _A_TIME_MS:
         return time_text(item_ms, bare=bare)
-    return "-" if name in _TIMES and not item_ms else span_text(item_ms)
+    return "-" if name in _TIMES and not item_ms else duration_text(item_ms)
 
 
 def time_text(time_ms: float, *, bare: bool = False) -> str:

@@ -22,10 +22,11 @@ from msgspec import inspect
 
 import nexo
 from nexo.cli.cells import visible
-from nexo.cli.sizes import duration, seconds, size
+from nexo.cli.times import seconds
 from nexo.client.address import parse_url
 from nexo.errors import ConnectionLost, NotFound
-from nexo.options.described import Described, described
+from nexo.options.described import described
+from nexo.options.option import Described, Unfit
 
 if TYPE_CHECKING:
     from nexo import Client
@@ -279,7 +280,14 @@ as_option = click.option(
 """``--as text|json|bytes`` for commands that take a value; see `read_value`."""
 
 
-# -- the options of queues and streams, from their descriptions ----------------------
+# -- flags of options, from their descriptions ---------------------------------------
+
+_ALSO = {"log": ["--log-level"]}
+_METAVARS: dict[type[inspect.Type], str] = {
+    inspect.IntType: "NUMBER",
+    inspect.FloatType: "NUMBER",
+    inspect.StrType: "TEXT",
+}
 
 
 def option_flags(
@@ -288,7 +296,7 @@ def option_flags(
     """Give a command a flag for each option, by its stored name; ``fixed`` ones too, or not."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        for one in reversed([*described(kind)]):
+        for one in reversed([*described(kind).values()]):
             if fixed or not one.fixed:
                 function = _flag(one)(function)
         return function
@@ -302,19 +310,38 @@ def given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _flag(one: Described) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    word = one.keyword.replace("_", "-")
-    text = f"{one.title}: {one.meaning[:1].lower()}{one.meaning[1:]}"
+    """A setting's flag has the setting's name, and its text is read where all sources are."""
+    word = (one.name if one.variable else one.keyword).replace("_", "-")
     if isinstance(one.type, inspect.BoolType):
-        return click.option(f"--{word}/--no-{word}", one.name, default=None, help=text)
-    return click.option(f"--{word}", one.name, type=_type(one), help=text)
+        return click.option(f"--{word}/--no-{word}", one.name, default=None, help=_help(one))
+    kind = click.Choice(one.choices) if one.choices else None if one.variable else _reader(one)
+    flags = [f"--{word}", *_ALSO.get(word, ())]
+    return click.option(*flags, one.name, type=kind, metavar=_metavar(one), help=_help(one))
 
 
-def _type(one: Described) -> Any:
-    if one.unit in ("ms", "bytes"):
-        return duration if one.unit == "ms" else size
-    match one.type:  # upper bounds are left to the server
-        case inspect.IntType(ge=least):
-            return click.IntRange(least)
-        case inspect.FloatType(ge=least):
-            return click.FloatRange(least)
-    return click.Choice(one.choices)
+def _help(one: Described) -> str:
+    if not one.variable:
+        return f"{one.title}: {one.meaning[:1].lower()}{one.meaning[1:]}"
+    default = "" if isinstance(one.default, bool) else one.default_text
+    shown = f"{one.variable}; default: {default}" if default else one.variable
+    return f"{one.meaning}  [env var: {shown}]"
+
+
+def _metavar(one: Described) -> str | None:
+    if one.choices:
+        return None
+    if one.is_duration or one.unit == "bytes":
+        return "DURATION" if one.is_duration else "SIZE"
+    return _METAVARS.get(type(one.type), "PATH")
+
+
+def _reader(one: Described) -> Callable[[str], Any]:
+    """A click type."""
+
+    def read(text: str) -> Any:
+        try:
+            return one.check(one.read(text, one.keyword, from_text=True))
+        except Unfit as error:
+            raise click.BadParameter(f"{text!r} {error}") from None
+
+    return read

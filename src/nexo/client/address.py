@@ -7,17 +7,21 @@ over TLS. Several servers are ``nexo://a:7654,b:7654``: the first that answers i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict, Unpack
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import msgspec
+from msgspec import Meta
+from msgspec.structs import replace
+
 from nexo.client.certificates import checked_ca, load_chain
-from nexo.client.checks import Duration, positive_millis
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.model import Broker
+from nexo.options.described import keywords, unknown
+from nexo.options.option import Described, Unfit, option
+from nexo.options.units import Duration
 
 if TYPE_CHECKING:
     import ssl
@@ -26,38 +30,47 @@ DEFAULT_PORT = 7654
 DEFAULT_URL = f"nexo://127.0.0.1:{DEFAULT_PORT}"
 
 WhileDown: TypeAlias = Literal["wait", "fail"]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0.001, le=10_000 * 86_400)]
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A server and the terms of the connection; times in seconds."""
+class Address(msgspec.Struct, frozen=True):
+    """A server and the terms of the connection; times in seconds.
+
+    What is described can be given to a client; `ConnectOptions` types it.
+    """
 
     host: str
     port: int = DEFAULT_PORT
-    tls: bool = False
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    token: str | None = field(default=None, repr=False)
-    client: str = ""
-    """A name for the server's logs and dashboard."""
-    timeout_s: float = 30.0
-    """How long a request may take, unless it has a timeout of its own."""
-    connect_timeout_s: float = 5.0
-    """How long one attempt to connect may take."""
-    while_down: WhileDown = "wait"
-    """What a request does while there is no connection."""
-    down_wait_s: float | None = None
-    """How long that request waits with ``while_down='wait'``. None: 5 seconds if the server was
-    never reached, and as long as the request may take during a restart.
-    """
-    ping_s: float = 15.0
-    """A connection silent this long is pinged, and given up after twice this."""
-    ca_file: str | None = None
-    """Certificates to trust instead of the system's."""
-    cert_file: str | None = None
-    """The client's own certificate with its key, for servers that ask for one."""
-    verify: bool = True
-    """False accepts any certificate: for tests only."""
+    tls: Annotated[bool, option("Whether to use TLS, as `nexos://` does.")] = False
+    user: Annotated[str | None, option("Who logs in.")] = None
+    password: Annotated[str | None, option("The user's password.", secret=True)] = None
+    token: Annotated[str | None, option("A token instead of user and password.", secret=True)] = (
+        None
+    )
+    client: Annotated[str, option("A name for the server's logs and dashboard.")] = ""
+    timeout_s: Annotated[
+        Seconds,
+        option("How long a request may take, unless it has a timeout of its own."),
+    ] = 30.0
+    connect_timeout_s: Annotated[Seconds, option("How long one attempt to connect may take.")] = 5.0
+    while_down: Annotated[WhileDown, option("What a request does without a connection.")] = "wait"
+    down_wait_s: Annotated[
+        Seconds | None,
+        option(
+            "How long it waits; by default 5 seconds if the server was never reached, and during "
+            "a restart as long as the request may take."
+        ),
+    ] = None
+    ping_s: Annotated[
+        Seconds,
+        option("A connection silent this long is pinged, and given up after twice this."),
+    ] = 15.0
+    ca_file: Annotated[str | None, option("Certificates to trust instead of the system's.")] = None
+    cert_file: Annotated[
+        str | None,
+        option("The client's own certificate and key, for servers that ask for one."),
+    ] = None
+    verify: Annotated[bool, option("`false` accepts any certificate; for tests only.")] = True
     others: tuple[tuple[str, int], ...] = ()
     """Hosts and ports to try where ``host`` does not answer."""
     door_folder: str | None = None
@@ -65,16 +78,8 @@ class Address:
     caller: str | None = None
     """For the server's own processes: the address of the client they act for."""
 
-    def __post_init__(self) -> None:
-        for option in fields(self):
-            name, value = option.name, getattr(self, option.name)
-            if name not in _CHECKS or (value is None and option.default is None):
-                continue
-            try:
-                _CHECKS[name](value)
-            except ValueError as error:
-                shown = "" if name in ("password", "token") else f"={value!r}"
-                raise InvalidOption(f"option {name}{shown}: {error}") from None
+    def __repr__(self) -> str:
+        return f"Address({str(self)!r})"
 
     def __str__(self) -> str:
         if self.door_folder is not None:
@@ -114,10 +119,9 @@ class ConnectOptions(TypedDict, total=False):
     tls: bool
 
 
-_DURATIONS = ("timeout", "connect_timeout", "down_wait", "ping")
-_IN_URL = {"ca_file", "cert_file", "client", "token", "verify", "while_down", *_DURATIONS}
-_NOT_FOR_USERS = {"host", "port", "door_folder", "caller"}
-_LONGEST_MS = 10**12
+_OPTIONS = keywords(Address)
+IN_URL = {name: one for name, one in _OPTIONS.items() if name not in ("tls", "user", "password")}
+"""Options that a URL gives after its ``?``; for the other three it has places of their own."""
 _FIRST_WAIT_S = 5.0
 
 
@@ -126,32 +130,32 @@ def door_path(folder: str, broker: Broker) -> str:
     return f"{folder}/{broker.label}.door"
 
 
-def parse_url(url: str | None = None, **options: Any) -> Address:
+def parse_url(url: str | Address | None = None, **options: Unpack[ConnectOptions]) -> Address:
     """The address in ``url``, or in ``NEXO_URL``, or of a local server.
 
-    ``options`` are `ConnectOptions` and win over the URL's. Credentials default to the
-    environment: ``NEXO_TOKEN``, or ``NEXO_USER`` with ``NEXO_PASSWORD``.
+    ``options`` win over the URL's. Credentials default to the environment: ``NEXO_TOKEN``, or
+    ``NEXO_USER`` with ``NEXO_PASSWORD``. An `Address` is complete without them.
     """
-    known = ConnectOptions.__annotations__.keys()
-    if unknown := options.keys() - known - _NOT_FOR_USERS:
-        raise InvalidOption(
-            f"unknown option {min(unknown)!r}; known are {', '.join(sorted(known))}"
-        )
-    address = _parse(url or os.environ.get("NEXO_URL") or DEFAULT_URL)
-    address = replace(address, **_in_seconds(options))
-    given = {"user", "password", "token", "door_folder"} & options.keys()
+    said = dict(_read(options, _OPTIONS, "option"))
+    if isinstance(url, Address):
+        return replace(url, **said)
+    address = replace(_parse(url or os.environ.get("NEXO_URL") or DEFAULT_URL), **said)
+    given = {"user", "password", "token"} & options.keys()
     return address if given else _logged_in(address, os.environ)
 
 
-def _in_seconds(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as fields of `Address`, where durations are seconds."""
-    found = dict(options)
-    for name in options.keys() & set(_DURATIONS):
+def _read(
+    given: Mapping[str, Any], known: Mapping[str, Described], what: str, *, from_text: bool = False
+) -> Iterator[tuple[str, Any]]:
+    """Options as fields of `Address`; `InvalidOption` calls a wrong one ``what``."""
+    for name, value in given.items():
+        if name not in known:
+            raise unknown(name, known, what)
+        one = known[name]
         try:
-            found[f"{name}_s"] = positive_millis(found.pop(name), name, _LONGEST_MS) / 1_000
-        except InvalidInput as error:
-            raise InvalidOption(f"option {error.message}") from None
-    return found
+            yield one.name, one.check(one.read(value, name, from_text=from_text))
+        except Unfit as error:
+            raise InvalidOption(f"{what} {one.refusal(name, value, error)}") from None
 
 
 def _logged_in(address: Address, environ: Mapping[str, str]) -> Address:
@@ -175,91 +179,35 @@ def _parse(url: str) -> Address:
         parts = parts._replace(netloc=f"{login}@host")
     except ValueError as error:
         raise InvalidInput(f"{url!r} is not a Nexo URL: {error}") from None
-    named = all(host for host, _ in places)
-    if parts.scheme not in ("nexo", "nexos") or not named or parts.path.strip("/"):
+    if parts.scheme not in ("nexo", "nexos") or parts.path.strip("/"):
         raise InvalidInput(
             f"{url!r} is not a Nexo URL: write nexo://host:port or nexos://host:port"
         )
     (host, port), *others = places
     address = Address(host, port, tls=parts.scheme == "nexos", others=tuple(others))
-    given = _url_options(parts.query)
-    for name, raw in (("user", parts.username), ("password", parts.password)):
-        if raw:
-            given[name] = unquote(raw)
-    return replace(address, **_in_seconds(given))
-
-
-def _url_options(query: str) -> dict[str, Any]:
-    given: dict[str, Any] = {}
-    for name, text in parse_qsl(query, keep_blank_values=True):
-        if name not in _IN_URL:
-            known = ", ".join(sorted(_IN_URL))
-            raise InvalidOption(f"unknown URL option {name!r}; known are {known}")
-        given[name] = text
-        if name in _DURATIONS:
-            with suppress(ValueError):  # it has a unit, as in timeout=500ms
-                given[name] = float(text)
-        elif name == "verify":
-            given[name] = {"true": True, "1": True, "false": False, "0": False}.get(text, text)
-    return given
+    login_parts = {"user": parts.username, "password": parts.password}
+    given = {name: unquote(raw) for name, raw in login_parts.items() if raw}
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    return replace(
+        address,
+        **dict(_read(given, _OPTIONS, "option")),
+        **dict(_read(query, IN_URL, "URL option", from_text=True)),
+    )
 
 
 def _place(text: str) -> tuple[str, int]:
+    """A host and its port. Raises `ValueError` for what cannot be one."""
     parts = urlsplit(f"//{text}")
-    return parts.hostname or "", DEFAULT_PORT if parts.port is None else parts.port
-
-
-def _others(value: Any) -> None:
-    for host, port in value:
-        _host(host)
-        _port(port)
-
-
-def _while_down(value: Any) -> None:
-    if value not in ("wait", "fail"):
-        raise ValueError("must be 'wait' or 'fail'")
-
-
-def _port(value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 65_536:
-        raise ValueError("must be a number from 1 to 65535")
-
-
-def _flag(value: Any) -> None:
-    if not isinstance(value, bool):
-        raise ValueError("must be true or false")
-
-
-def _text(value: Any) -> None:
-    if not isinstance(value, str):
-        raise ValueError("must be text")
+    host, port = parts.hostname or "", DEFAULT_PORT if parts.port is None else parts.port
+    if not host:
+        raise ValueError("a host is missing")
     try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"cannot be written as UTF-8: {error.reason}") from None
-
-
-def _host(value: Any) -> None:
-    _text(value)
-    try:
-        value.encode("idna")
+        host.encode("idna")
     except UnicodeError as error:
-        raise ValueError(f"is no name of a host: {error}") from None
-
-
-_TEXTS = (
-    "user", "password", "token", "client", "ca_file", "cert_file", "door_folder", "caller",
-)  # fmt: skip
-_CHECKS: dict[str, Callable[[Any], None]] = {
-    "host": _host,
-    "port": _port,
-    "tls": _flag,
-    "while_down": _while_down,
-    "verify": _flag,
-    "others": _others,
-    **dict.fromkeys(_TEXTS, _text),
-}
-"""What each field may be; a `ValueError` says what it may."""
+        raise ValueError(f"{host!r} is not the name of a host: {error}") from None
+    if not port:
+        raise ValueError("a port is a number from 1 to 65,535")
+    return host, port
 
 
 def tls_context(address: Address, broker: Broker) -> ssl.SSLContext:

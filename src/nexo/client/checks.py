@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
 from nexo.errors import InvalidInput
-from nexo.model import duration_ms
+from nexo.options.units import MAX_DURATION_MS, Duration, millis
 
-Duration: TypeAlias = float | str | timedelta
-"""Seconds, a text like ``"250ms"`` or ``"5m"``, or a `timedelta`."""
-
-MAX_DURATION_MS = 2**53
-"""Longer than any real duration, and exact as a float."""
 MOST = 2**63 - 1
 """The greatest number that the wire carries."""
-
-
-def millis(value: Duration, what: str = "duration", high_ms: int = MAX_DURATION_MS) -> int:
-    """A duration in milliseconds, rounded up so that a short one does not become none.
-
-    ``what`` names it in the error for one that is negative or over ``high_ms``.
-    """
-    match value:
-        case str():
-            ms: float = _text_ms(value, what)
-        case timedelta():
-            ms = value.total_seconds() * 1_000
-        case int() | float() if not isinstance(value, bool):
-            ms = value * 1_000
-        case _:
-            raise InvalidInput(f"{what} {value!r}: use seconds, a text like '5m', or a timedelta")
-    if not 0 <= ms <= high_ms:  # nor NaN
-        most = "" if high_ms == MAX_DURATION_MS else f", at most {high_ms / 1_000:,.12g} seconds"
-        raise InvalidInput(f"{what} {value!r} is out of range: use 0 or more{most}")
-    return math.ceil(round(ms, 3))
 
 
 def until_ms(value: Duration | datetime, what: str, high_ms: int = MAX_DURATION_MS) -> int:
@@ -47,13 +21,6 @@ def until_ms(value: Duration | datetime, what: str, high_ms: int = MAX_DURATION_
         raise InvalidInput(f"{what} {value}: say which time zone, as in datetime.now(UTC)")
     left = value - datetime.now(UTC)
     return millis(max(left, timedelta()), what, high_ms)
-
-
-def _text_ms(value: str, what: str) -> int:
-    try:
-        return duration_ms(value)
-    except InvalidInput as error:
-        raise InvalidInput(f"{what}: {error}") from None
 
 
 def positive_millis(value: Duration, what: str, high_ms: int = MAX_DURATION_MS) -> int:

@@ -11,13 +11,14 @@ import msgspec
 
 from nexo import limits
 from nexo.blocks import id_text, id_texts
-from nexo.client.checks import Duration, millis, pairs, positive_millis, text, whole
+from nexo.client.checks import pairs, positive_millis, text, whole
 from nexo.client.replies import Reply, check_sizes, room_bytes
 from nexo.client.stream_records import shown
 from nexo.errors import LeaseLost
 from nexo.model.queue import JobState
 from nexo.options.described import to_stored
 from nexo.options.queue import MAX_DELAY_MS, MAX_POP, QueueOptions
+from nexo.options.units import Duration, millis
 from nexo.protocol.hello import Welcome
 from nexo.protocol.queue import PopJobs, PushReply, decode
 from nexo.protocol.values import ValueType, decode_value, json_bytes
@@ -48,7 +49,7 @@ class QueueSettings(TypedDict, total=False):
 
 def wire_options(given: dict[str, Any]) -> dict[str, Any]:
     """Options by their stored names; `InvalidOption` for one that does not exist."""
-    return to_stored(QueueOptions, given, millis)
+    return to_stored(QueueOptions, given)
 
 
 def pop_request(

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, TypedDict
 
-from nexo.client.checks import Duration, millis, whole
+from nexo.client.checks import whole
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.options.described import to_stored
 from nexo.options.stream import SharedOptions, StreamOptions
+from nexo.options.units import Duration, millis
 from nexo.protocol.stream import Position
 
 
@@ -45,7 +46,7 @@ class GroupSettings(TypedDict, total=False):
 
 def group_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a group by their stored names; `InvalidOption` for one that does not exist."""
-    return to_stored(SharedOptions, given, millis)
+    return to_stored(SharedOptions, given)
 
 
 def stream_options(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def stream_options(given: Mapping[str, Any]) -> dict[str, Any]:
         if name in options:
             raise InvalidOption(f"{name} was given twice, in two spellings")
         options[name] = value
-    return to_stored(StreamOptions, options, millis)
+    return to_stored(StreamOptions, options)
 
 
 def _aliases(options: dict[str, Any]) -> dict[str, Any]:

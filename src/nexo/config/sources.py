@@ -7,25 +7,22 @@ suggests the one that was most likely meant.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import Field, fields, replace
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from nexo.config import names, values
+from msgspec.structs import replace
+
+from nexo.config import names
 from nexo.config.checks import check_together
-from nexo.config.settings import DAY_MS, Settings
+from nexo.config.settings import Settings
 from nexo.errors import ConfigError
+from nexo.options.described import described
+from nexo.options.option import Described, Unfit
 
-_LONGEST_MS = 100 * 366 * DAY_MS
-_MOST_BYTES = 2**53
-_MOST = 2**31 - 1
-
-SPECS = {spec.name: spec for spec in fields(Settings)}
-_VARIABLES: dict[str, tuple[str, str]] = {
-    spec.metadata["env"]: (spec.name, spec.metadata["doc"]) for spec in SPECS.values()
-}
+SETTINGS = described(Settings)
+_VARIABLES = {each.variable: (name, each.meaning) for name, each in SETTINGS.items()}
 """Each variable's setting, and what it does."""
 _SECONDS = {"PUBSUB_DEFAULT_RETAINED_TTL_SECS": "retained_ttl_ms"}
 _NOT_SETTINGS = {"NEXO_URL", "NEXO_CONFIG", "NEXO_USER", "NEXO_PASSWORD", "NEXO_TOKEN"}
@@ -76,7 +73,7 @@ def _from_file(file: Path) -> dict[str, Any]:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not valid TOML: {error}") from None
     return {key: checked(key, value, f"{file}: {key}") for key, value in table.items()}
 
@@ -88,7 +85,8 @@ def _from_environ(environ: Mapping[str, str]) -> dict[str, Any]:
             name, _ = _VARIABLES[key]
             found[name] = checked(name, value, key)
         elif key in _SECONDS:
-            found[_SECONDS[key]] = checked(_SECONDS[key], values.number(key, value) * 1_000, key)
+            setting = SETTINGS[_SECONDS[key]]
+            found[setting.name] = _fitting(setting, setting.keyword, value, key)
         elif key.startswith("NEXO_") and not _foreign(key, value):
             known = dict.fromkeys(_NOT_SETTINGS, ("", "")) | _VARIABLES
             meant = names.did_you_mean(key, known, "`nexo serve --help` names all of them")
@@ -106,53 +104,22 @@ def _foreign(key: str, value: str) -> bool:
 
 
 def checked(key: str, value: object, label: str) -> Any:
-    """``value`` as the type of setting ``key``; ``label`` names it as the user wrote it."""
-    spec = SPECS.get(key)
-    if spec is None:
+    """``value`` as setting ``key`` takes it; ``label`` names it as the user wrote it."""
+    setting = SETTINGS.get(key)
+    if setting is None:
         raise ConfigError(f"unknown setting {label}{_meant_setting(key, value)}")
-    if value == spec.default and type(value) is type(spec.default):
-        return value
-    checked = _converter(spec)(label, value)
-    if isinstance(checked, int) and not isinstance(checked, bool):
-        _check_range(checked, label, spec)
-    choices = spec.metadata["choices"]
-    if choices and checked not in choices:
-        raise ConfigError(f"{label} = {value!r}: must be one of {', '.join(choices)}")
-    return checked
+    return _fitting(setting, key, value, label)
+
+
+def _fitting(setting: Described, name: str, value: object, label: str) -> Any:
+    try:
+        return setting.check(setting.read(value, name, from_text=True))
+    except Unfit as error:
+        raise ConfigError(setting.refusal(label, value, error)) from None
 
 
 def _meant_setting(key: str, value: object) -> str:
-    if isinstance(value, dict) and value.keys() & SPECS.keys():
+    if isinstance(value, dict) and value.keys() & SETTINGS.keys():
         return f"; settings stand without a section: leave out [{key}]"
-    known = {name: (spec.metadata["env"], spec.metadata["doc"]) for name, spec in SPECS.items()}
-    return names.did_you_mean(key, known, f"known are {', '.join(sorted(SPECS))}")
-
-
-def _converter(spec: Field[Any]) -> Callable[[str, object], object]:
-    match str(spec.type):
-        case "int" if spec.name.endswith("_ms"):
-            return values.millis
-        case "int" if spec.name.endswith("_bytes"):
-            return values.size
-        case "int":
-            return values.number
-        case "bool":
-            return values.flag
-        case "str":
-            return values.text
-    return values.path
-
-
-def _check_range(value: int, label: str, spec: Field[Any]) -> None:
-    low, high = spec.metadata["low"], spec.metadata["high"] or _highest(spec.name)
-    if value < low:
-        raise ConfigError(f"{label} = {value}: must be at least {low}")
-    if value > high:
-        raise ConfigError(f"{label} = {value}: must be at most {high}")
-
-
-def _highest(name: str) -> int:
-    """The largest value that can be counted, sent and waited for."""
-    if name.endswith("_ms"):
-        return _LONGEST_MS
-    return _MOST_BYTES if name.endswith("_bytes") else _MOST
+    known = {name: (each.variable, each.meaning) for name, each in SETTINGS.items()}
+    return names.did_you_mean(key, known, f"known are {', '.join(sorted(SETTINGS))}")

@@ -1,4 +1,4 @@
-"""Values that every layer holds: broker names, durability modes, names, time."""
+"""Values that every layer holds: broker names, durability modes, names, the clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from nexo.errors import InvalidInput, InvalidName
+from nexo.errors import InvalidName
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes in any form."""
@@ -109,15 +109,3 @@ def path_segment(name: str) -> str:
 def name_of_segment(segment: str) -> str:
     """The name that `path_segment` turned into ``segment``."""
     return segment.translate(_ORIGINALS)
-
-
-_DURATION = re.compile(r"(\d+)(ms|s|m|h|d)", re.ASCII)
-_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def duration_ms(text: str) -> int:
-    """Milliseconds of ``'250ms'``, ``'30s'``, ``'5m'``, ``'1h'`` or ``'7d'`` (SPEC G2)."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise InvalidInput(f"duration {text!r} is not a number followed by ms, s, m, h or d")
-    return int(match[1]) * _UNIT_MS[match[2]]

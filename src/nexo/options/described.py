@@ -1,102 +1,90 @@
 """One mechanism for options: a frozen msgspec Struct whose fields say what they are.
 
-A field's name is the option's stored name, in files, on the wire and over HTTP. A duration ends
-in ``_ms`` there; people write it without the unit, as a duration (``visibility_timeout="30s"``).
-Ranges and types are checked by msgspec, and the errors name the option.
+Queues, streams, groups, the server's settings and a client's address are such structs. A field's
+name is the option's stored name, in files, on the wire and over HTTP. The name of a duration ends
+in its unit, ``_ms`` or ``_s``; people write it without, as in ``visibility_timeout="30s"``. Types
+and ranges are msgspec's; errors name the option and say what it must be.
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, Literal, TypeAlias, TypeVar
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import inspect
 
 from nexo.errors import InvalidInput, InvalidOption
+from nexo.options.option import Described, Unfit, Unit
 from nexo.options.refusals import in_words
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-Unit: TypeAlias = Literal["ms", "bytes", "per second"]
+_SUFFIXES: dict[str, Unit] = {"_ms": "ms", "_s": "s", "_bytes": "bytes"}
 
 
-def option(
-    title: str, meaning: str, unit: Unit | None = None, *, usual: bool = False, fixed: bool = False
-) -> msgspec.Meta:
-    """Describes an option; ``fixed`` ones cannot be changed, ``usual`` ones often are."""
-    extra = {"unit": unit, "usual": usual, "fixed": fixed}
-    return msgspec.Meta(title=title, description=meaning, extra=extra)
-
-
-@dataclass(frozen=True, slots=True)
-class Described:
-    """One option."""
-
-    name: str
-    type: inspect.Type
-    title: str
-    meaning: str
-    unit: Unit | None
-    usual: bool
-    fixed: bool
-
-    @property
-    def keyword(self) -> str:
-        """What people write: the name of a duration without its unit."""
-        return self.name.removesuffix("_ms") if self.unit == "ms" else self.name
-
-    @property
-    def choices(self) -> list[str]:
-        """What it may be, if it is one of a few words."""
-        match self.type:
-            case inspect.EnumType(cls=kind) if issubclass(kind, enum.StrEnum):
-                return [member.value for member in kind]
-            case inspect.LiteralType(values=values):
-                return [str(value) for value in values]
-        return []
-
-
-def described(options: type[msgspec.Struct]) -> Iterator[Described]:
-    """The options that a struct holds, in order."""
+@cache
+def described(options: type[msgspec.Struct]) -> Mapping[str, Described]:
+    """The options that a struct holds, by name and in order; other fields are not options."""
     info = inspect.type_info(options)
     assert isinstance(info, inspect.StructType)
-    for field in info.fields:
-        assert isinstance(field.type, inspect.Metadata), f"{field.name} is not described"
-        said: dict[str, Any] = field.type.extra_json_schema or {}
-        yield Described(
-            field.name, field.type.type, said["title"], said["description"],
-            **(field.type.extra or {}),
-        )  # fmt: skip
+    hints = get_type_hints(options, include_extras=True)
+    return {
+        field.name: _described(field, field.type, hints[field.name])
+        for field in info.fields
+        if isinstance(field.type, inspect.Metadata)
+    }
+
+
+def _described(field: inspect.Field, known: inspect.Metadata, hint: Any) -> Described:
+    extra: dict[str, Any] = known.extra or {}
+    found = [unit for suffix, unit in _SUFFIXES.items() if field.name.endswith(suffix)]
+    return Described(
+        name=field.name,
+        annotation=hint,
+        type=_without_none(known.type),
+        default=field.default,
+        meaning=(known.extra_json_schema or {})["description"],
+        **extra | {"unit": extra["unit"] or next(iter(found), None)},
+    )
+
+
+def _without_none(kind: inspect.Type) -> inspect.Type:
+    if not isinstance(kind, inspect.UnionType):
+        return kind
+    (only,) = (each for each in kind.types if not isinstance(each, inspect.NoneType))
+    return only
 
 
 def keywords(options: type[msgspec.Struct]) -> dict[str, Described]:
     """The options by what people write."""
-    return {each.keyword: each for each in described(options)}
+    return {each.keyword: each for each in described(options).values()}
 
 
-def to_stored(
-    options: type[msgspec.Struct], given: Mapping[str, Any], millis: Callable[[Any, str], int]
-) -> dict[str, Any]:
-    """Options as people write them, by their stored names; ``millis`` reads durations.
+def unknown(name: str, known: Iterable[str], what: str = "option") -> InvalidOption:
+    """The error about a ``name`` that is none of the ``known`` ones."""
+    return InvalidOption(f"unknown {what} {name!r}; known are {', '.join(sorted(known))}")
+
+
+def to_stored(options: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as people write them, by their stored names.
 
     Stored names are taken too, with numbers as they are, so that what a thing shows of its
     options can make another like it. `InvalidOption` for a name that does not exist.
     """
     known = keywords(options)
-    by_name = known | {each.name: each for each in known.values()}
     found: dict[str, Any] = {}
     for name, value in given.items():
-        option = by_name.get(name)
-        if option is None:
-            raise InvalidOption(f"unknown option {name!r}; known are {', '.join(sorted(known))}")
-        if option.name in found:
-            raise InvalidOption(f"{option.name} was given twice, with and without its unit")
-        says_unit = name != option.name or isinstance(value, str | timedelta)
-        found[option.name] = millis(value, name) if option.unit == "ms" and says_unit else value
+        one = known.get(name) or described(options).get(name)
+        if one is None:
+            raise unknown(name, known)
+        if one.name in found:
+            raise InvalidOption(f"{one.name} was given twice, with and without its unit")
+        try:
+            found[one.name] = one.read(value, name)
+        except Unfit as error:
+            raise InvalidOption(one.refusal(name, value, error)) from None
     return found
 
 
@@ -106,7 +94,21 @@ def merged(given: Mapping[str, Any], base: T, what: str) -> T:
     try:
         return msgspec.convert(msgspec.to_builtins(base) | dict(given), kind)
     except msgspec.ValidationError as error:
-        raise InvalidOption(f"{what} options: {in_words(error, kind)}") from None
+        wrong = _fault(kind, given) or in_words(error, kind)
+        raise InvalidOption(f"{what} options: {wrong}") from None
+
+
+def _fault(options: type[msgspec.Struct], given: Mapping[str, Any]) -> str:
+    """What is wrong with the first of ``given`` that an option cannot be."""
+    known = described(options)
+    for name, value in given.items():
+        if name not in known:
+            return unknown(name, known).message
+        try:
+            known[name].check(value)
+        except Unfit as error:
+            return known[name].refusal(name, value, error)
+    return ""
 
 
 def differences(now: msgspec.Struct, asked: msgspec.Struct) -> str:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from nexo.config import Settings
 from nexo.model import Persistence
-from nexo.options.described import merged, option
+from nexo.options.described import merged
+from nexo.options.option import option
 
 MAX_PRIORITY = 255
 MAX_DELAY_MS = 10 * 366 * 86_400_000
@@ -22,6 +22,8 @@ MAX_ERROR_CHARS = 2_000
 MAX_HISTORY = 10
 """Failures remembered per job."""
 
+Lease = Annotated[int, Meta(ge=1, le=MAX_DELAY_MS)]
+Retries = Annotated[int, Meta(ge=0, le=1_000_000)]
 Positive = Annotated[int, Meta(ge=1, le=MAX_DELAY_MS)]
 Natural = Annotated[int, Meta(ge=0, le=MAX_DELAY_MS)]
 Rate = Annotated[float, Meta(ge=0, le=1e9)]
@@ -42,74 +44,77 @@ class QueueOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     visibility_timeout_ms: Annotated[
-        Positive,
-        option("Lease", "How long a popped job is leased.", "ms", usual=True),
+        Lease,
+        option("How long a popped job is leased.", title="Lease", usual=True),
     ] = 30_000
     max_retries: Annotated[
-        int,
-        Meta(ge=0, le=1_000_000),
-        option("Retries", "A job is delivered once and this often again, then dead.", usual=True),
+        Retries,
+        option(
+            "A job is delivered once and this often again, then dead.", title="Retries", usual=True
+        ),
     ] = 5
     persistence: Annotated[
         Persistence,
         option(
-            "Durability",
             "file_sync answers once a job is synced to disk, file_async once it is written, "
             "replicated once the object store has it too.",
+            title="Durability",
             usual=True,
         ),
     ] = Persistence.FILE_SYNC
     backoff: Annotated[
-        Backoff, option("Back-off", "How the wait before a retry grows.", usual=True)
+        Backoff, option("How the wait before a retry grows.", title="Back-off", usual=True)
     ] = Backoff.NONE
     backoff_delay_ms: Annotated[
-        Natural, option("Back-off wait", "The wait before a retry, or before the first.", "ms")
+        Natural, option("The wait before a retry, or before the first.", title="Back-off wait")
     ] = 1_000
     backoff_max_ms: Annotated[
-        Natural, option("Longest back-off", "Where an exponential wait stops growing.", "ms")
+        Natural, option("Where an exponential wait stops growing.", title="Longest back-off")
     ] = 3_600_000
     backoff_jitter: Annotated[
         float,
         Meta(ge=0, le=1),
-        option("Back-off jitter", "Share of an exponential wait that is random, 0 to 1."),
+        option("Share of an exponential wait that is random, 0 to 1.", title="Back-off jitter"),
     ] = 0.2
     fair: Annotated[
         bool,
-        option("Fair", "Take turns between the keys of waiting jobs instead of strict age."),
+        option("Take turns between the keys of waiting jobs instead of strict age.", title="Fair"),
     ] = False
     key_concurrency: Annotated[
         Natural,
-        option("Jobs per key", "Most jobs of one key at work at once; 0 for no limit."),
+        option("Most jobs of one key at work at once; 0 for no limit.", title="Jobs per key"),
     ] = 0
     rate: Annotated[
-        Rate, option("Rate", "Most deliveries per second; 0 for no limit.", "per second")
+        Rate, option("Most deliveries per second; 0 for no limit.", title="Rate", unit="per second")
     ] = 0.0
     rate_burst: Annotated[
-        Positive, option("Burst", "Deliveries at once after a pause, where the rate is limited.")
+        Positive,
+        option("Deliveries at once after a pause, where the rate is limited.", title="Burst"),
     ] = 1
     key_rate: Annotated[
         Rate,
-        option("Rate per key", "Most deliveries of one key; 0 for no limit.", "per second"),
+        option(
+            "Most deliveries of one key; 0 for no limit.", title="Rate per key", unit="per second"
+        ),
     ] = 0.0
     key_rate_burst: Annotated[
-        Positive, option("Burst per key", "The same for one key, where its rate is limited.")
+        Positive, option("The same for one key, where its rate is limited.", title="Burst per key")
     ] = 1
     result_ttl_ms: Annotated[
-        Natural, option("Keep results", "How long results are kept; 0 keeps none.", "ms")
+        Natural, option("How long results are kept; 0 keeps none.", title="Keep results")
     ] = 0
     time_limit_ms: Annotated[
         Natural,
         option(
-            "Time limit",
             "A handler that runs longer loses its job to another; 0 for no limit.",
-            "ms",
+            title="Time limit",
         ),
     ] = 0
     max_jobs: Annotated[
         Natural,
         option(
-            "Most jobs",
             "Pushes are refused while this many jobs are in the queue; 0 for no limit.",
+            title="Most jobs",
         ),
     ] = 0
 
@@ -128,15 +133,6 @@ class QueueOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def by_key(self) -> bool:
         """Whether jobs of different keys wait in lines of their own."""
         return self.fair or self.key_concurrency > 0 or self.key_rate > 0
-
-
-def defaults(settings: Settings) -> QueueOptions:
-    """Options of a queue that is created without any."""
-    return QueueOptions(
-        settings.queue_visibility_ms,
-        settings.queue_max_retries,
-        Persistence(settings.queue_persistence),
-    )
 
 
 _OLD_NAMES = {

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from nexo.config import Settings
 from nexo.errors import AlreadyExists, Conflict, InvalidOption
 from nexo.model import Persistence
-from nexo.options.described import differences, merged, option
+from nexo.options.described import differences, merged
+from nexo.options.option import option
 
 Strategy: TypeAlias = Literal["range", "roundRobin"]
 Cleanup: TypeAlias = Literal["delete", "compact", "delete,compact"]
@@ -31,34 +31,33 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     partitions: Annotated[
         int,
         Meta(ge=1, le=MAX_PARTITIONS),
-        option("Partitions", "Fixed at creation.", usual=True, fixed=True),
+        option("Fixed at creation.", title="Partitions", usual=True, fixed=True),
     ] = 1
     persistence: Annotated[
         Persistence,
         option(
-            "Durability",
             "file_async answers once a record is written, file_sync once it is synced to disk, "
             "replicated once the object store has it too.",
+            title="Durability",
             usual=True,
         ),
     ] = Persistence.FILE_ASYNC
     retention_ms: Annotated[
-        Natural, option("Age limit", "Older records are removed; 0 for no limit.", "ms", usual=True)
+        Natural, option("Older records are removed; 0 for no limit.", title="Age limit", usual=True)
     ] = 7 * DAY_MS
     retention_bytes: Annotated[
         Natural,
         option(
-            "Size limit",
             "Of the whole stream, of which every partition gets an equal share; 0 for no limit.",
-            "bytes",
+            title="Size limit",
             usual=True,
         ),
     ] = 1024**3
     cleanup: Annotated[
         Cleanup,
         option(
-            "Clean-up",
             "delete removes what is past the limits, compact all but the newest of each key.",
+            title="Clean-up",
             usual=True,
         ),
     ] = "delete"
@@ -66,28 +65,23 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         float,
         Meta(ge=0, le=1),
         option(
-            "Compact at",
             "Compaction runs once this share of a partition, 0 to 1, was written since the last.",
+            title="Compact at",
         ),
     ] = 0.5
     delete_retention_ms: Annotated[
         Natural,
         option(
-            "Keep deletions",
             "How long compaction keeps a tombstone, so that readers see the deletion.",
-            "ms",
+            title="Keep deletions",
         ),
     ] = DAY_MS
     max_message_bytes: Annotated[
         Natural,
-        option(
-            "Largest value",
-            "0 leaves only the server's limit on a whole request.",
-            "bytes",
-        ),
+        option("0 leaves only the server's limit on a whole request.", title="Largest value"),
     ] = 0
     tiering: Annotated[
-        bool, option("Tiering", "Retention frees nothing that the lake has not taken.")
+        bool, option("Retention frees nothing that the lake has not taken.", title="Tiering")
     ] = False
 
     @property
@@ -99,15 +93,6 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def expires(self) -> bool:
         """Whether age and size limits apply."""
         return "delete" in self.cleanup
-
-
-def defaults(settings: Settings) -> StreamOptions:
-    """Options of a stream that is created without any."""
-    return StreamOptions(
-        persistence=Persistence(settings.stream_persistence),
-        retention_ms=settings.retention_ms,
-        retention_bytes=settings.retention_bytes,
-    )
 
 
 def options_from(given: Mapping[str, Any], base: StreamOptions) -> StreamOptions:
@@ -153,15 +138,16 @@ class OrderedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     strategy: Annotated[
         Strategy,
         option(
-            "Strategy", "range gives members runs of partitions, roundRobin deals them in turn."
+            "range gives members runs of partitions, roundRobin deals them in turn.",
+            title="Strategy",
         ),
     ] = "range"
     session_timeout_ms: Annotated[
-        Positive, option("Session", "A member that sends nothing for this long is removed.", "ms")
+        Positive, option("A member that sends nothing for this long is removed.", title="Session")
     ] = 30_000
     rebalance_timeout_ms: Annotated[
         Positive,
-        option("Rebalance", "A member that keeps a revoked partition longer is removed.", "ms"),
+        option("A member that keeps a revoked partition longer is removed.", title="Rebalance"),
     ] = 30_000
 
 
@@ -169,23 +155,23 @@ class SharedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """How a shared group delivers."""
 
     ack_wait_ms: Annotated[
-        Positive, option("Lease", "How long a delivered record may take to be acked.", "ms")
+        Positive, option("How long a delivered record may take to be acked.", title="Lease")
     ] = 30_000
     max_deliveries: Annotated[
-        Natural, option("Deliveries", "Before a record is parked; 0 for no limit.")
+        Natural, option("Before a record is parked; 0 for no limit.", title="Deliveries")
     ] = 5
     max_ack_pending: Annotated[
-        Positive, option("In flight", "Most records delivered and not yet settled.")
+        Positive, option("Most records delivered and not yet settled.", title="In flight")
     ] = 10_000
     ordered_by: Annotated[
         Literal["key"] | None,
-        option("Order", "key delivers the records of one key one after another.", fixed=True),
+        option("key delivers the records of one key one after another.", title="Order", fixed=True),
     ] = None
     release: Annotated[
         Literal["claim"] | None,
         option(
-            "Release",
             "With claim, a consumer keeps its records until they are acked or another claims them.",
+            title="Release",
             fixed=True,
         ),
     ] = None

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict
 
-from nexo.client.checks import Duration, text
+from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key, Record
 from nexo.errors import InvalidInput
+from nexo.options.units import Duration
 from nexo.protocol.stream_ordered import CommittedAt
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
-from nexo.client.checks import Duration, millis, whole
+from nexo.client.checks import whole
 from nexo.errors import InvalidInput, InvalidOption
-from nexo.options.refusals import in_words
+from nexo.options.described import described
+from nexo.options.option import Unfit
 from nexo.options.stream import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, StreamOptions
+from nexo.options.units import Duration, millis
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -50,14 +50,13 @@ def stream_options(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _checked(key: str, value: Any) -> Any:
     """A value as the stream's option takes it."""
-    option = CONFIG[key]
+    option = described(StreamOptions)[CONFIG[key]]
     if isinstance(value, int | str):
         value = _SPELLINGS.get((key, value), value)
     try:
-        found = getattr(msgspec.convert({option: value}, StreamOptions), option)
-    except msgspec.ValidationError as error:
-        wrong = in_words(error, StreamOptions).removeprefix(f"{option}: ")
-        raise InvalidOption(f"{key} = {value!r}: {wrong}") from None
+        found = option.check(value)
+    except Unfit as error:
+        raise InvalidOption(option.refusal(key, value, error)) from None
     return whole(found, key, 0, refusal=InvalidOption) if type(found) is int else found
 
 

@@ -18,6 +18,7 @@ from nexo.admin.api.stream import OneStream
 from nexo.admin.context import ApiContext, ServerAccess
 from nexo.admin.http.routes import Nothing
 from nexo.admin.lake_views import TableHistory, read_tables
+from nexo.client.address import Address
 from nexo.config import Settings
 from nexo.errors import NotFound
 from nexo.lake.catalog import Lake
@@ -34,7 +35,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def context(settings: Settings) -> ApiContext:
     unused = cast(Any, None)
-    return ApiContext(ServerAccess(settings, {}), unused, unused, unused, set())
+    return ApiContext(ServerAccess(settings, Address("127.0.0.1")), unused, unused, unused, set())
 
 
 def test_tables_show_their_snapshots_and_offsets(tmp_path: Path) -> None:

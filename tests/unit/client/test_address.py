@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from nexo.client.address import Address, parse_url
+from nexo.client.address import Address, ConnectOptions, parse_url
 from nexo.errors import InvalidInput, InvalidOption
+from nexo.options.described import keywords
 
 
 def test_the_shortest_url_has_every_default() -> None:
@@ -73,17 +74,20 @@ def test_the_environment_logs_in_who_did_not_say_who_they_are(
     ("option", "said"),
     [
         ({"foo": 1}, "unknown option 'foo'; known are .*timeout"),
-        ({"timeout": "x"}, "option timeout: duration 'x' is not a number followed by"),
-        ({"timeout": -1}, "option timeout -1 is out of range"),
-        ({"timeout": 0}, "option timeout must be more than 0"),
-        ({"ping": 0}, "option ping must be more than 0"),
-        ({"down_wait": float("nan")}, "option down_wait nan is out of range"),
-        ({"connect_timeout": 1e10}, "option connect_timeout .* is out of range"),
-        ({"while_down": "x"}, "must be 'wait' or 'fail'"),
+        ({"timeout": "x"}, "option timeout = 'x': must be a duration such as"),
+        ({"timeout": "5"}, "option timeout = '5': must be a duration such as"),
+        ({"timeout": -1}, "option timeout = -1: .* from 1ms to 10000d"),
+        ({"timeout": 0}, "option timeout = 0: .* from 1ms to 10000d"),
+        ({"timeout": None}, "option timeout = None: must be a duration"),
+        ({"ping": 0}, "option ping = 0: must be a duration"),
+        ({"down_wait": float("nan")}, "option down_wait = nan: must be a duration"),
+        ({"connect_timeout": 1e10}, "option connect_timeout = .* from 1ms to 10000d"),
+        ({"while_down": "x"}, "must be one of wait, fail"),
         ({"verify": "no"}, "must be true or false"),
-        ({"port": 0}, "must be a number from 1 to 65535"),
-        ({"client": 5}, "client=5: must be text"),
+        ({"port": 1}, "unknown option 'port'"),
+        ({"client": 5}, "client = 5: must be text"),
         ({"token": "\udcff"}, "option token: cannot be written as UTF-8"),
+        ({"password": 7}, "option password: must be text"),
     ],
 )
 def test_a_bad_keyword_is_named(option: dict[str, Any], said: str) -> None:
@@ -92,18 +96,30 @@ def test_a_bad_keyword_is_named(option: dict[str, Any], said: str) -> None:
         parse_url("nexo://host", **option)
 
 
+def test_the_sdk_types_exactly_the_options_there_are() -> None:
+    assert set(ConnectOptions.__annotations__) == set(keywords(Address))
+
+
+def test_an_address_takes_options_without_asking_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NEXO_TOKEN", "of-someone-else")
+    place = Address("host", 7, caller="10.0.0.1")
+    assert parse_url(place, timeout="2s") == Address("host", 7, timeout_s=2.0, caller="10.0.0.1")
+
+
 def test_a_url_is_text_with_a_real_port() -> None:
     """SPEC K1."""
     with pytest.raises(InvalidInput, match="a URL is text, not int"):
         parse_url(5)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="port=0"):
+    with pytest.raises(InvalidInput, match="a port is a number from 1 to 65,535"):
         parse_url("nexo://host:0")
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64])
 def test_what_no_host_can_be_called_is_refused(host: str) -> None:
     """SPEC A5, K1: no attempt to connect could go well."""
-    with pytest.raises(InvalidOption, match="is no name of a host"):
+    with pytest.raises(InvalidInput, match="is not the name of a host"):
         parse_url(f"nexo://{host}")
 
 
@@ -127,10 +143,10 @@ def test_other_urls_are_refused(url: str) -> None:
     ("query", "message"),
     [
         ("tiemout=1", "unknown URL option 'tiemout'; known are .*timeout"),
-        ("timeout=soon", "timeout: duration 'soon'"),
-        ("timeout=0", "timeout must be more than 0"),
-        ("timeout=nan", "timeout nan is out of range"),
-        ("while_down=panic", "must be 'wait' or 'fail'"),
+        ("timeout=soon", "URL option timeout = 'soon': must be a duration"),
+        ("timeout=0", "timeout = '0': must be a duration"),
+        ("timeout=nan", "timeout = 'nan': must be a duration"),
+        ("while_down=panic", "must be one of wait, fail"),
         ("verify=maybe", "must be true or false"),
     ],
 )

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from nexo.client import checks
-from nexo.client.checks import millis
 from nexo.errors import InvalidInput
+from nexo.options.units import millis
 
 
 @pytest.mark.parametrize(

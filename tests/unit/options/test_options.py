@@ -9,7 +9,6 @@ from nexo.brokers.queue.ledger import Ledger
 from nexo.brokers.queue.places import Places
 from nexo.brokers.queue.records import decode_record
 from nexo.brokers.queue.snapshot import restore, snapshot
-from nexo.client.checks import millis
 from nexo.client.queue_views import QueueSettings
 from nexo.client.stream_options import GroupSettings, StreamSettings
 from nexo.errors import InvalidInput, InvalidOption
@@ -29,27 +28,27 @@ def test_the_sdk_types_exactly_the_options_there_are() -> None:
 
 def test_every_duration_is_stored_in_milliseconds_and_says_so() -> None:
     for kind in (QueueOptions, StreamOptions, SharedOptions, OrderedOptions):
-        for option in described(kind):
+        for option in described(kind).values():
             assert (option.unit == "ms") == option.name.endswith("_ms")
 
 
 def test_durations_are_written_without_their_unit() -> None:
     given = {"visibility_timeout": "1m", "backoff_delay": 0.5, "max_retries": 2}
-    assert to_stored(QueueOptions, given, millis) == {
+    assert to_stored(QueueOptions, given) == {
         "visibility_timeout_ms": 60_000, "backoff_delay_ms": 500, "max_retries": 2,
     }  # fmt: skip
 
 
 def test_the_stored_name_of_a_duration_takes_text_too() -> None:
     given = {"retention_ms": "30d", "delete_retention": 1, "retention_bytes": 7}
-    assert to_stored(StreamOptions, given, millis) == {
+    assert to_stored(StreamOptions, given) == {
         "retention_ms": 30 * 86_400_000, "delete_retention_ms": 1_000, "retention_bytes": 7,
     }  # fmt: skip
 
 
 def test_what_a_queue_shows_of_its_options_makes_another_like_it() -> None:
     options = QueueOptions(visibility_timeout_ms=1_500, rate=2.5, result_ttl_ms=7)
-    stored = to_stored(QueueOptions, msgspec.to_builtins(options), millis)
+    stored = to_stored(QueueOptions, msgspec.to_builtins(options))
     assert merged(stored, QueueOptions(), "queue") == options
 
 
@@ -62,13 +61,15 @@ def test_what_a_queue_shows_of_its_options_makes_another_like_it() -> None:
 )
 def test_names_that_mean_nothing_or_the_same_are_refused(given: dict[str, int], said: str) -> None:
     with pytest.raises(InvalidOption, match=said):
-        to_stored(QueueOptions, given, millis)
+        to_stored(QueueOptions, given)
 
 
 def test_a_wrong_value_is_refused_by_the_name_of_its_option() -> None:
     with pytest.raises(InvalidInput, match="visibility_timeout"):
-        to_stored(QueueOptions, {"visibility_timeout": "a while"}, millis)
-    with pytest.raises(InvalidOption, match=r"queue options: max_retries: .*use 0 to 1000000"):
+        to_stored(QueueOptions, {"visibility_timeout": "a while"})
+    with pytest.raises(
+        InvalidOption, match=r"queue options: max_retries = -1: .* from 0 to 1,000,000"
+    ):
         merged({"max_retries": -1}, QueueOptions(), "queue")
 
 

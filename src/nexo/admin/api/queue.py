@@ -15,7 +15,7 @@ from nexo.admin.watching.watch import QueueWatch
 from nexo.errors import NotFound
 from nexo.model import Broker, check_name
 from nexo.model.queue import QueueInfo, QueueSurvey, Schedule
-from nexo.options.queue import QueueOptions, defaults
+from nexo.options.queue import QueueOptions
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import Declare, Update
 from nexo.protocol.survey import SurveyAsk
@@ -101,7 +101,7 @@ async def info(context: ApiContext, ask: OneQueue) -> QueueRow:
 @routes.get("/options")
 async def options(context: ApiContext, ask: Nothing) -> list[Option]:
     """The options that queues have."""
-    return OPTIONS.shown(defaults(context.place.settings))
+    return OPTIONS.shown(context.place.settings.queue_options)
 
 
 @routes.post("/create")

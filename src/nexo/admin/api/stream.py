@@ -15,7 +15,7 @@ from nexo.admin.watching.history import Series
 from nexo.admin.watching.watch import MINUTE_S
 from nexo.errors import NotFound
 from nexo.model import Broker
-from nexo.options.stream import StreamOptions, defaults
+from nexo.options.stream import StreamOptions
 from nexo.protocol import stream as wire
 
 routes = ApiRoutes("Stream", "/stream")
@@ -183,7 +183,7 @@ def _partition(index: int, part: wire.PartitionInfo) -> PartitionView:
 @routes.get("/options")
 async def options(context: ApiContext, ask: Nothing) -> list[Option]:
     """The options that streams have."""
-    return OPTIONS.shown(defaults(context.place.settings))
+    return OPTIONS.shown(context.place.settings.stream_options)
 
 
 @routes.post("/create")

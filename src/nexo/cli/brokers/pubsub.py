@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from nexo.cli import output
 from nexo.cli.options import SignedGroup, as_option, client, common, limit_option, read_value
-from nexo.cli.sizes import seconds
+from nexo.cli.times import seconds
 from nexo.client._sync.requests import request
 from nexo.model import Broker
 from nexo.protocol.ops import Op

@@ -22,7 +22,7 @@ from nexo.cli.options import (
     option_flags,
     read_value,
 )
-from nexo.cli.sizes import seconds
+from nexo.cli.times import seconds
 from nexo.client._sync.requests import request
 from nexo.errors import Forbidden, NexoError, NotFound
 from nexo.model import Broker

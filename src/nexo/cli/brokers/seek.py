@@ -10,7 +10,7 @@ from nexo.cli import output
 from nexo.cli.brokers.lag import ordered_groups
 from nexo.cli.brokers.stream_reading import positions
 from nexo.cli.options import client
-from nexo.cli.sizes import place
+from nexo.cli.times import place
 from nexo.client._sync.requests import request
 from nexo.errors import NotFound
 from nexo.model import Broker

@@ -11,8 +11,9 @@ import click
 from nexo.cli import output
 from nexo.cli.brokers.store_collections import list_commands, map_commands, set_commands
 from nexo.cli.options import SignedGroup, as_option, client, fail_unless, read_value
-from nexo.cli.sizes import seconds, span_text
+from nexo.cli.times import seconds
 from nexo.errors import NotFound
+from nexo.options.units import duration_text
 
 if TYPE_CHECKING:
     from nexo.client._sync.store.store import Store
@@ -171,7 +172,7 @@ def expire(key: str, after: float) -> None:
     with client() as nexo:
         if not nexo.store.expire(key, after):
             raise _absent(key)
-    output.done(f"expires in {span_text(after * 1000)}", key=key, ttl_s=after)
+    output.done(f"expires in {duration_text(after * 1000)}", key=key, ttl_s=after)
 
 
 @command.command()

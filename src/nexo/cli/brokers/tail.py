@@ -12,7 +12,7 @@ import click
 from nexo.cli import output
 from nexo.cli.brokers.stream_reading import PartitionsReader, last_positions, only, positions
 from nexo.cli.options import client, common
-from nexo.cli.sizes import place, seconds
+from nexo.cli.times import place, seconds
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 
 import nexo
 from nexo.cli.options import common, load_name
-from nexo.cli.sizes import seconds
+from nexo.cli.times import seconds
 from nexo.client._async.queue.worker import Worker as AsyncWorker
 from nexo.client._sync.queue.worker import Worker
 from nexo.client.address import ConnectOptions

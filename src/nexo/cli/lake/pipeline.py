@@ -16,7 +16,7 @@ from nexo.cli import output
 from nexo.cli.lake import contract, spark_session
 from nexo.cli.lake.lake_location import lake_options, open_lake
 from nexo.cli.options import common
-from nexo.cli.sizes import seconds
+from nexo.cli.times import seconds
 from nexo.client.stop_signal import ProcessStopSignal
 from nexo.errors import Conflict
 from nexo.server.processes.system import yield_to_brokers

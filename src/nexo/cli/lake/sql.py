@@ -17,7 +17,7 @@ from nexo.cli.lake import sql_cells as cells
 from nexo.cli.lake.lake_location import lake_options, open_lake, server_address
 from nexo.cli.lake.sql_prompt import prompt
 from nexo.cli.options import common, limit_option
-from nexo.cli.sizes import moment
+from nexo.cli.times import moment
 from nexo.errors import ConfigError, NexoError
 from nexo.extras import hint
 

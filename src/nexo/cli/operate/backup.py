@@ -14,8 +14,8 @@ from nexo import __version__
 from nexo.cli import output
 from nexo.cli.operate import backup_file
 from nexo.cli.options import client
-from nexo.cli.sizes import size_text
 from nexo.model import Broker
+from nexo.options.units import size_text
 from nexo.protocol import backup as wire
 from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op

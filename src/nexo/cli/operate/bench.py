@@ -14,7 +14,7 @@ import click
 import nexo
 from nexo.cli import output
 from nexo.cli.options import check_reachable, common
-from nexo.cli.sizes import seconds
+from nexo.cli.times import seconds
 from nexo.server import loops
 
 _TASKS = 500

@@ -13,8 +13,8 @@ import click
 from nexo import config
 from nexo.cli import output
 from nexo.cli.options import common, config_option
-from nexo.cli.sizes import size_text
 from nexo.errors import Conflict, NotFound
+from nexo.options.units import size_text
 from nexo.server.processes.folder_lock import FolderInUse, FolderLock, holds_data
 
 if TYPE_CHECKING:

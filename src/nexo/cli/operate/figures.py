@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nexo.cli.sizes import size_text
 from nexo.errors import Forbidden, NexoError
+from nexo.options.units import size_text
 
 Status = Mapping[str, Any]
 

@@ -17,10 +17,10 @@ from nexo.cli import output
 from nexo.cli.operate import backup_file
 from nexo.cli.operate.replica import asking_store, log_end
 from nexo.cli.options import config_option
-from nexo.cli.sizes import size_text
 from nexo.config import Settings
 from nexo.errors import Conflict, NotFound
 from nexo.model import Broker
+from nexo.options.units import size_text
 from nexo.replication.objects import ObjectsBelow, ObjectStore
 from nexo.replication.replay import AHEAD, LogReplay
 from nexo.replication.small_files import SmallFiles

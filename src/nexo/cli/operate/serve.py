@@ -9,19 +9,17 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import closing
-from dataclasses import Field, asdict, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from nexo import __version__, config, extras
-from nexo.cli.options import config_option
-from nexo.config import Settings
+from nexo.cli.options import config_option, option_flags
+from nexo.config import Settings, is_loopback
 from nexo.config import names as setting_names
-from nexo.config.values import is_loopback
 from nexo.model import Broker
 
 if TYPE_CHECKING:
@@ -32,26 +30,6 @@ if TYPE_CHECKING:
 
 RESTART_S = 10.0
 _STOP_S = 4.0
-_FLAGS = {"log": ["--log-level", "--log"]}
-
-
-def _setting_option(spec: Field[Any]) -> Callable[[Any], Any]:
-    """A flag for one field of `Settings`; the value is checked where all sources are."""
-    kebab = spec.name.replace("_", "-")
-    is_switch = spec.type == "bool"
-    default = "" if is_switch or spec.default in (None, "") else f"; default: {spec.default}"
-    text = f"{spec.metadata['doc']}  [env var: {spec.metadata['env']}{default}]"
-    if is_switch:
-        return click.option(f"--{kebab}/--no-{kebab}", spec.name, default=None, help=text)
-    metavar = {"int": "NUMBER", "str": "TEXT"}.get(str(spec.type), "PATH")
-    flags = _FLAGS.get(spec.name, [f"--{kebab}"])
-    return click.option(*flags, spec.name, metavar=metavar, help=text)
-
-
-def _setting_options(function: Callable[..., None]) -> Callable[..., None]:
-    for spec in reversed(fields(Settings)):
-        function = _setting_option(spec)(function)
-    return function
 
 
 class _Command(click.Command):
@@ -79,7 +57,7 @@ class _Command(click.Command):
 @config_option("A TOML file with settings; the environment and flags override it.")
 @click.option("--embedded", is_flag=True, help="All brokers in one process: small, not isolated.")
 @click.option("--pipeline", is_flag=True, help="Take streams with tiering on into the lake too.")
-@_setting_options
+@option_flags(Settings)
 def command(file: Path | None, embedded: bool, pipeline: bool, **flags: object) -> None:
     """Run the server until SIGTERM or Ctrl-C.
 

@@ -16,11 +16,12 @@ from nexo.cli.brokers.lag import stream_page
 from nexo.cli.operate import figures
 from nexo.cli.operate.figures import Board, Sample
 from nexo.cli.options import client, common
-from nexo.cli.sizes import seconds, size_text
+from nexo.cli.times import seconds
 from nexo.client._sync.requests import request, status
 from nexo.errors import NexoError
 from nexo.model import Broker
 from nexo.model.queue import QueueSurvey
+from nexo.options.units import size_text
 from nexo.protocol.ops import Op
 from nexo.protocol.survey import SurveyAsk
 

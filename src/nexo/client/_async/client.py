@@ -29,12 +29,12 @@ from nexo.client._async.traced import (
     TracedTransaction,
 )
 from nexo.client.address import Address, ConnectOptions, parse_url
-from nexo.client.checks import Duration
 from nexo.client.connecting import Reached
 from nexo.errors import ConfigError
 from nexo.extras import hint
 from nexo.model import Broker
 from nexo.model.queue import QueueInfo
+from nexo.options.units import Duration
 from nexo.protocol.messages import unpack
 from nexo.protocol.ops import Op
 
@@ -53,7 +53,7 @@ class AsyncClient(AsyncClosing):
     ``NEXO_USER`` and ``NEXO_PASSWORD``.
     """
 
-    def __init__(self, url: str | None = None, **options: Unpack[ConnectOptions]) -> None:
+    def __init__(self, url: str | Address | None = None, **options: Unpack[ConnectOptions]) -> None:
         self.address: Address = parse_url(url, **options)
         reached = Reached()
         self._links = {broker: Link(self.address, broker, reached) for broker in Broker}

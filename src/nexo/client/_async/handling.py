@@ -9,8 +9,9 @@ from typing import Any
 
 from nexo.client._async import runtime
 from nexo.client._async.closing import AsyncClosing
-from nexo.client.checks import Duration, function, positive_s, seconds, whole
+from nexo.client.checks import function, positive_s, seconds, whole
 from nexo.errors import NexoError
+from nexo.options.units import Duration
 
 log = logging.getLogger("nexo.client")
 

@@ -30,12 +30,12 @@ from nexo.client._sync.traced import (
     TracedTransaction,
 )
 from nexo.client.address import Address, ConnectOptions, parse_url
-from nexo.client.checks import Duration
 from nexo.client.connecting import Reached
 from nexo.errors import ConfigError
 from nexo.extras import hint
 from nexo.model import Broker
 from nexo.model.queue import QueueInfo
+from nexo.options.units import Duration
 from nexo.protocol.messages import unpack
 from nexo.protocol.ops import Op
 
@@ -54,7 +54,7 @@ class Client(Closing):
     ``NEXO_USER`` and ``NEXO_PASSWORD``.
     """
 
-    def __init__(self, url: str | None = None, **options: Unpack[ConnectOptions]) -> None:
+    def __init__(self, url: str | Address | None = None, **options: Unpack[ConnectOptions]) -> None:
         self.address: Address = parse_url(url, **options)
         reached = Reached()
         self._links = {broker: Link(self.address, broker, reached) for broker in Broker}

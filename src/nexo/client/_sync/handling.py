@@ -10,8 +10,9 @@ from typing import Any
 
 from nexo.client._sync import runtime
 from nexo.client._sync.closing import Closing
-from nexo.client.checks import Duration, function, positive_s, seconds, whole
+from nexo.client.checks import function, positive_s, seconds, whole
 from nexo.errors import NexoError
+from nexo.options.units import Duration
 
 log = logging.getLogger("nexo.client")
 

@@ -28,7 +28,7 @@ from nexo.dialects.kafka.request import (
 )
 from nexo.errors import InvalidInput, InvalidOption, NexoError
 from nexo.model.stream import StreamInfo
-from nexo.options.stream import StreamOptions, defaults
+from nexo.options.stream import StreamOptions
 from nexo.services.stream.admin import StreamAdmin
 
 _TOPIC, _BROKER = 2, 4
@@ -40,7 +40,7 @@ def _admin(request: Request) -> StreamAdmin:
 
 
 def _usual(request: Request) -> StreamOptions:
-    return defaults(request.session.state.host.settings)
+    return request.session.state.host.settings.stream_options
 
 
 # -- topics ------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 import nexo
-from nexo.client.checks import Duration, seconds
+from nexo.client.checks import seconds
+from nexo.options.units import Duration
 from nexo.types import AsyncSubscription, Message
 
 _KEEP_ALIVE_S = 15.0

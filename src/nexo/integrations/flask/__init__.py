@@ -20,8 +20,9 @@ from nexo.client._sync.pubsub.pubsub import PubSub
 from nexo.client._sync.queue.queue import Queue
 from nexo.client._sync.store.store import Store
 from nexo.client._sync.stream.stream import Stream
-from nexo.client.checks import Duration, seconds
+from nexo.client.checks import seconds
 from nexo.errors import NexoError, RequestTimeout
+from nexo.options.units import Duration
 from nexo.types import Message, Subscription
 
 _KEEP_ALIVE_S = 15.0

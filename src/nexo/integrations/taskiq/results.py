@@ -11,7 +11,7 @@ from taskiq.exceptions import ResultGetError
 from taskiq.serializers import JSONSerializer
 
 from nexo.client._async.client import AsyncClient
-from nexo.client.checks import Duration
+from nexo.options.units import Duration
 
 T = TypeVar("T")
 

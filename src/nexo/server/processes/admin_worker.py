@@ -24,6 +24,7 @@ from nexo.access.login import Logins, read_internal_token
 from nexo.access.users import User
 from nexo.admin.app import AdminApp
 from nexo.admin.context import Account, Credentials, May, ServerAccess
+from nexo.client.address import Address
 from nexo.config import Settings, load
 from nexo.errors import Unauthenticated
 from nexo.model import Broker
@@ -84,7 +85,9 @@ async def serve(
     """Serve until asked to stop, or until ``lifeline_fd`` is readable: the supervisor is gone."""
     credentials = Credentials(token=read_internal_token(Path(run)))
     accounts = FileAccounts(settings.users_path) if settings.auth else None
-    place = ServerAccess(settings, {"door_folder": run}, credentials, accounts, url)
+    place = ServerAccess(
+        settings, Address("127.0.0.1", door_folder=run), credentials, accounts, url
+    )
     async with AdminApp(place) as admin:
         server = HttpServer(_config(settings, admin))
 

@@ -11,7 +11,6 @@ import signal
 import socket
 import sys
 from collections.abc import Coroutine
-from dataclasses import fields
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, TypeVar
 
 from nexo import config
 from nexo.client.address import door_path
-from nexo.config import Settings
+from nexo.config import SETTINGS, Settings
 from nexo.dialects.dialect import Origin
 from nexo.dialects.nexo.dialect import NexoDialect
 from nexo.model import Broker
@@ -57,8 +56,8 @@ def command(broker: Broker, settings: Settings, channel: socket.socket, run: Pat
 
 def settings_text(settings: Settings) -> str:
     """Settings as a command line carries them: those that are not the default."""
-    values = ((spec, getattr(settings, spec.name)) for spec in fields(settings))
-    changed = {spec.name: value for spec, value in values if value != spec.default}
+    values = {name: getattr(settings, name) for name in SETTINGS}
+    changed = {name: value for name, value in values.items() if value != SETTINGS[name].default}
     return json.dumps(changed, default=str)
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from nexo.brokers.queue.engine import Jitter
 from nexo.errors import NexoError
-from nexo.options.queue import QueueOptions, defaults
+from nexo.options.queue import QueueOptions
 from nexo.services.connection import Done
 from nexo.services.queue.open_queue import OpenQueue
 from nexo.services.queue.registry import QueueRegistry, missing
@@ -43,7 +43,7 @@ class QueueCore:
     @property
     def defaults(self) -> QueueOptions:
         """Options of a queue that is created without any."""
-        return defaults(self.runtime.settings)
+        return self.runtime.settings.queue_options
 
     def find_or_create(self, name: str) -> OpenQueue:
         """The queue of that name; created on first use if the server allows it (SPEC O6)."""

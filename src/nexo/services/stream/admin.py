@@ -18,7 +18,7 @@ from nexo.brokers.stream.status import MAX_LIMIT, Members, survey
 from nexo.errors import AlreadyExists, NexoError, NotFound, OffsetOutOfRange
 from nexo.model import Broker, Persistence, check_name
 from nexo.model.stream import GroupInfo, PartitionInfo, PartitionProgress, StreamInfo, StreamSurvey
-from nexo.options.stream import StreamOptions, defaults, options_from
+from nexo.options.stream import StreamOptions, options_from
 from nexo.services.connection import Connection, Done
 from nexo.services.durability import check_offered
 from nexo.services.stream.bounds import check_limit, check_not_negative
@@ -103,7 +103,7 @@ class StreamAdmin:
         check_offered(options, self._core.runtime.settings)
         if name in self._core.engine.streams:
             raise AlreadyExists(f"stream {name!r} exists: delete it first or use another name")
-        return options_from(options, defaults(self._core.runtime.settings))
+        return options_from(options, self._core.runtime.settings.stream_options)
 
     def drop_before(self, connection: Connection, name: str, partition: int, offset: int) -> int:
         """Forget the records of a partition below an offset, -1 for all of them.

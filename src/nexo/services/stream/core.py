@@ -21,7 +21,6 @@ from nexo.brokers.stream.records import BUILT_ON, Checked, JournalRecord, Stream
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import DiskFull, NexoError, NotFound
 from nexo.model import Broker, Persistence, safer
-from nexo.options.stream import defaults
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.capturing import Capturing
 from nexo.services.stream.exposure import ExposureControl, SyncReportingRuntime
@@ -53,7 +52,7 @@ class Core:
         self.runtime = runtime
         self._folder = runtime.folder / "streams"
         self.waits = WaitingRoom()
-        self.engine = StreamEngine(self._open_log, defaults(settings))
+        self.engine = StreamEngine(self._open_log, settings.stream_options)
         self.hot = HotTier(settings.hot_ms, settings.hot_messages)
         self.pressure = Pressure(settings.stream_unsynced_bytes)
         self.replay = LakeReplay(LakeTier(settings))

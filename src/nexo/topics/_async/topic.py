@@ -9,9 +9,10 @@ from typing import Any, Generic
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.closing import AsyncClosing
-from nexo.client.checks import Duration, text
+from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key, needed_key
 from nexo.errors import AlreadyExists, NotFound
+from nexo.options.units import Duration
 from nexo.protocol.values import check_type
 from nexo.topics._async.nexo_backend import backend_for
 from nexo.topics._async.producer.traced import Sender, traced

@@ -12,13 +12,14 @@ from nexo.client._async.pubsub.publisher import MessagePublisher
 from nexo.client._async.pubsub.requests import TopicRequests, responder, value_of
 from nexo.client._async.pubsub.subscription import Subscription, SubscriptionInbox
 from nexo.client._async.requests import request
-from nexo.client.checks import Duration, each, function, positive_millis, whole
+from nexo.client.checks import each, function, positive_millis, whole
 from nexo.client.pubsub_message import Message, SubscribeOptions
 from nexo.client.replies import check_sizes, room_bytes
 from nexo.client.stream_records import Headers, headers_bytes
 from nexo.errors import InvalidName, InvalidOption, NexoError
 from nexo.model import Policy
 from nexo.model.pubsub import RetainedTopic, Subscribe, SubscriptionInfo, Will
+from nexo.options.units import Duration
 from nexo.patterns import SHARE, check_topic, parse_pattern
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple, Protocol
 
 from nexo.client._async import runtime
 from nexo.client._async.pubsub.subscription import Subscription
-from nexo.client.checks import Duration, seconds, whole
+from nexo.client.checks import seconds, whole
 from nexo.client.failures import failure_text
 from nexo.client.pubsub_message import Message
 from nexo.errors import NoResponder, ReplyFailed, RequestTimeout
+from nexo.options.units import Duration
 
 REPLY_TO, REQUEST, ERROR = "reply-to", "request", "error"
 """Headers of requests and replies."""

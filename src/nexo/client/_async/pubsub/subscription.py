@@ -13,12 +13,12 @@ from typing import Any, Generic, TypeVar
 from nexo.client._async import runtime
 from nexo.client._async.closing import AsyncClosing
 from nexo.client._async.link.link import Duplex, Link
-from nexo.client.checks import Duration, millis
 from nexo.client.forks import from_before, on_fork
 from nexo.client.pubsub_message import Message
 from nexo.errors import Conflict, ConnectionLost, NexoError, Overloaded, RequestTimeout
 from nexo.model import Policy
 from nexo.model.pubsub import Subscribe
+from nexo.options.units import Duration, millis
 from nexo.patterns import SHARE, matches
 from nexo.protocol.frames import pack_str
 from nexo.protocol.messages import pack

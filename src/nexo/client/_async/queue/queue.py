@@ -15,7 +15,7 @@ from nexo.client._async.queue.jobs import Job, JobBatch
 from nexo.client._async.queue.subscription import QueueSubscription
 from nexo.client._async.queue.worker import Worker
 from nexo.client._async.requests import is_found, request
-from nexo.client.checks import Duration, column, each, millis, text, until_ms, whole
+from nexo.client.checks import column, each, text, until_ms, whole
 from nexo.client.queue_views import (
     JobView,
     QueueSettings,
@@ -33,6 +33,7 @@ from nexo.limits import QUEUE_WAIT_MS
 from nexo.model import check_name
 from nexo.model.queue import JobState, QueueInfo
 from nexo.options.queue import MAX_DELAY_MS, MAX_PRIORITY
+from nexo.options.units import Duration, millis
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (

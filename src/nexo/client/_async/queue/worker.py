@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from nexo.client._async import runtime
 from nexo.client._async.queue.jobs import Job
 from nexo.client._async.queue.subscription import QueueSubscription
-from nexo.client.checks import Duration
+from nexo.options.units import Duration
 
 log = logging.getLogger("nexo.worker")
 

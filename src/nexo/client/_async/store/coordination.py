@@ -10,11 +10,12 @@ from nexo.client._async import runtime
 from nexo.client._async.handling import RENEWALS_PER_LEASE
 from nexo.client._async.link.link import Link
 from nexo.client._async.store.requests import ask
-from nexo.client.checks import Duration, millis, positive_millis, seconds, whole
+from nexo.client.checks import positive_millis, seconds, whole
 from nexo.client.replies import Reply
 from nexo.client.store_values import RateDecision
 from nexo.errors import Conflict, InvalidOption, LeaseLost, NexoError, RequestTimeout
 from nexo.model.store import LeaseAnswer, RateAnswer
+from nexo.options.units import Duration, millis
 from nexo.protocol import store as wire
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op

@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 from nexo.client._async.link.link import Link
-from nexo.client.checks import Duration, positive_millis
+from nexo.client.checks import positive_millis
 from nexo.model.store import KeyInfo
+from nexo.options.units import Duration
 from nexo.protocol import store as wire
 from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op

@@ -10,11 +10,12 @@ from nexo.client._async.link.link import Link
 from nexo.client._async.store.collections import StoreList, StoreMap, StoreSet
 from nexo.client._async.store.coordination import Lock, RateKind, RateLimiter
 from nexo.client._async.store.requests import StoreKeys, ask, ask_count, ttl_ms
-from nexo.client.checks import Duration, each, pairs, positive_millis
+from nexo.client.checks import each, pairs, positive_millis
 from nexo.client.store_values import call_key, taken
 from nexo.errors import ConnectionLost, InvalidInput, ShuttingDown
 from nexo.model import Broker
 from nexo.model.store import KeysPage, SetResult
+from nexo.options.units import Duration
 from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.store_classic import encode_map_key, encode_map_set

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar, overload
 
-from nexo.client.checks import Duration, millis
 from nexo.client.failures import readable
 from nexo.client.replies import Reply
 from nexo.client.stream_records import Record, batches_in
+from nexo.options.units import Duration, millis
 from nexo.protocol import stream as wire
 
 T = TypeVar("T")

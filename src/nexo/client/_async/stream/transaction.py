@@ -13,7 +13,6 @@ from nexo.client._async import runtime
 from nexo.client._async.link.link import Link
 from nexo.client._async.requests import request
 from nexo.client._async.stream.records import StreamRecord, add_span
-from nexo.client.checks import Duration, millis
 from nexo.client.stream_records import (
     Headers,
     Key,
@@ -38,6 +37,7 @@ from nexo.errors import (
     Unavailable,
 )
 from nexo.options.stream import check_transaction
+from nexo.options.units import Duration, millis
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.ops import Op

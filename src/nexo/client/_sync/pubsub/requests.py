@@ -14,10 +14,11 @@ from typing import Any, NamedTuple, Protocol
 
 from nexo.client._sync import runtime
 from nexo.client._sync.pubsub.subscription import Subscription
-from nexo.client.checks import Duration, seconds, whole
+from nexo.client.checks import seconds, whole
 from nexo.client.failures import failure_text
 from nexo.client.pubsub_message import Message
 from nexo.errors import NoResponder, ReplyFailed, RequestTimeout
+from nexo.options.units import Duration
 
 REPLY_TO, REQUEST, ERROR = "reply-to", "request", "error"
 """Headers of requests and replies."""

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, overload
 from nexo.blocks import id_text
 from nexo.client._sync.link.link import Duplex, Link
 from nexo.client._sync.queue.gather import Settler
-from nexo.client.checks import Duration, millis, positive_millis
+from nexo.client.checks import positive_millis
 from nexo.client.failures import readable
 from nexo.client.queue_views import decode_values, read_headers
 from nexo.client.stream_records import shown
@@ -18,6 +18,7 @@ from nexo.errors import LeaseLost, PayloadTooLarge
 from nexo.model import Buffer
 from nexo.model.queue import ACK, NACK, REJECT, RELEASE, JobOutcome
 from nexo.options.queue import MAX_DELAY_MS
+from nexo.options.units import Duration, millis
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
     Piece,

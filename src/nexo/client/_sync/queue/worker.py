@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from nexo.client._sync import runtime
 from nexo.client._sync.queue.jobs import Job
 from nexo.client._sync.queue.subscription import QueueSubscription
-from nexo.client.checks import Duration
+from nexo.options.units import Duration
 
 log = logging.getLogger("nexo.worker")
 

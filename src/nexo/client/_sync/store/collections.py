@@ -12,9 +12,10 @@ from typing import Any, Generic, TypeVar
 
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.store.requests import StoreKeys, ask, ask_count
-from nexo.client.checks import Duration, pairs
+from nexo.client.checks import pairs
 from nexo.client.store_values import all_taken, taken
 from nexo.model import Buffer
+from nexo.options.units import Duration
 from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value, encode_as

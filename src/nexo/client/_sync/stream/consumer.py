@@ -13,7 +13,7 @@ from nexo.client._sync.closing import Closing
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.requests import request
 from nexo.client._sync.stream.records import Records, StreamRecord, add_span, spans_of
-from nexo.client.checks import Duration, millis, whole
+from nexo.client.checks import whole
 from nexo.client.connecting import LATE_S
 from nexo.client.failures import readable
 from nexo.client.forks import on_fork
@@ -27,6 +27,7 @@ from nexo.errors import (
     Unavailable,
     from_wire,
 )
+from nexo.options.units import Duration, millis
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 

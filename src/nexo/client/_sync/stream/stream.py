@@ -18,7 +18,7 @@ from nexo.client._sync.stream.groups import Group
 from nexo.client._sync.stream.publisher import RecordPublisher
 from nexo.client._sync.stream.records import StreamRecord
 from nexo.client._sync.stream.subscription import StreamSubscription
-from nexo.client.checks import Duration, column, each, millis, text, whole
+from nexo.client.checks import column, each, text, whole
 from nexo.client.connecting import LATE_S
 from nexo.client.replies import Reply, check_sizes, room_bytes
 from nexo.client.stream_options import (
@@ -47,6 +47,7 @@ from nexo.client.stream_records import (
     typed_content,
 )
 from nexo.errors import NexoError, PartitionsChanged
+from nexo.options.units import Duration, millis
 from nexo.protocol import stream as wire
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op

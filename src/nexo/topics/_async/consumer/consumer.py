@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal
 
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
-from nexo.client.checks import Duration, millis, text, whole
+from nexo.client.checks import text, whole
 from nexo.client.forks import on_fork
 from nexo.errors import (
     Conflict,
@@ -22,6 +22,7 @@ from nexo.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from nexo.options.units import Duration, millis
 from nexo.topics._async.consumer.message_source import Doubts, MessageSource
 from nexo.topics._async.consumer.subscription import ConsumerSubscription
 from nexo.topics._async.nexo_backend import GroupReader, backend_for

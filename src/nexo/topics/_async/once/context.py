@@ -9,11 +9,12 @@ from typing import Any
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.closing import AsyncClosing
-from nexo.client.checks import Duration, function, millis, text, whole
+from nexo.client.checks import function, text, whole
 from nexo.client.stream_records import Key
 from nexo.errors import InvalidInput, InvalidOption, TransactionAborted
 from nexo.model import check_name
 from nexo.options.stream import check_transaction
+from nexo.options.units import Duration, millis
 from nexo.topics._async.once.nexo_ledger import OnceLedger, ledger_for
 from nexo.topics._async.once.transaction import AsyncOnceTransaction
 from nexo.topics.once import (

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 
-from nexo.client.checks import Duration, seconds
+from nexo.client.checks import seconds
 from nexo.errors import RequestTimeout
+from nexo.options.units import Duration
 from nexo.topics.model import RecordMetadata
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from nexo.batch import Compression
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.closing import AsyncClosing
-from nexo.client.checks import Duration, text
+from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key
+from nexo.options.units import Duration
 from nexo.topics._async.nexo_backend import backend_for
 from nexo.topics._async.producer.delivery import Delivery
 from nexo.topics._async.producer.traced import traced

@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal
 
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
-from nexo.client.checks import Duration, millis, text, whole
+from nexo.client.checks import text, whole
 from nexo.client.forks import on_fork
 from nexo.errors import (
     Conflict,
@@ -23,6 +23,7 @@ from nexo.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from nexo.options.units import Duration, millis
 from nexo.topics._sync.consumer.message_source import Doubts, MessageSource
 from nexo.topics._sync.consumer.subscription import ConsumerSubscription
 from nexo.topics._sync.nexo_backend import GroupReader, backend_for

@@ -10,11 +10,12 @@ from typing import Any
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
 from nexo.client._sync.closing import Closing
-from nexo.client.checks import Duration, function, millis, text, whole
+from nexo.client.checks import function, text, whole
 from nexo.client.stream_records import Key
 from nexo.errors import InvalidInput, InvalidOption, TransactionAborted
 from nexo.model import check_name
 from nexo.options.stream import check_transaction
+from nexo.options.units import Duration, millis
 from nexo.topics._sync.once.nexo_ledger import OnceLedger, ledger_for
 from nexo.topics._sync.once.transaction import OnceTransaction
 from nexo.topics.once import (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
-from nexo.client.checks import Duration, seconds
+from nexo.client.checks import seconds
 from nexo.errors import RequestTimeout
+from nexo.options.units import Duration
 from nexo.topics.model import RecordMetadata
 
 

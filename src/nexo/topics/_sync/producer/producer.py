@@ -6,8 +6,9 @@ from __future__ import annotations
 from nexo.batch import Compression
 from nexo.client._sync.client import Client
 from nexo.client._sync.closing import Closing
-from nexo.client.checks import Duration, text
+from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key
+from nexo.options.units import Duration
 from nexo.topics._sync.nexo_backend import backend_for
 from nexo.topics._sync.producer.delivery import Delivery
 from nexo.topics._sync.producer.traced import traced
