@@ -117,7 +117,6 @@ class LocalStreamBroker(StreamBroker):
         with here.lock:
             found = here.groups.pop(group, None)
             if found is not None:
-                found.deleted = True
                 found.wake_all()
             return found is not None
 
@@ -160,7 +159,7 @@ class LocalStreamBroker(StreamBroker):
                     break
                 _wait(self._bell(mine, me), until_s)
                 self._check_open()
-                if mine.deleted:
+                if here.groups.get(group) is not mine:
                     raise NotFound(f"group {group!r} was deleted")
         return [_message(message_id, value, 1) for message_id, value in taken]
 
@@ -207,7 +206,7 @@ class LocalStreamBroker(StreamBroker):
             mine, now_ms = here.group(group), self._ticks()
             me = mine.consumer(consumer, now_ms)
             claimed = [
-                (each, here.log.get(each) or b"", mine.claim(me, each, now_ms))
+                (each, here.log[each], mine.claim(me, each, now_ms))
                 for each in mine.stale(now_ms - min_idle_ms, count)
             ]
         return [_message(*each) for each in claimed]

@@ -19,17 +19,15 @@ class LocalPending:
     since_ms: int
 
 
+@dataclass(slots=True, eq=False)
 class LocalConsumer:
     """One consumer, and how many messages it holds."""
 
-    __slots__ = ("name", "pending", "room", "seen_ms")
-
-    def __init__(self, name: str, lock: Lock) -> None:
-        self.name = name
-        self.pending = 0
-        self.seen_ms = 0
-        self.room = Condition(lock)
-        """Notified when a consumer that held all it may has room again."""
+    name: str
+    room: Condition
+    """Notified when a consumer that held all it may has room again."""
+    pending: int = 0
+    seen_ms: int = 0
 
 
 class LocalGroup:
@@ -46,13 +44,12 @@ class LocalGroup:
         self.consumers: dict[str, LocalConsumer] = {}
         self.arrived = Condition(lock)
         """Notified of each new message."""
-        self.deleted = False
 
     def consumer(self, name: str, now_ms: int) -> LocalConsumer:
         """A consumer, created on its first appearance."""
         found = self.consumers.get(name)
         if found is None:
-            found = self.consumers[name] = LocalConsumer(name, self._lock)
+            found = self.consumers[name] = LocalConsumer(name, Condition(self._lock))
         found.seen_ms = now_ms
         return found
 

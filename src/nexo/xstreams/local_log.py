@@ -18,7 +18,7 @@ class LocalLog:
     until they are the majority, so the amortised cost is constant.
     """
 
-    __slots__ = ("_head", "_ids", "_values", "last_id", "touched")
+    __slots__ = ("_head", "_ids", "_values", "last_id")
 
     def __init__(self) -> None:
         self._values: dict[MessageId, bytes] = {}
@@ -27,8 +27,6 @@ class LocalLog:
         """What lies before this place of the list was trimmed."""
         self.last_id = ZERO
         """The greatest id ever given out."""
-        self.touched = 0
-        """Places looked at so far: what the cost of reading is measured by."""
 
     def __len__(self) -> int:
         return len(self._values)
@@ -41,14 +39,13 @@ class LocalLog:
         self._values[self.last_id] = value
         return self.last_id
 
-    def get(self, message_id: MessageId) -> bytes | None:
-        """A message's value, or None."""
-        return self._values.get(message_id)
+    def __getitem__(self, message_id: MessageId) -> bytes:
+        """The value of a message that is in the log."""
+        return self._values[message_id]
 
     def since(self, first: MessageId) -> Iterator[tuple[MessageId, bytes]]:
         """Messages from an id on; the log must not change meanwhile."""
         for at in range(bisect_left(self._ids, first, self._head), len(self._ids)):
-            self.touched += 1
             value = self._values.get(self._ids[at])
             if value is not None:
                 yield self._ids[at], value
