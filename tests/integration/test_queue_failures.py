@@ -453,10 +453,10 @@ async def test_a_lease_is_not_extended_by_nothing(jobs: Queue[Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"visibility_timeout": 0}, "visibility_timeout_ms: expected int >= 1"),
-        ({"rate": -1}, r"rate: expected float >= 0"),
-        ({"persistence": "x"}, "persistence: .*use one of file_async, file_sync"),
-        ({"max_retries": -3}, "max_retries: expected int >= 0"),
+        ({"visibility_timeout": 0}, "visibility_timeout = 0: must be a duration .* from 1ms"),
+        ({"rate": -1}, "rate = -1: must be a number from 0"),
+        ({"persistence": "x"}, "persistence = 'x': must be one of file_async, file_sync"),
+        ({"max_retries": -3}, "max_retries = -3: must be a whole number from 0"),
     ],
 )
 async def test_refused_options_have_the_names_the_caller_used(

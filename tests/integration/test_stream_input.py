@@ -52,8 +52,8 @@ async def test_options_may_be_spelled_as_in_the_documents(
         ({"retention": "5d", "retention_ms": 5}, "given twice"),
         ({"compaction": "yes"}, "True or False"),
         ({"persistence": "disk"}, "file_async, file_sync"),
-        ({"partitions": 2**70}, "64 bits"),
-        ({"partitions": 0}, "partitions: .*use 1 to 1024"),
+        ({"partitions": 2**70}, "must be a whole number from 1 to 1,024"),
+        ({"partitions": 0}, "partitions = 0: must be a whole number from 1 to 1,024"),
     ],
 )
 async def test_options_that_make_no_sense_are_named(

@@ -71,7 +71,7 @@ def to_stored(options: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[s
     """Options as people write them, by their stored names.
 
     Stored names are taken too, with numbers as they are, so that what a thing shows of its
-    options can make another like it. `InvalidOption` for a name that does not exist.
+    options can make another like it. `InvalidOption` names what does not exist or does not fit.
     """
     known = keywords(options)
     found: dict[str, Any] = {}
@@ -82,7 +82,7 @@ def to_stored(options: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[s
         if one.name in found:
             raise InvalidOption(f"{one.name} was given twice, with and without its unit")
         try:
-            found[one.name] = one.read(value, name)
+            found[one.name] = one.check(one.read(value, name))
         except Unfit as error:
             raise InvalidOption(one.refusal(name, value, error)) from None
     return found

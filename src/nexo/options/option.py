@@ -128,7 +128,7 @@ class Described:
             return duration_text(limit * 1_000 if self.unit == "s" else limit)
         if self.unit == "bytes":
             return size_text(limit).replace(".0 ", " ")
-        return f"{limit:g}" if isinstance(limit, float) else f"{limit:,}"
+        return f"{limit:,.12g}" if isinstance(limit, float) else f"{limit:,}"
 
     def refusal(self, label: str, value: object, error: Unfit) -> str:
         """The message about an unfit ``value``; ``label`` is its name as the caller gave it."""
