@@ -282,7 +282,7 @@ def test_a_wrong_option_is_told_at_its_field(dashboard: Dashboard, sdk: nexo.Cli
     create.click()
     expect(age).to_be_focused()
     expect(age).to_have_attribute("aria-invalid", "true")
-    assert "such as 30s or 7d" in age.evaluate(
+    assert "such as 500ms, 30s or 7d" in age.evaluate(
         "e => document.getElementById(e.getAttribute('aria-describedby').split(' ')[0]).textContent"
     )
     age.fill("7d")
