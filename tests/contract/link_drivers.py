@@ -32,6 +32,8 @@ class Driver(Protocol):
     """What the suite uses of a link."""
 
     def call(self, op: int, *parts: bytes, timeout_s: float | None = None) -> Reply: ...
+    def repeat(self, op: int, *parts: bytes, timeout_s: float | None = None) -> Reply: ...
+    def ask(self, op: int, *parts: bytes, timeout_s: float | None = None) -> Reply: ...
     def poll(self, op: int, *parts: bytes, timeout_s: float | None = None) -> PollDriver: ...
     def close(self) -> None: ...
 
@@ -63,6 +65,12 @@ class AsyncDriver:
             return await self.link.call(op, *parts, timeout_s=timeout_s)
 
         return self.run(call())
+
+    def repeat(self, op: int, *parts: bytes, timeout_s: float | None = None) -> Reply:
+        return self.run(self.link.repeat(op, *parts, timeout_s=timeout_s))
+
+    def ask(self, op: int, *parts: bytes, timeout_s: float | None = None) -> Reply:
+        return self.run(self.link.ask(op, *parts, timeout_s=timeout_s))
 
     def poll(self, op: int, *parts: bytes, timeout_s: float | None = None) -> PollDriver:
         async def poll() -> AsyncPoll:

@@ -23,6 +23,7 @@ from nexo.errors import (
     PayloadTooLarge,
     ProtocolError,
     RequestTimeout,
+    ShuttingDown,
     Unauthenticated,
 )
 from nexo.model import Broker
@@ -371,6 +372,63 @@ def test_wrong_credentials_fail_the_request_and_are_not_tried_again_by_themselve
     with pytest.raises(Unauthenticated, match="wrong password"):
         link.call(Op.ECHO, b"")
     assert len(server.hellos) == 1
+
+
+# -- sending again (SPEC O3)
+
+STOPPING = coded("SHUTTING_DOWN", "the server is stopping")
+
+
+def test_a_request_that_may_run_twice_is_sent_again_after_a_cut(
+    server: ScriptedServer, open_link: Open
+) -> None:
+    link = open_link(server.url)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(link.repeat, HOLD_OP, b"payload", timeout_s=20)
+        server.wait_for(lambda: server.held)
+        server.stop()
+        server.held.clear()
+        server.start()
+        server.wait_for(lambda: server.held)
+        assert server.held[0][2] == b"payload"
+        server.answer(b"at last")
+        assert call.result(10) == b"at last"
+
+
+def test_a_request_that_must_not_run_twice_fails_with_the_cut(
+    server: ScriptedServer, open_link: Open
+) -> None:
+    link = open_link(server.url)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(link.ask, HOLD_OP)
+        server.wait_for(lambda: server.held)
+        server.stop()
+        with pytest.raises(ConnectionLost):
+            call.result(10)
+
+
+@pytest.mark.parametrize("way", ["repeat", "ask"])
+def test_what_a_stopping_server_rejected_is_sent_again(
+    server: ScriptedServer, open_link: Open, way: str
+) -> None:
+    link = open_link(server.url)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(getattr(link, way), HOLD_OP, timeout_s=20)
+        server.answer(STOPPING, Status.ERR_CODED)
+        server.answer(b"at last")
+        assert call.result(10) == b"at last"
+
+
+@pytest.mark.parametrize("way", ["repeat", "ask"])
+def test_nothing_is_sent_again_if_the_address_says_so_or_the_time_is_over(
+    server: ScriptedServer, open_link: Open, way: str
+) -> None:
+    hurried = open_link(f"{server.url}?while_down=fail")
+    with pytest.raises(ShuttingDown):
+        getattr(hurried, way)(FAIL_OP, bytes((Status.ERR_CODED,)), STOPPING)
+    patient = connected(open_link(server.url))
+    with pytest.raises((ShuttingDown, RequestTimeout)):
+        getattr(patient, way)(FAIL_OP, bytes((Status.ERR_CODED,)), STOPPING, timeout_s=0.2)
 
 
 # -- what the server sends unasked
