@@ -17,12 +17,13 @@ from typing import Any, TypeAlias
 from nexo.client._async.link.gathering import Gatherer
 from nexo.client._async.link.offline import HeldRequest, HeldRequests
 from nexo.client._async.link.poll import Poll
+from nexo.client._async.link.repeating import Repeating
 from nexo.client._async.link.wire import PushHandler, ReplyFuture, Wire, check_loop
 from nexo.client.address import Address, door_path, tls_context
-from nexo.client.connecting import RESTART_S, Reached, is_final, no_welcome, pause_s, reason
+from nexo.client.connecting import Reached, is_final, no_welcome, pause_s, reason
 from nexo.client.forks import NotPicklable
 from nexo.client.replies import Reply, hello_frame
-from nexo.errors import ClientClosed, ConnectionLost, NexoError, ShuttingDown
+from nexo.errors import ClientClosed, ConnectionLost, NexoError
 from nexo.model import Broker, Buffer
 from nexo.protocol.hello import Welcome, decode_welcome
 
@@ -33,7 +34,7 @@ log = logging.getLogger("nexo.client")
 Hook = Callable[[], Awaitable[None]]
 
 
-class Link(NotPicklable):
+class Link(Repeating, NotPicklable):
     """One broker's connection as the brokers' clients use it; it opens on first use.
 
     Belongs to the event loop it is first used on.
@@ -89,38 +90,6 @@ class Link(NotPicklable):
         if wire is None:
             return self._hold(op, parts, timeout_s, future)
         return wire.request(op, parts, timeout_s, future)
-
-    async def repeat(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
-        """`call` for a request that may run twice: sent again if the connection ends before the
-        reply, within the request's timeout (SPEC O3).
-        """
-        return await self._insist((ConnectionLost, ShuttingDown), op, parts, timeout_s)
-
-    async def ask(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
-        """`call` for a request that must not run twice: sent again only if a server that is
-        shutting down rejected it without running it (SPEC O3).
-        """
-        return await self._insist((ShuttingDown,), op, parts, timeout_s)
-
-    async def _insist(
-        self,
-        passing: tuple[type[NexoError], ...],
-        op: int,
-        parts: tuple[Buffer, ...],
-        timeout_s: float | None,
-    ) -> Reply:
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + (self.address.timeout_s if timeout_s is None else timeout_s)
-        while True:
-            try:
-                return await self.call(op, *parts, timeout_s=timeout_s)
-            except ClientClosed:
-                raise
-            except passing:
-                timeout_s = until_s - loop.time()
-                if self.address.while_down == "fail" or timeout_s <= 0:
-                    raise
-            await asyncio.sleep(RESTART_S)
 
     def poll(
         self,

@@ -13,16 +13,17 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 from weakref import ref
 
 from nexo.client._sync.link.poll import Poll
+from nexo.client._sync.link.repeating import Repeating
 from nexo.client._sync.link.wire import Wire, connect_any
 from nexo.client.address import Address
-from nexo.client.connecting import RESTART_S, Reached, is_final, pause_s
+from nexo.client.connecting import Reached, is_final, pause_s
 from nexo.client.forks import NotPicklable, from_before, on_fork
 from nexo.client.replies import Reply, cancel_frame, control_answer, error_of
-from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout, ShuttingDown
+from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout
 from nexo.model import Broker, Buffer
 from nexo.protocol.frames import HEADER, HEADER_SIZE, FrameKind, Status
 from nexo.protocol.hello import Welcome
@@ -36,7 +37,7 @@ _unpack = HEADER.unpack_from
 _PING = HEADER.pack(FrameKind.PING, 0, 0, 0)
 
 
-class Duplex(NotPicklable):
+class Duplex(Repeating, NotPicklable):
     """Like `Link`, over one connection that a thread of its own reads."""
 
     def __init__(self, address: Address, broker: Broker, reached: Reached) -> None:
@@ -68,18 +69,6 @@ class Duplex(NotPicklable):
     def call(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
         """Send a request and wait for its reply; any thread may call."""
         return self.poll(op, *parts, timeout_s=timeout_s).reply()
-
-    def repeat(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
-        """`call` for a request that may run twice: sent again if the connection ends before the
-        reply, within the request's timeout (SPEC O3).
-        """
-        return insist(self, (ConnectionLost, ShuttingDown), op, parts, timeout_s)
-
-    def ask(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
-        """`call` for a request that must not run twice: sent again only if a server that is
-        shutting down rejected it without running it (SPEC O3).
-        """
-        return insist(self, (ShuttingDown,), op, parts, timeout_s)
 
     def poll(
         self,
@@ -399,36 +388,6 @@ class DuplexPoll:
         if not self._future.done():
             with suppress(ConnectionLost):  # then `reply` ends with it
                 self._duplex.send(self._wire, cancel_frame(self._duplex.broker, self._request_id))
-
-
-def insist(
-    link: Caller,
-    passing: tuple[type[NexoError], ...],
-    op: int,
-    parts: tuple[Buffer, ...],
-    timeout_s: float | None,
-) -> Reply:
-    """Call again after errors that are ``passing``, for as long as the request may take."""
-    until_s = time.monotonic() + (link.address.timeout_s if timeout_s is None else timeout_s)
-    while True:
-        try:
-            return link.call(op, *parts, timeout_s=timeout_s)
-        except ClientClosed:
-            raise
-        except passing:
-            timeout_s = until_s - time.monotonic()
-            if link.address.while_down == "fail" or timeout_s <= 0:
-                raise
-        time.sleep(RESTART_S)
-
-
-class Caller(Protocol):
-    """A link that calls can be made on."""
-
-    address: Address
-
-    def call(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
-        """Send a request and wait for its reply."""
 
 
 def added(hooks: list[Hook], hook: Hook) -> Callable[[], None]:

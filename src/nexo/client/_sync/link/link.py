@@ -11,21 +11,22 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from nexo.client._sync.link.duplex import Duplex, Hook, added, insist
+from nexo.client._sync.link.duplex import Duplex, Hook, added
 from nexo.client._sync.link.poll import Poll
+from nexo.client._sync.link.repeating import Repeating
 from nexo.client._sync.link.wire import Wire, open_wire
 from nexo.client.address import Address
 from nexo.client.connecting import Reached
 from nexo.client.forks import NotPicklable, on_fork
 from nexo.client.replies import Reply, cancel_frame
-from nexo.errors import ClientClosed, ConnectionLost, NexoError, ProtocolError, ShuttingDown
+from nexo.errors import ClientClosed, ConnectionLost, NexoError, ProtocolError
 from nexo.model import Broker, Buffer
 from nexo.protocol.hello import Welcome
 
 __all__ = ["Duplex", "Link", "Poll"]
 
 
-class Link(NotPicklable):
+class Link(Repeating, NotPicklable):
     """One broker's connections as the brokers' clients use them; they open on first use."""
 
     def __init__(self, address: Address, broker: Broker, reached: Reached | None = None) -> None:
@@ -70,18 +71,6 @@ class Link(NotPicklable):
             raise
         self._give_back(wire)
         return replies
-
-    def repeat(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
-        """`call` for a request that may run twice: sent again if the connection ends before the
-        reply, within the request's timeout (SPEC O3).
-        """
-        return insist(self, (ConnectionLost, ShuttingDown), op, parts, timeout_s)
-
-    def ask(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
-        """`call` for a request that must not run twice: sent again only if a server that is
-        shutting down rejected it without running it (SPEC O3).
-        """
-        return insist(self, (ShuttingDown,), op, parts, timeout_s)
 
     def poll(
         self,

@@ -1,0 +1,54 @@
+"""Requests that are sent again while a server restarts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable
+
+from nexo.client._async import runtime
+from nexo.client.address import Address
+from nexo.client.connecting import RESTART_S
+from nexo.client.replies import Reply
+from nexo.errors import ClientClosed, ConnectionLost, NexoError, ShuttingDown
+from nexo.model import Buffer
+
+
+class Repeating(ABC):
+    """A link that sends a request again if it may, within the request's timeout (SPEC O3)."""
+
+    address: Address
+
+    @abstractmethod
+    def call(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Awaitable[Reply]:
+        """Send a request once. A timeout of None is the address's default."""
+
+    async def repeat(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
+        """`call` for a request that may run twice: sent again if the connection ends before the
+        reply.
+        """
+        return await self._insist((ConnectionLost, ShuttingDown), op, parts, timeout_s)
+
+    async def ask(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
+        """`call` for a request that must not run twice: sent again only if a server that is
+        shutting down rejected it without running it.
+        """
+        return await self._insist((ShuttingDown,), op, parts, timeout_s)
+
+    async def _insist(
+        self,
+        passing: tuple[type[NexoError], ...],
+        op: int,
+        parts: tuple[Buffer, ...],
+        timeout_s: float | None,
+    ) -> Reply:
+        until_s = runtime.now_s() + (self.address.timeout_s if timeout_s is None else timeout_s)
+        while True:
+            try:
+                return await self.call(op, *parts, timeout_s=timeout_s)
+            except ClientClosed:
+                raise
+            except passing:
+                timeout_s = until_s - runtime.now_s()
+                if self.address.while_down == "fail" or timeout_s <= 0:
+                    raise
+            await runtime.sleep(RESTART_S)
