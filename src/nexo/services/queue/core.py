@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from heapq import heappop, heappush
 from random import Random
 from typing import TypeVar
 
+from nexo.brokers.deadlines import KeyDeadlines
 from nexo.brokers.queue.engine import Jitter
 from nexo.errors import NexoError
 from nexo.options.queue import QueueOptions
@@ -36,7 +36,7 @@ class QueueCore:
         self.totals = Totals(self.registry)
         self.turn: Turn[OpenQueue] = Turn(runtime, self._after_turn)
         self.room = WaitingRoom()
-        self._wakes: list[tuple[int, str]] = []
+        self._deadlines: KeyDeadlines[str] = KeyDeadlines(runtime.wake_at)
         self._used_by: dict[int, set[OpenQueue]] = {}
         """The queues that each connection took jobs from."""
 
@@ -112,24 +112,17 @@ class QueueCore:
     def plan_wake(self, queue: OpenQueue, now_ms: int) -> None:
         """Schedule `tick` for the next deadline of this queue."""
         due_ms = queue.next_ms(now_ms, someone_waits=self.room.waiting_on(queue))
-        if due_ms is None or (queue.wake_ms is not None and queue.wake_ms <= due_ms):
-            return
-        queue.wake_ms = due_ms
-        heappush(self._wakes, (due_ms, queue.name))
-        self.runtime.wake_at(due_ms)
+        if due_ms is not None:
+            self._deadlines.plan(queue.name, due_ms)
 
     def tick(self, now_ms: int) -> None:
         """Do what is due in each queue, and end waits that are due."""
-        while self._wakes and self._wakes[0][0] <= now_ms:
-            due_ms, name = heappop(self._wakes)
+        for name in self._deadlines.due(now_ms):
             queue = self.registry.get(name)
-            if queue is not None and queue.wake_ms == due_ms:
-                queue.wake_ms = None
+            if queue is not None:
                 queue.engine.tick(now_ms, self.jitter)
                 self.turn.touch(queue)
         self.room.expire(now_ms)
         self.turn.tick(now_ms)
-        if self._wakes:
-            self.runtime.wake_at(self._wakes[0][0])
         if (due := self.room.next_due_ms()) is not None:
             self.runtime.wake_at(due)

@@ -66,8 +66,6 @@ class OpenQueue:
         """The first job of each push that a client asked for and that is not yet written."""
         self._refusal: NexoError | None = None
         """Why the last write failed, until one succeeds."""
-        self.wake_ms: int | None = None
-        """The wake-up already asked for."""
 
     # -- opening --------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nexo.brokers.stream.groups.deadlines import KeyDeadlines
+from nexo.brokers.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.protocol import stream_ordered as ordered

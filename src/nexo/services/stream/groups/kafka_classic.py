@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from nexo.access.grants import Extent
 from nexo.access.permit import READ, visible
-from nexo.brokers.stream.groups.deadlines import KeyDeadlines
+from nexo.brokers.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.kafka.coordinator import Coordinator
 from nexo.brokers.stream.groups.kafka.model import (
     Answer,

@@ -7,8 +7,8 @@ from functools import partial
 
 import msgspec
 
+from nexo.brokers.deadlines import KeyDeadlines
 from nexo.brokers.stream.delivery import Gathered, gather, keys_between
-from nexo.brokers.stream.groups.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.flight import DeliveredRange
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.partition import Cold

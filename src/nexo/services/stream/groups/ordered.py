@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from nexo.access.permit import ADMIN
-from nexo.brokers.stream.groups.deadlines import KeyDeadlines
+from nexo.brokers.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.groups.ordered_members import not_member
 from nexo.errors import Conflict, InvalidInput, InvalidOption, NexoError, NotFound

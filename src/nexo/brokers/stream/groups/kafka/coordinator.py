@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 
-from nexo.brokers.stream.groups.deadlines import KeyDeadlines
+from nexo.brokers.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.kafka.model import (
     Answer,
     Caller,
