@@ -59,6 +59,10 @@ class OpenTransaction:
     decided: bool = False
     """Its commit is journalled: there is no way back."""
 
+    def postpone(self, deadline_ms: int) -> None:
+        """Roll it back later, as it cannot be rolled back now."""
+        self.deadline_ms = deadline_ms
+
 
 class Transactions:
     """The open transactions of the broker, and which of the others were committed."""

@@ -23,6 +23,7 @@ from nexo.patterns import check_topic, is_reply, parse_pattern
 from nexo.services.connection import Connection, Done
 from nexo.services.pubsub.journal import RetainedJournal
 from nexo.services.service import Runtime
+from nexo.services.ticking import for_each
 from nexo.storage.journal import shown
 from nexo.values import MAX_TTL_S, check_value
 
@@ -200,6 +201,11 @@ class PubSubService:
             self._lagging.add(client)
             self._runtime.wake_at(self.now_ms())
 
+    def _give_up(self, client: Subscriber) -> None:
+        """Disconnect a client that has missed messages, so that it learns of it."""
+        self._lagging.discard(client)
+        client.kick("its messages could not be sent")
+
     def _wake(self) -> None:
         due_ms = self._engine.retained.next_due_ms()
         if due_ms is not None:
@@ -229,8 +235,7 @@ class PubSubService:
     def tick(self, now_ms: int) -> None:
         """Expire retained messages; send the next chunk to clients that catch up."""
         self._engine.retained.expire(now_ms)
-        for client in list(self._lagging):
-            self._catch_up(client)
+        for_each(list(self._lagging), self._catch_up, self._give_up)
         self._wake()
 
     def cancel(self, peer: Connection, request_id: int) -> None:

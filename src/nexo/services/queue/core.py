@@ -16,6 +16,7 @@ from nexo.services.queue.open_queue import OpenQueue
 from nexo.services.queue.registry import QueueRegistry, missing
 from nexo.services.queue.totals import Totals
 from nexo.services.service import Runtime
+from nexo.services.ticking import for_each_due
 from nexo.services.turn import Turn
 from nexo.services.waiting import WaitingRoom
 
@@ -117,12 +118,14 @@ class QueueCore:
 
     def tick(self, now_ms: int) -> None:
         """Do what is due in each queue, and end waits that are due."""
-        for name in self._deadlines.due(now_ms):
-            queue = self.registry.get(name)
-            if queue is not None:
-                queue.engine.tick(now_ms, self.jitter)
-                self.turn.touch(queue)
+        for_each_due(self._deadlines, now_ms, lambda name: self._tick_queue(name, now_ms))
         self.room.expire(now_ms)
         self.turn.tick(now_ms)
         if (due := self.room.next_due_ms()) is not None:
             self.runtime.wake_at(due)
+
+    def _tick_queue(self, name: str, now_ms: int) -> None:
+        queue = self.registry.get(name)
+        if queue is not None:
+            queue.engine.tick(now_ms, self.jitter)
+            self.turn.touch(queue)

@@ -27,6 +27,7 @@ from nexo.services.stream.core import Core, safest
 from nexo.services.stream.groups.offsets import GroupOffsets
 from nexo.services.stream.permits import in_group
 from nexo.services.stream.publish import Publishing
+from nexo.services.ticking import RETRY_MS, for_each
 from nexo.services.waiting import Wait
 
 ENDED = "ended"
@@ -262,8 +263,8 @@ class Transact:
 
     def tick(self, now_ms: int) -> None:
         """Roll back transactions past their deadline."""
-        for transaction in self._core.engine.transactions.overdue(now_ms):
-            self._abort(transaction)
+        overdue = self._core.engine.transactions.overdue(now_ms)
+        for_each(overdue, self._abort, lambda transaction: transaction.postpone(now_ms + RETRY_MS))
         self._core.waits.wake_under(ENDED)  # a stream that one wrote to may have been deleted
         for deadline_ms in self._core.engine.transactions.deadlines():
             self._core.runtime.wake_at(deadline_ms)

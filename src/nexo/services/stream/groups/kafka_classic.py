@@ -30,6 +30,7 @@ from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.ordered import Ordered
 from nexo.services.stream.permits import permit_ordered
+from nexo.services.ticking import for_each_due
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +145,12 @@ class Classic:
 
     def tick(self, now_ms: int) -> None:
         """Remove timed-out members, and end phases that took too long."""
-        for name in self._deadlines.due(now_ms):
-            found = self._groups.get(name)
-            if found is not None:
-                self._answer(name, found.expire(now_ms))
+        for_each_due(self._deadlines, now_ms, lambda name: self._expire(name, now_ms))
+
+    def _expire(self, name: str, now_ms: int) -> None:
+        found = self._groups.get(name)
+        if found is not None:
+            self._answer(name, found.expire(now_ms))
 
     # -- offsets -----------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from nexo.errors import Corrupt, NexoError
 from nexo.model.stream import Range
 from nexo.services.stream.core import Core
 from nexo.services.stream.replay import InLake, StreamPosition
+from nexo.services.ticking import for_each_due
 
 _DAMAGED_MS = 1_000
 """A damaged record is tried again after this long."""
@@ -174,15 +175,17 @@ class Leasing:
 
     def tick(self, now_ms: int) -> None:
         """End expired leases and delays."""
-        for number, name in self._deadlines.due(now_ms):
-            stream = self._core.engine.streams.numbered(number)
-            group = stream.groups.get(name) if stream is not None else None
-            if stream is None or group is None:
-                continue
-            if group.expire(now_ms):
-                self.moved(stream, name, group)
-            elif (deadline := group.next_deadline()) is not None:
-                self._plan(stream, name, deadline)
+        for_each_due(self._deadlines, now_ms, lambda key: self._expire(*key, now_ms))
+
+    def _expire(self, number: int, name: str, now_ms: int) -> None:
+        stream = self._core.engine.streams.numbered(number)
+        group = stream.groups.get(name) if stream is not None else None
+        if stream is None or group is None:
+            return
+        if group.expire(now_ms):
+            self.moved(stream, name, group)
+        elif (deadline := group.next_deadline()) is not None:
+            self._plan(stream, name, deadline)
 
 
 def _ignore(_error: NexoError | None) -> None:

@@ -23,6 +23,7 @@ from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.bindings import Bindings
 from nexo.services.stream.permits import permit_everything, permit_ordered
+from nexo.services.ticking import for_each_due
 from nexo.services.waiting import Wait
 
 ORDERED = "ordered"
@@ -225,10 +226,11 @@ class Ordered:
 
     def tick(self, now_ms: int) -> None:
         """Remove members that timed out."""
-        for name in self._deadlines.due(now_ms):
-            group = self._core.engine.ordered.get(name)
-            if group is None:
-                continue
+        for_each_due(self._deadlines, now_ms, lambda name: self._expire(name, now_ms))
+
+    def _expire(self, name: str, now_ms: int) -> None:
+        group = self._core.engine.ordered.get(name)
+        if group is not None:
             for member in group.expire(now_ms):
                 self._unbind(name, member)
             self.changed(name, group)
