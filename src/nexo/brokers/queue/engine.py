@@ -16,7 +16,7 @@ from nexo.brokers.queue.batches import DEAD, OPEN, Range
 from nexo.brokers.queue.dispatch import Dispatch
 from nexo.brokers.queue.jobs import NewJobs, resolve_dedup, with_free_key
 from nexo.brokers.queue.leases import Lease, check_runs
-from nexo.brokers.queue.ledger import Ledger, flatten, forget, pairs, within
+from nexo.brokers.queue.ledger import Ledger, flatten, forget, without
 from nexo.brokers.queue.lifetimes import Lifetimes
 from nexo.brokers.queue.records import (
     Changed,
@@ -32,6 +32,7 @@ from nexo.brokers.queue.records import (
     Revived,
 )  # fmt: skip
 from nexo.brokers.queue.schedules import following, job_of, next_after
+from nexo.brokers.queue.watching import WatchedJobs
 from nexo.errors import Conflict, InvalidInput, LeaseLost, QueueFull
 from nexo.model.queue import PushReply
 from nexo.options.described import check_range
@@ -63,9 +64,7 @@ class QueueEngine:
         self.dispatch = Dispatch(ledger, now_ms << TOKEN_BITS, now_ms)
         self.progress: dict[int, bytes] = {}
         """The progress that running jobs last reported."""
-        self.watched: set[int] = set()
-        """Jobs whose end a client waits for."""
-        self._ended_jobs: list[int] = []
+        self.watched = WatchedJobs()
         self._lifetimes = Lifetimes(ledger.batches, now_ms)
         self._dropped_ms = now_ms
 
@@ -93,27 +92,8 @@ class QueueEngine:
     def _log(self, record: Record) -> None:
         self.ledger.apply(record)
         self.outbox.append(record)
-        if self.watched:
-            self._note_ended(record)
-
-    def _note_ended(self, record: Record) -> None:
-        """Remember which watched jobs a record ends, at the cost of the smaller side."""
-        match record:
-            case Finished(runs=runs):
-                ended = [job for span in pairs(runs) for job in within(self.watched, *span)]
-            case Died(jobs=jobs):
-                ended = [job for job in jobs if job in self.watched]
-            case Replaced(job=job):
-                ended = [job] if job in self.watched else []
-            case _:
-                return
-        self._ended_jobs += ended
-        self.watched.difference_update(ended)
-
-    def take_ended(self) -> list[int]:
-        """The watched jobs that ended since the last call."""
-        ended, self._ended_jobs = self._ended_jobs, []
-        return ended
+        if self.watched.jobs:
+            self.watched.note(record)
 
     # -- push -----------------------------------------------------------------
 
@@ -248,7 +228,7 @@ class QueueEngine:
             self._fail(
                 counted, "lost", WORKER_LOST, now_ms, jitter, delay_ms=0, least_retries=least
             )
-            self.dispatch.wait(_without(held, counted), now_ms)
+            self.dispatch.wait(without(held, counted), now_ms)
         return bool(leases)
 
     def begin(self, token: int, runs: Iterable[Range], now_ms: int) -> None:
@@ -408,7 +388,7 @@ class QueueEngine:
             self._ended(held)
             failed = counted if lease.reports else held
             self._fail(failed, "timeout", f"no ack within {lease.lease_ms} ms", now_ms, jitter)
-            self.dispatch.wait(_without(held, failed), now_ms)
+            self.dispatch.wait(without(held, failed), now_ms)
         for lease, job in self.dispatch.overdue(now_ms):
             self._take_overdue(lease, job, now_ms, jitter)
         for cron in self.ledger.schedules.due(now_ms):
@@ -448,12 +428,3 @@ class QueueEngine:
         if ledger.results.by_job:
             times.append(max(ledger.results.next_ms(), self._dropped_ms + DROP_MS))
         return min(times, default=None)
-
-
-def _without(held: list[Range], taken: list[Range]) -> list[Range]:
-    """``held`` without ``taken``, which lies within it; both ascend."""
-    if not taken or held == taken:
-        return [] if taken else held
-    gone = {job for span in taken for job in range(*span)}
-    left = (job for span in held for job in range(*span) if job not in gone)
-    return list(pairs(flatten((job, job + 1) for job in left)))

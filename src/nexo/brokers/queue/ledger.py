@@ -287,3 +287,12 @@ def within(jobs: Collection[int], lo: int, hi: int) -> list[int]:
     if hi - lo <= len(jobs):
         return [job for job in range(lo, hi) if job in jobs]
     return [job for job in jobs if lo <= job < hi]
+
+
+def without(held: list[Range], taken: list[Range]) -> list[Range]:
+    """``held`` without ``taken``, which lies within it; both ascend."""
+    if not taken or held == taken:
+        return [] if taken else held
+    gone = {job for span in taken for job in range(*span)}
+    left = (job for span in held for job in range(*span) if job not in gone)
+    return list(pairs(flatten((job, job + 1) for job in left)))

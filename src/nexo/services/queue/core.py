@@ -77,7 +77,7 @@ class QueueCore:
         gone = missing(queue.name)
         self.turn.forget(queue, gone)
         self.room.fail(queue, gone)
-        for job in list(queue.engine.watched):
+        for job in list(queue.engine.watched.jobs):
             self.room.fail((queue, job), gone)
         for queues in self._used_by.values():
             queues.discard(queue)
@@ -92,7 +92,7 @@ class QueueCore:
 
     def _after_turn(self, queue: OpenQueue, now_ms: int) -> None:
         self.room.wake(queue)
-        for job in queue.engine.take_ended():
+        for job in queue.engine.watched.take_ended():
             self.room.wake_every((queue, job))
         if queue.engine.outbox and not queue.is_refused:
             self.turn.touch(queue)

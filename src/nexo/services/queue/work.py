@@ -201,13 +201,13 @@ class QueueWork(QueueCore):
 
         def answer(found: JobState | NexoError | None) -> None:
             if not self.room.waiting_on(channel):
-                engine.watched.discard(job)
+                engine.watched.jobs.discard(job)
             done(job_state(engine, job, self.now_ms()) if found is None else found)
 
         if not wait_ms or attempt() is not None:
             answer(None)
             return
-        engine.watched.add(job)
+        engine.watched.jobs.add(job)
         self._wait(Wait(connection, ticket, (channel,), now_ms + wait_ms, attempt, answer))
 
 

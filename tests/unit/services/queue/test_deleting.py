@@ -73,7 +73,7 @@ def test_the_end_of_one_job_answers_its_watchers_and_nobody_else() -> None:
     token, _ = peer.pop("q")
     peer.settle("q", token, jobs=[1])
     assert [watch in peer.replies for watch in watches] == [False, True, True]
-    assert desk.service.registry.find("q").engine.watched == {0}
+    assert desk.service.registry.find("q").engine.watched.jobs == {0}
     desk.service.cancel(peer, watches[0])
     assert watches[0] in peer.replies
-    assert not desk.service.registry.find("q").engine.watched
+    assert not desk.service.registry.find("q").engine.watched.jobs
