@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Generic, TypeVar, Unpack
 
-from nexo.batch import encode_plain
-from nexo.batch.murmur import partition_of
 from nexo.client._async.link.link import Link
 from nexo.client._async.requests import is_found, request
+from nexo.client._async.stream.batch_publisher import BatchPublisher
 from nexo.client._async.stream.consumer import MAX_BYTES, StreamConsumer
 from nexo.client._async.stream.groups import Group
 from nexo.client._async.stream.publisher import RecordPublisher
@@ -19,7 +17,7 @@ from nexo.client._async.stream.records import StreamRecord
 from nexo.client._async.stream.subscription import StreamSubscription
 from nexo.client.checks import column, each, text, whole
 from nexo.client.connecting import LATE_S
-from nexo.client.replies import Reply, check_sizes, room_bytes
+from nexo.client.replies import check_sizes
 from nexo.client.stream_options import (
     GroupSettings,
     StreamSettings,
@@ -28,30 +26,24 @@ from nexo.client.stream_options import (
     stream_options,
 )
 from nexo.client.stream_records import (
-    BATCH_BYTES,
     Headers,
     Key,
-    Outgoing,
     Published,
     PublishedBatch,
     Record,
     batches_in,
-    by_partition,
     content_of,
     headers_bytes,
-    is_full,
     key_bytes,
     needed_key,
-    slices,
     typed_content,
 )
-from nexo.errors import NexoError, PartitionsChanged
 from nexo.options.units import Duration, millis
 from nexo.protocol import stream as wire
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.stream import GroupInfo
-from nexo.protocol.stream_publishing import ROUTE, publish_head, read_places
+from nexo.protocol.stream_publishing import ROUTE
 from nexo.protocol.values import uniform
 
 T = TypeVar("T")
@@ -80,11 +72,14 @@ class Stream(Generic[T]):
         self._encode: Callable[[object], tuple[int, bytes]] = (
             content_of if type_ is None else partial(typed_content, type_)
         )
-        self._turn = 0
         shared = {} if publishers is None else publishers
         if len(shared) >= _MAX_PUBLISHERS:
             shared.clear()
         self._publisher = shared.get(name) or shared.setdefault(name, RecordPublisher(link, name))
+
+    @cached_property
+    def _batches(self) -> BatchPublisher:
+        return BatchPublisher(self._link, self.name, self._publisher)
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}>"
@@ -185,11 +180,6 @@ class Stream(Generic[T]):
             return self._publisher.send(ROUTE, kind, content, None, headers)
         return self._publisher.send_keyed(kind, content, key, headers)
 
-    async def _count(self) -> int:
-        while (count := self._publisher.count) is None:
-            await self.info()
-        return count
-
     async def publish_many(
         self,
         values: Iterable[T],
@@ -204,94 +194,14 @@ class Stream(Generic[T]):
         if not values:
             return PublishedBatch([])
         plain = uniform(values, self._type) if keys is None and headers is None else None
-        if plain is not None and (step := self._step(plain[1])):
-            return PublishedBatch(await self._publish_plain(*plain, step))
+        if plain is not None and (step := self._batches.step(plain[1])):
+            return await self._batches.plain(*plain, step)
         rows = [self._encode(value) for value in values]
         check_sizes(self._link.welcome, (len(content) for _, content in rows))
         texts = [b""] * len(rows) if headers is None else [headers_bytes(each) for each in headers]
         if keys is None:
-            return PublishedBatch(await self._publish_chunks(rows, texts))
-        return await self._publish_keyed(rows, [key_bytes(key) for key in keys], texts)
-
-    def _step(self, contents: list[bytes]) -> int:
-        """How many of them make a request; 0 if their sizes differ too much to say."""
-        count, total = len(contents), sum(map(len, contents))
-        step, welcome = self._slice(count), self._link.welcome
-        if total + 8 * count <= room_bytes(welcome, BATCH_BYTES):
-            return step
-        largest = max(map(len, contents))
-        check_sizes(welcome, [largest])
-        step = max(1, min(BATCH_BYTES // (total // count + 8), step))
-        return step if largest * step <= 4 * BATCH_BYTES else 0
-
-    def _slice(self, records: int) -> int:
-        """How many records without a key are sent to one partition before the next."""
-        return -(-records // slices(records, self._publisher.count))
-
-    async def _publish_plain(
-        self, kind: int, contents: list[bytes], step: int
-    ) -> list[tuple[int, int, int]]:
-        now_ms, calls = int(time.time() * 1000), []
-        where = publish_head(self.name, ROUTE)
-        for at in range(0, len(contents), step):
-            head, body = encode_plain(contents[at : at + step], kind, now_ms)
-            calls.append(self._link.call(Op.S_PUBLISH, where, head, *body))
-        return await self._places(calls)
-
-    async def _publish_chunks(
-        self, rows: list[tuple[int, bytes]], headers: list[bytes]
-    ) -> list[tuple[int, int, int]]:
-        runs = [(ROUTE, Outgoing())]
-        most = self._slice(len(rows))
-        for (kind, content), header in zip(rows, headers, strict=True):
-            last = runs[-1][1]
-            if len(last) >= most or is_full(last, content):
-                last = Outgoing()
-                runs.append((ROUTE, last))
-            last.add(kind, content, None, header)
-        return await self._publish_runs(runs)
-
-    async def _publish_keyed(
-        self, rows: list[tuple[int, bytes]], keys: list[bytes | None], headers: list[bytes]
-    ) -> PublishedBatch:
-        """Publish by partition. If the stream was created
-        again, none of it was stored: send all again.
-        """
-        while True:
-            count = await self._count()
-            self._turn += 1
-            partitions = [
-                self._turn % count if key is None else partition_of(key, count) for key in keys
-            ]
-            runs, lanes = by_partition(partitions, rows, keys, headers)
-            try:
-                return PublishedBatch(await self._publish_runs(runs, count), lanes)
-            except PartitionsChanged:
-                self._publisher.count = None
-
-    async def _publish_runs(
-        self, runs: list[tuple[int, Outgoing]], count: int = 0
-    ) -> list[tuple[int, int, int]]:
-        now_ms = int(time.time() * 1000)
-        batches = [(partition, records.encode(now_ms)) for partition, records in runs]
-        calls = [
-            self._link.call(Op.S_PUBLISH, publish_head(self.name, partition, count), head, *body)
-            for partition, (head, body) in batches
-        ]
-        return await self._places(calls)
-
-    async def _places(self, calls: Sequence[Awaitable[Reply]]) -> list[tuple[int, int, int]]:
-        """Where each request was stored; waits for all before it raises the error of one."""
-        found: list[tuple[int, int, int]] = []
-        failure: NexoError | None = None
-        for call in calls:
-            try:
-                found.append(next(read_places(await call or b"")))
-            except NexoError as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
-        return found
+            return await self._batches.unkeyed(rows, texts)
+        return await self._batches.keyed(rows, [key_bytes(key) for key in keys], texts)
 
     # -- consuming
 
