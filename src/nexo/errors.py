@@ -23,6 +23,11 @@ class NexoError(Exception):
         return str(self.args[0]) if self.args else self.code
 
 
+def internal_error() -> NexoError:
+    """What a client is answered about a mistake of ours; the caller logs the mistake itself."""
+    return NexoError("internal error; the server's log has details")
+
+
 # -- the caller's input -------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from nexo.errors import DiskFull, NexoError
+from nexo.errors import DiskFull, NexoError, internal_error
 from nexo.model import Persistence
 from nexo.services.service import Runtime
 
@@ -132,7 +132,7 @@ class Turn(Generic[J]):
             failure = DiskFull(f"the disk rejected a write: {error.strerror}")
         except Exception:
             log.exception("a journal could not be written")
-            failure = NexoError("internal error; the server's log has details")
+            failure = internal_error()
         else:
             return None
         try:

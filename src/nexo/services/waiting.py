@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
-from nexo.errors import NexoError
+from nexo.errors import NexoError, internal_error
 from nexo.services.connection import Connection, Done
 
 log = logging.getLogger("nexo.waiting")
@@ -267,7 +267,7 @@ def _outcome(call: Callable[[], Any]) -> Any:
         return error.with_traceback(None)
     except Exception:
         log.exception("a waiting request failed")
-        return NexoError("internal error; the server's log has details")
+        return internal_error()
 
 
 def _take_out(rooms: dict[Any, dict[Any, Any]], name: Hashable, key: Hashable) -> bool:

@@ -18,7 +18,7 @@ from nexo.dialects.nexo.inbox import Drain, Inbox
 from nexo.dialects.nexo.link import BrokerLink
 from nexo.dialects.nexo.replying import ReplyingSession
 from nexo.dialects.nexo.state import NexoState
-from nexo.errors import NexoError, Overloaded, ProtocolError, UnknownOpcode
+from nexo.errors import NexoError, Overloaded, ProtocolError, UnknownOpcode, internal_error
 from nexo.model import Broker
 from nexo.protocol import hello
 from nexo.protocol.frames import FrameKind, frame
@@ -133,7 +133,7 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
                 self.fail(request_id, error)
             except Exception:
                 log.exception("request 0x%02X of %s failed", meta, self.name)
-                self.fail(request_id, NexoError("internal error; the server's log has details"))
+                self.fail(request_id, internal_error())
 
     def _run(self, op: int, request_id: int, payload: memoryview) -> None:
         if self._in_flight > self._max_in_flight and op != Op.CANCEL:

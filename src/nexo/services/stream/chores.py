@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from nexo.errors import NexoError
+from nexo.errors import NexoError, internal_error
 from nexo.services.connection import Done
 from nexo.services.stream.core import Core
 
@@ -52,6 +52,9 @@ class Chores:
             done(None)
         except NexoError as error:
             done(error)
+        except Exception:
+            log.exception("long work failed")
+            done(internal_error())
         else:
             if pause is None:
                 self._waiting.append((steps, done))
