@@ -62,8 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str,
         setting(
             "KAFKA_ADVERTISED",
-            "`host:port` given to Kafka clients to connect to; if empty, the one they connected "
-            "to.",
+            "`host:port` for Kafka clients to connect to; if empty, the one they used.",
         ),
     ] = ""
     kafka_auto_create: Annotated[
@@ -174,8 +173,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(ge=0, le=10_000),
         setting(
             "NEXO_BUSY_POLL_US",
-            "Busy-poll this long for the next request while requests follow replies closely; "
-            "0: never.",
+            "Busy-poll this long for the next request while they follow closely; 0: never.",
         ),
     ] = 400
     write_buffer_bytes: Annotated[
@@ -224,15 +222,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Millis,
         setting(
             "STREAM_HOT_MS",
-            "Streams with tiering keep what is younger in the log, whatever their limits; "
-            "0 for none.",
+            "With tiering, the log keeps what is younger, whatever the limits; 0 for none.",
         ),
     ] = HOUR_MS
     hot_messages: Annotated[
         Natural,
         setting(
             "STREAM_HOT_MESSAGES",
-            "They also keep this many messages per partition in the log; 0 for none.",
+            "It also keeps this many messages per partition; 0 for none.",
         ),
     ] = 10_000
     stream_unsynced_bytes: Annotated[
