@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nexo import batch as batches
-from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.catalog import Lake
 from nexo.lake.commit import TakenRange, commit
 from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.rows import ROWS, rows
 from nexo.lake.settings import LakeSettings
+from nexo.lake.tables import StreamId
 from nexo.storage.header import stamp
 
 POINTS = (10, 100, 300, 750, 1_500)

@@ -27,8 +27,8 @@ import msgspec
 import nexo
 from benchmarks import peers
 from benchmarks.process_tree import cpu_s
-from nexo.lake.catalog import offsets_of
 from nexo.lake.paths import local_path
+from nexo.lake.tables import offsets_of
 
 VALUE = b"x" * 100
 LOOK_S = 0.1

@@ -17,10 +17,11 @@ import nexo
 from benchmarks import commits
 from benchmarks.harness import Bench, Contender, Measure, Row
 from benchmarks.process_tree import cpu_s
-from nexo.lake.catalog import NEWEST, Lake, StreamId, offsets_of
+from nexo.lake.catalog import Lake
 from nexo.lake.derived import latest
 from nexo.lake.rows import ROWS as ROW_SCHEMA
 from nexo.lake.settings import LakeSettings
+from nexo.lake.tables import NEWEST, StreamId, offsets_of
 from pyspark_nexo.continuous import Continuous
 from pyspark_nexo.pipeline import Pipeline
 from pyspark_nexo.sessions import session

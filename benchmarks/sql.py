@@ -17,12 +17,13 @@ from pathlib import Path
 import nexo
 from benchmarks.harness import Bench, Contender, Measure, Row
 from nexo.hot_log import HotLog
-from nexo.lake.catalog import Lake, StreamId, offsets_of
+from nexo.lake.catalog import Lake
 from nexo.lake.commit import commit
 from nexo.lake.plan import BatchLimits, advances
-from nexo.lake.read import live_files
 from nexo.lake.rows import ROWS as COLUMNS
 from nexo.lake.settings import LakeSettings
+from nexo.lake.stored import live_files
+from nexo.lake.tables import StreamId, offsets_of
 from pyspark_nexo.steps import Files, StreamStep, unreported
 from pyspark_nexo.tiering import Fetcher
 

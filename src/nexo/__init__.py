@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Unpack
 
+from nexo.version import __version__
+
 if TYPE_CHECKING:
     from nexo import errors as errors
     from nexo import testing as testing
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from nexo.errors import NexoError as NexoError
     from nexo.model import Broker as Broker
     from nexo.model import Persistence as Persistence
-
-__version__ = "0.2.0"
 
 __all__ = [
     "AsyncClient",

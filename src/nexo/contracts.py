@@ -20,12 +20,13 @@ from nexo.client.address import Address, parse_url
 from nexo.client.contract_views import BackfillResult, ContractColumn, ContractInfo
 from nexo.errors import Conflict, InvalidOption, NotFound
 from nexo.hot_log import HotLog
-from nexo.lake.catalog import CREATED_MS, Lake, StreamId
+from nexo.lake.catalog import Lake
 from nexo.lake.derived import dead_letters
 from nexo.lake.derived import redrive as driving
 from nexo.lake.maintenance import backfill as filling
 from nexo.lake.rows import ROWS
 from nexo.lake.settings import LakeSettings, servers_lake
+from nexo.lake.tables import CREATED_MS, StreamId
 from nexo.lake.typed import columns
 from nexo.lake.typed.formats import ValueFormat, extended, format_of
 from nexo.lake.typed.infer import infer

@@ -18,8 +18,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from nexo.lake.files import Target, file_io, target
 from nexo.lake.paths import local_path
-from nexo.lake.read import live_files, row_groups
+from nexo.lake.read import row_groups
 from nexo.lake.schema import file_schema
+from nexo.lake.stored import live_files
 from pyspark_nexo.types import spark_schema
 
 if TYPE_CHECKING:

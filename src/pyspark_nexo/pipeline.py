@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nexo.errors import ConnectionLost, NexoError, NotFound, StreamReplaced, Unauthenticated
 from nexo.hot_log import HotLog
-from nexo.lake.catalog import CREATED_MS, Lake, StreamId
+from nexo.lake.catalog import Lake
 from nexo.lake.commit import LostRace, TableCommit, commit_all
 from nexo.lake.derived import dead_letters, latest
 from nexo.lake.plan import BatchLimits
 from nexo.lake.progress import MicroBatchResult, Tracker, total
+from nexo.lake.tables import CREATED_MS, StreamId
 from nexo.lake.typed.columns import REJECTED, set_schema
 from pyspark_nexo.failures import SparkEnded
 from pyspark_nexo.planning import SLICE, Planner, Wanted, chunks

@@ -12,10 +12,11 @@ import msgspec
 
 from nexo.errors import ConnectionLost, NexoError, Unauthenticated, Unavailable
 from nexo.hot_log import HotLog
-from nexo.lake.catalog import Lake, StreamId, offsets_of
+from nexo.lake.catalog import Lake
 from nexo.lake.plan import BatchLimits, advances
 from nexo.lake.progress import Tracker, now_ms
 from nexo.lake.rows import ROWS
+from nexo.lake.tables import StreamId, offsets_of
 from nexo.protocol import stream as wire
 from pyspark_nexo.failures import SparkEnded
 from pyspark_nexo.steps import StreamStep, behind, matches, replaced, unreported

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nexo.hot_log import HotLog
-from nexo.lake.catalog import Lake, StreamId, offsets_of
+from nexo.lake.catalog import Lake
 from nexo.lake.derived import dead_letters
 from nexo.lake.progress import by_stream, read_progress
+from nexo.lake.tables import StreamId, offsets_of
 
 
 def status(lake: Lake, url: str | None) -> Iterator[dict[str, object]]:

@@ -8,11 +8,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from nexo.errors import NexoError, StreamReplaced
-from nexo.lake.catalog import CREATED_MS, offsets_of
 from nexo.lake.commit import TakenRange
 from nexo.lake.files import DataFileFacts, target
 from nexo.lake.paths import delete_files
 from nexo.lake.plan import Advance, BatchLimits, cost_s, record_bytes
+from nexo.lake.tables import CREATED_MS, offsets_of
 from nexo.lake.typed.columns import columns_of
 from nexo.lake.typed.infer import MOST_COLUMNS, merged
 from nexo.protocol import stream as wire

@@ -21,16 +21,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from nexo.hot_log import HotLog
-from nexo.lake.catalog import (
-    DEAD_LETTERS,
-    NEWEST,
-    Lake,
-    StreamId,
-    derived_view,
-    offsets_of,
-    table_name,
-)
+from nexo.lake.catalog import Lake
 from nexo.lake.rows import ROWS
+from nexo.lake.tables import DEAD_LETTERS, NEWEST, StreamId, derived_view, offsets_of, table_name
 from nexo.lake.typed.columns import parser_of
 from nexo.lake.typed.formats import format_text
 from nexo.protocol import stream as wire

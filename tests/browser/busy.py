@@ -9,10 +9,11 @@ from pathlib import Path
 
 import nexo
 from nexo.errors import NexoError
-from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.catalog import Lake
 from nexo.lake.derived import dead_letters
 from nexo.lake.progress import MicroBatchResult, Tracker, now_ms
 from nexo.lake.settings import LakeSettings
+from nexo.lake.tables import StreamId
 from nexo.lake.typed.columns import set_permissive, set_schema
 from tests.unit.lake.conftest import Filler
 

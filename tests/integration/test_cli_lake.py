@@ -15,9 +15,10 @@ import nexo
 from nexo import cli, testing
 from nexo.client.contract_views import BackfillResult, ContractColumn
 from nexo.errors import Conflict, InvalidInput, InvalidOption, NotFound
-from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.catalog import Lake
 from nexo.lake.derived import dead_letters
 from nexo.lake.settings import LakeSettings
+from nexo.lake.tables import StreamId
 
 from .tiering import take
 

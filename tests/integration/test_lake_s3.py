@@ -20,8 +20,8 @@ from nexo import cli, testing
 from nexo.config.keywords import ServerSettings
 from nexo.lake.catalog import Lake
 from nexo.lake.maintenance.upkeep import Plan, Rounds
-from nexo.lake.read import live_files
 from nexo.lake.settings import LakeSettings
+from nexo.lake.stored import live_files
 from tests.s3_server import S3Server
 
 from .tiering import take

@@ -22,9 +22,10 @@ from click.testing import CliRunner, Result
 import nexo
 from nexo import cli, testing
 from nexo.errors import InvalidInput, NotFound
-from nexo.lake.catalog import NEWEST, Lake, StreamId, derived_view
+from nexo.lake.catalog import Lake
 from nexo.lake.derived import latest
 from nexo.lake.settings import LakeSettings
+from nexo.lake.tables import NEWEST, StreamId, derived_view
 from nexo.lake.typed import columns as typed
 from nexo.sql import streams as sql_streams
 from nexo.sql.dialect import quoted

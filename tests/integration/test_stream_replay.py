@@ -15,11 +15,12 @@ import nexo
 from nexo import batch as batches
 from nexo import testing
 from nexo.config.keywords import ServerSettings
-from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.catalog import Lake
 from nexo.lake.commit import TakenRange, commit
 from nexo.lake.files import FileWriter, target
 from nexo.lake.rows import ROWS, rows
 from nexo.lake.settings import LakeSettings
+from nexo.lake.tables import StreamId
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from nexo.hot_log import HotLog
-from nexo.lake.catalog import Lake, StreamId, offsets_of
+from nexo.lake.catalog import Lake
 from nexo.lake.commit import TakenRange, commit
 from nexo.lake.files import FileWriter, target
 from nexo.lake.plan import BatchLimits, advances
 from nexo.lake.rows import ROWS, rows
+from nexo.lake.tables import StreamId, offsets_of
 from nexo.protocol import stream as wire
 
 

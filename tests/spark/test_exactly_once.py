@@ -17,12 +17,13 @@ import nexo
 from nexo import testing
 from nexo.contracts import StreamContract
 from nexo.errors import NexoError
-from nexo.lake.catalog import DEAD_LETTERS, Lake, offsets_of
+from nexo.lake.catalog import Lake
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
 from nexo.lake.plan import BatchLimits
 from nexo.lake.read import spans
 from nexo.lake.settings import LakeSettings
+from nexo.lake.tables import DEAD_LETTERS, offsets_of
 from nexo.lake.typed.columns import set_schema
 from pyspark_nexo.pipeline import Pipeline
 

@@ -29,8 +29,9 @@ import nexo
 from nexo import testing
 from nexo.config.keywords import ServerSettings
 from nexo.errors import NexoError, NotFound
-from nexo.lake.catalog import CREATED_MS, KIND, RECORDS, STREAM, Lake
+from nexo.lake.catalog import Lake
 from nexo.lake.settings import LakeSettings
+from nexo.lake.tables import CREATED_MS, KIND, RECORDS, STREAM
 from pyspark_nexo.pipeline import Pipeline
 
 from .conftest import Tally

@@ -11,8 +11,8 @@ import pytest
 import nexo
 from nexo.contracts import StreamContract
 from nexo.lake.catalog import Lake
-from nexo.lake.read import live_files
 from nexo.lake.settings import LakeSettings
+from nexo.lake.stored import live_files
 from nexo.lake.typed.columns import set_schema
 from pyspark_nexo.pipeline import Pipeline
 from pyspark_nexo.views import register_views

@@ -11,10 +11,11 @@ import pytest
 import nexo
 from nexo import testing
 from nexo.errors import Conflict, ConnectionLost, Corrupt, NotFound
-from nexo.lake.catalog import Lake, offsets_of
+from nexo.lake.catalog import Lake
 from nexo.lake.commit import LostRace, TakenRange, commit
 from nexo.lake.paths import local_path
 from nexo.lake.plan import BatchLimits
+from nexo.lake.tables import offsets_of
 from pyspark_nexo.pipeline import Pipeline
 
 if TYPE_CHECKING:

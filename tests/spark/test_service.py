@@ -23,9 +23,10 @@ from nexo.access.grants import parse_grant
 from nexo.access.users import UsersFile
 from nexo.contracts import StreamContract, sample
 from nexo.errors import Unauthenticated
-from nexo.lake.catalog import DEAD_LETTERS, Lake, offsets_of
+from nexo.lake.catalog import Lake
 from nexo.lake.progress import MicroBatchResult, read_progress
 from nexo.lake.settings import LakeSettings
+from nexo.lake.tables import DEAD_LETTERS, offsets_of
 from nexo.lake.typed import columns as typed
 from nexo.lake.typed.infer import infer
 from pyspark_nexo import continuous

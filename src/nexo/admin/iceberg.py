@@ -23,8 +23,9 @@ from nexo.admin.context import ApiContext
 from nexo.admin.http.replies import as_json, status_of
 from nexo.config import Settings
 from nexo.errors import Forbidden, NexoError, NotFound, Unavailable
-from nexo.lake.catalog import STREAM, Lake
+from nexo.lake.catalog import Lake
 from nexo.lake.settings import NAMESPACE, LakeSettings
+from nexo.lake.tables import STREAM
 from nexo.model import Broker
 
 PREFIX = "/iceberg/v1"

@@ -8,9 +8,11 @@ import msgspec
 
 from nexo.client.contract_views import ContractColumn
 from nexo.config import Settings
-from nexo.lake.catalog import DEAD_LETTERS, KIND, RECORDS, STREAM, Lake, lake_errors
+from nexo.lake.catalog import Lake
+from nexo.lake.failures import lake_errors
 from nexo.lake.progress import StreamProgress, describe
 from nexo.lake.settings import LakeSettings
+from nexo.lake.tables import DEAD_LETTERS, KIND, RECORDS, STREAM
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

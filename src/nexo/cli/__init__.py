@@ -18,10 +18,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from nexo import __version__
 from nexo.cli.options import Failure, UsageFailure, add_shared, common, shared_params
 from nexo.errors import NexoError, NotFound
 from nexo.extras import missing
+from nexo.version import __version__
 
 COMMANDS = {
     "serve": ("operate.serve", "Run the server."),

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Container, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from nexo.errors import ConfigError, Conflict, Corrupt, NexoError, NotFound, Unavailable
+from nexo.errors import Conflict, NotFound
+from nexo.lake.failures import lake_errors
 from nexo.lake.folder.relocation import WAREHOUSE, relocate
 from nexo.lake.paths import location_of
 from nexo.lake.settings import CATALOG, LakeSettings
+from nexo.lake.tables import (
+    CREATED_MS,
+    KIND,
+    NEWEST,
+    OFFSETS,
+    RECORDS,
+    STREAM,
+    StreamId,
+    belongs,
+    is_of,
+    table_name,
+    table_names,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,23 +31,9 @@ if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
-    from pyiceberg.table.snapshots import Snapshot
 
-# ruff: noqa: PLC0415 - PyIceberg takes half a second to import, and hashlib loads OpenSSL
+# ruff: noqa: PLC0415 - PyIceberg takes half a second to import
 
-STREAM, CREATED_MS, OFFSETS = "nexo.stream", "nexo.created-ms", "nexo.offsets"
-KIND, COLUMNS = "nexo.kind", "nexo.columns"
-"""Table properties: the stream, its offsets in the table (`nexo.lake.commit`), which records the
-table holds (all, the newest per key, or those that typed columns rejected), the typed columns."""
-RECORDS, NEWEST, DEAD_LETTERS = "records", "latest", "dead letters"
-SUFFIXES = {NEWEST: "_latest", DEAD_LETTERS: "_dead_letters"}
-"""How the names of derived tables end, by kind."""
-
-_DRIVERS = ("pyiceberg", "pydantic", "sqlalchemy", "sqlite3", "requests", "urllib3", "botocore")
-"""Modules whose errors mean that a catalog or a store failed, not our own code."""
-_PLAIN = re.compile(r"[a-z][a-z0-9_]{0,120}")
-_VIEWS = {"stream_messages", "stream_offsets", "stream_groups"}
-"""Names that SQL has for other views."""
 _OWN_RETRIES = {"commit.retry.num-retries": "0"}
 _FORMAT = {
     "format-version": "2",
@@ -50,64 +46,6 @@ _FORMAT = {
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "2",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class StreamId:
-    """A stream; ``created_ms`` distinguishes it from another one of the same name."""
-
-    name: str
-    created_ms: int
-
-
-def table_name(stream: str, kind: str = RECORDS) -> str:
-    """The name of a stream's table: the stream's own if SQL allows it, else readable and unique."""
-    suffix = SUFFIXES.get(kind, "")
-    if _PLAIN.fullmatch(stream) and stream not in _VIEWS:
-        return stream + suffix
-    digest = _digest(stream)
-    readable = re.sub(r"[^a-z0-9]+", "_", stream.lower()).strip("_")[:80]
-    return f"s_{readable}_{digest}{suffix}"
-
-
-def table_names(stream: str, kind: str) -> Iterator[str]:
-    """The name of a table, and its name if another stream has the first."""
-    own = table_name(stream, kind)
-    yield own
-    digest = _digest(f"{stream}\n{SUFFIXES.get(kind, '')}")
-    yield f"{own}_{digest}"
-
-
-def _digest(text: str) -> str:
-    from hashlib import blake2s
-
-    return blake2s(text.encode(), digest_size=4).hexdigest()
-
-
-def derived_view(stream: str, kind: str, taken: Container[str]) -> str:
-    """The SQL view of a derived table; ``taken`` are the views of streams."""
-    own, other = table_names(stream, kind)
-    return other if own in taken else own
-
-
-def belongs(properties: Mapping[str, str], stream: str, kind: str) -> bool:
-    return properties.get(STREAM) == stream and properties.get(KIND, RECORDS) == kind
-
-
-def is_of(properties: Mapping[str, str], stream: StreamId) -> bool:
-    """Whether a table of the stream's name is this stream's, not an earlier one's."""
-    return int(properties.get(CREATED_MS, stream.created_ms)) == stream.created_ms
-
-
-def offsets_of(properties: Mapping[str, str], name: str = OFFSETS) -> dict[int, int]:
-    """Per partition: the table holds everything below, or what another property says."""
-    found: dict[str, int] = json.loads(properties.get(name, "{}"))
-    return {int(partition): offset for partition, offset in found.items()}
-
-
-def offsets_text(offsets: Mapping[int, int]) -> str:
-    """The property's text; sorted, so that equal offsets are equal texts."""
-    return json.dumps({str(key): offsets[key] for key in sorted(offsets)})
 
 
 class Lake:
@@ -292,48 +230,3 @@ def _spec(schema: Schema, kind: str) -> PartitionSpec:
         return PartitionSpec()
     source = schema.find_field("timestamp").field_id
     return PartitionSpec(PartitionField(source, 1000, DayTransform(), "day"))
-
-
-def newest_snapshot(table: Table) -> Snapshot | None:
-    """A table's current snapshot, None before the first: PyIceberg looks for it from the oldest."""
-    metadata = table.metadata
-    number = metadata.current_snapshot_id
-    found = (each for each in reversed(metadata.snapshots) if each.snapshot_id == number)
-    return next(found, None)
-
-
-@contextmanager
-def lake_errors(what: str, *, settings: bool = False) -> Iterator[None]:
-    """Raise errors of catalogs, object stores and data files as a `NexoError`: ``what`` failed.
-
-    ``settings``: the user's settings are used, so a bad value is a `ConfigError`. Errors of our own
-    code pass unchanged.
-    """
-    try:
-        yield
-    except (NexoError, ImportError):
-        raise
-    except Exception as error:  # catalogs raise whatever their drivers raise
-        kind = _kind(error, settings)
-        if kind is None:
-            raise
-        raise kind(f"{what}: {first_line(error)}") from error
-
-
-def _kind(error: Exception, settings: bool) -> type[NexoError] | None:
-    """What an error means to the user; None if our own code is wrong."""
-    if type(error).__name__ == "NotInstalledError":
-        return ConfigError
-    home = type(error).__module__
-    if home.startswith("pyarrow") and isinstance(error, ValueError):
-        return Corrupt
-    if settings and isinstance(error, ValueError | TypeError | KeyError):
-        return ConfigError
-    if isinstance(error, OSError) or home.startswith(_DRIVERS):
-        return Unavailable
-    return None
-
-
-def first_line(error: BaseException) -> str:
-    """An error's message without the pages that some drivers add."""
-    return (str(error) or type(error).__name__).splitlines()[0]

@@ -22,10 +22,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from nexo.errors import Conflict, NexoError, Unavailable
-from nexo.lake.catalog import OFFSETS, first_line, lake_errors, offsets_of, offsets_text
+from nexo.lake.failures import first_line, lake_errors
 from nexo.lake.files import DataFileFacts
 from nexo.lake.paths import delete_files, local_path, sync_local
 from nexo.lake.snapshot import Draft, TableChange, draft, landed
+from nexo.lake.tables import OFFSETS, offsets_of, offsets_text
 
 if TYPE_CHECKING:
     from pyiceberg.table import CommitTableResponse, Table

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.errors import NexoError
-from nexo.lake.catalog import OFFSETS, newest_snapshot
 from nexo.lake.settings import this_host
+from nexo.lake.tables import OFFSETS, newest_snapshot
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nexo.lake.catalog import Lake, lake_errors, offsets_of
+from nexo.lake.catalog import Lake
 from nexo.lake.entries import to_entry
+from nexo.lake.failures import lake_errors
 from nexo.lake.rows import ROWS
 from nexo.lake.schema import projected, sources
-from nexo.lake.stored import rows_marked
+from nexo.lake.stored import live_files
+from nexo.lake.tables import offsets_of
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -61,18 +63,6 @@ def spans(table: Table, snapshot_id: int | None = None) -> list[FileSpan]:
 
     found = map(span, live_files(table, snapshot_id))
     return sorted(found, key=lambda each: (each.partition, each.first))
-
-
-def live_files(table: Table, snapshot_id: int | None = None) -> list[DataFile]:
-    """The files whose rows are the table's.
-
-    `Conflict` if another program marked rows as deleted instead of rewriting the files: reading or
-    merging the files would bring those rows back.
-    """
-    tasks = list(table.scan(snapshot_id=snapshot_id).plan_files())
-    if any(task.delete_files for task in tasks):
-        raise rows_marked(".".join(table.name()))
-    return [task.file for task in tasks]
 
 
 def open_parquet(io: FileIO, path: str) -> pq.ParquetFile:

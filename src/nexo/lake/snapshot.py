@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nexo.errors import Conflict
-from nexo.lake.catalog import newest_snapshot
 from nexo.lake.files import DataFileFacts
 from nexo.lake.manifests import (
     DATA,
@@ -27,6 +26,7 @@ from nexo.lake.manifests import (
     write_list,
     write_manifest,
 )
+from nexo.lake.tables import newest_snapshot
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

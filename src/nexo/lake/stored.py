@@ -18,16 +18,16 @@ import msgspec
 
 from nexo.errors import Conflict, Corrupt, NexoError, Unavailable
 from nexo.lake.avro_records import records
-from nexo.lake.catalog import RECORDS, Lake, StreamId, belongs, is_of, table_names
+from nexo.lake.catalog import Lake
 from nexo.lake.folder.relocation import relocate
 from nexo.lake.paths import local_file
 from nexo.lake.settings import CATALOG
+from nexo.lake.tables import RECORDS, StreamId, belongs, is_of, table_names
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
-
-# ruff: noqa: PLC0415 - PyIceberg is imported when it is needed
 
 _WAIT_S = 60.0
 _DELETED, _DATA = 2, 0
@@ -75,8 +75,6 @@ def find(lake: Lake, stream: StreamId, kind: str = RECORDS) -> StoredTable | Non
 
 
 def _of_table(table: Table) -> StoredTable:
-    from nexo.lake.read import live_files
-
     stored = msgspec.json.decode(table.schema().model_dump_json())
     return StoredTable(
         ".".join(table.name()),
@@ -85,6 +83,18 @@ def _of_table(table: Table) -> StoredTable:
         lambda: [str(file.file_path) for file in live_files(table)],
         lambda: table.io,
     )
+
+
+def live_files(table: Table, snapshot_id: int | None = None) -> list[DataFile]:
+    """The files whose rows are the table's.
+
+    `Conflict` if another program marked rows as deleted instead of rewriting the files: reading or
+    merging the files would bring those rows back.
+    """
+    tasks = list(table.scan(snapshot_id=snapshot_id).plan_files())
+    if any(task.delete_files for task in tasks):
+        raise rows_marked(".".join(table.name()))
+    return [task.file for task in tasks]
 
 
 # -- a folder's tables -----------------------------------------------------------------

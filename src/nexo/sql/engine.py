@@ -22,19 +22,13 @@ import pyarrow as pa
 from nexo.client.address import Address
 from nexo.errors import ConfigError, Conflict, InvalidInput, NotFound
 from nexo.hot_log import HotLog
-from nexo.lake.catalog import (
-    NEWEST,
-    SUFFIXES,
-    Lake,
-    StreamId,
-    derived_view,
-    lake_errors,
-    table_name,
-)
+from nexo.lake.catalog import Lake
+from nexo.lake.failures import lake_errors
 from nexo.lake.paths import local_path
 from nexo.lake.rows import ROWS
 from nexo.lake.settings import LakeSettings, servers_lake
 from nexo.lake.stored import StoredTable, find
+from nexo.lake.tables import NEWEST, SUFFIXES, StreamId, derived_view, table_name
 from nexo.sql import dialect
 from nexo.sql.dialect import duck_type, quoted_name
 from nexo.sql.result import Result

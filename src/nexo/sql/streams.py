@@ -22,9 +22,10 @@ from nexo.batch import Batch
 from nexo.errors import Unavailable
 from nexo.hot_log import HotLog
 from nexo.lake.arrow import as_stored
-from nexo.lake.catalog import COLUMNS, Lake, StreamId, offsets_of
+from nexo.lake.catalog import Lake
 from nexo.lake.rows import ROWS, chunked, partitions, rows, texts
 from nexo.lake.stored import StoredTable, find
+from nexo.lake.tables import COLUMNS, StreamId, offsets_of
 from nexo.protocol import stream as wire
 from nexo.sql.dialect import quoted_name
 

@@ -13,11 +13,12 @@ from pyiceberg.table import Table
 
 from nexo import cli
 from nexo.errors import Conflict
-from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.catalog import Lake
 from nexo.lake.maintenance import maintain as maintenance
 from nexo.lake.progress import Tracker
 from nexo.lake.rows import ROWS
 from nexo.lake.settings import LakeSettings
+from nexo.lake.tables import StreamId
 
 
 def maintain(folder: Path, grace: str) -> Result:

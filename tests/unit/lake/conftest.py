@@ -12,11 +12,12 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("pyiceberg")
 
 from nexo import batch as batches
-from nexo.lake.catalog import Lake, StreamId, offsets_of
+from nexo.lake.catalog import Lake
 from nexo.lake.commit import TakenRange, commit
 from nexo.lake.files import FileWriter, target
 from nexo.lake.rows import ROWS, rows
 from nexo.lake.settings import LakeSettings
+from nexo.lake.tables import StreamId, offsets_of
 from nexo.storage.header import stamp
 
 if TYPE_CHECKING:

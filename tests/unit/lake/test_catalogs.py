@@ -11,13 +11,14 @@ from pyiceberg import catalog as pyiceberg_catalog
 from pyiceberg.utils.config import Config
 
 from nexo.errors import ConfigError, Conflict, Unavailable
-from nexo.lake.catalog import NEWEST, Lake, StreamId
+from nexo.lake.catalog import Lake
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
 from nexo.lake.read import LakeReader, spans
 from nexo.lake.rows import ROWS
 from nexo.lake.schema import iceberg_schema
 from nexo.lake.settings import LakeSettings
+from nexo.lake.tables import NEWEST, StreamId
 
 from .conftest import Filler
 

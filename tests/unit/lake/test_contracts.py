@@ -11,11 +11,12 @@ import msgspec
 import pytest
 
 from nexo.errors import InvalidInput, InvalidOption, NotFound
-from nexo.lake.catalog import DEAD_LETTERS, Lake, StreamId
+from nexo.lake.catalog import Lake
 from nexo.lake.derived import dead_letters
 from nexo.lake.derived.redrive import HEADER, redrive
 from nexo.lake.maintenance.backfill import Backfilled, backfill
 from nexo.lake.maintenance.maintain import Care, maintain
+from nexo.lake.tables import DEAD_LETTERS, StreamId
 from nexo.lake.typed.columns import rename, set_permissive, set_schema
 from nexo.lake.typed.models import columns_from
 

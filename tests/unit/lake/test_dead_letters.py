@@ -8,10 +8,11 @@ import pytest
 
 from nexo.errors import NotFound
 from nexo.lake import read
-from nexo.lake.catalog import DEAD_LETTERS, Lake, StreamId
+from nexo.lake.catalog import Lake
 from nexo.lake.commit import LostRace
 from nexo.lake.derived import dead_letters
 from nexo.lake.maintenance.maintain import Care, maintain
+from nexo.lake.tables import DEAD_LETTERS, StreamId
 from nexo.lake.typed.columns import set_schema
 
 from .conftest import Filler

@@ -8,11 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nexo.lake.catalog import NEWEST, Lake, StreamId
+from nexo.lake.catalog import Lake
 from nexo.lake.derived import latest
 from nexo.lake.derived.latest import finish, plan, run
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.read import spans
+from nexo.lake.tables import NEWEST, StreamId
 
 from .conftest import Filler
 

@@ -11,7 +11,7 @@ from pyiceberg.expressions import EqualTo
 
 from nexo.batch import verify
 from nexo.errors import Unavailable
-from nexo.lake.catalog import Lake, StreamId, offsets_of
+from nexo.lake.catalog import Lake
 from nexo.lake.commit import TakenRange, commit
 from nexo.lake.files import FileWriter, target
 from nexo.lake.maintenance import maintain as maintenance
@@ -19,6 +19,7 @@ from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
 from nexo.lake.read import LakeReader, spans
 from nexo.lake.rows import ROWS, rows
+from nexo.lake.tables import StreamId, offsets_of
 
 from .conftest import DAY_MS, Filler, make_batch
 

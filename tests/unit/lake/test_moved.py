@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from nexo.lake.catalog import Lake, offsets_of
+from nexo.lake.catalog import Lake
 from nexo.lake.folder import relocation as moved
 from nexo.lake.folder.relocation import relocate
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
 from nexo.lake.read import spans
 from nexo.lake.settings import LakeSettings
+from nexo.lake.tables import offsets_of
 
 from .conftest import DAY_MS, Filler
 

@@ -10,12 +10,13 @@ from pyiceberg.io import FileIO
 
 from nexo.errors import Corrupt, NexoError
 from nexo.lake import snapshot as snapshots
-from nexo.lake.catalog import lake_errors, offsets_of
+from nexo.lake.failures import lake_errors
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.manifests import Record, write_manifest
 from nexo.lake.paths import local_path
 from nexo.lake.read import LakeReader, spans
 from nexo.lake.snapshot import KEEP_SNAPSHOTS
+from nexo.lake.tables import offsets_of
 
 from .conftest import Filler
 

@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from nexo.errors import Corrupt
-from nexo.lake.catalog import DEAD_LETTERS, Lake, StreamId
+from nexo.lake.catalog import Lake
 from nexo.lake.maintenance.maintain import Care, maintain
-from nexo.lake.read import live_files
-from nexo.lake.stored import StoredTable, find
+from nexo.lake.stored import StoredTable, find, live_files
+from nexo.lake.tables import DEAD_LETTERS, StreamId
 from nexo.lake.typed import columns as typed
 
 from .conftest import Filler

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from nexo.errors import Unavailable
-from nexo.lake.catalog import offsets_of
 from nexo.lake.commit import CommitUnknown, TakenRange, commit
 from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.maintenance.maintain import Care, maintain
@@ -16,6 +15,7 @@ from nexo.lake.paths import local_path
 from nexo.lake.read import spans
 from nexo.lake.rows import rows
 from nexo.lake.settings import LakeSettings
+from nexo.lake.tables import offsets_of
 
 from .conftest import Filler, make_batch
 from .misbehaving import FAULTS, MisbehavingCatalog, MisbehavingLake, conflict

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from nexo import __version__
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, Nothing
 from nexo.admin.watching.alerts import Alert
@@ -16,6 +15,7 @@ from nexo.admin.watching.request_times import RequestView
 from nexo.admin.watching.survey import BrokerSurvey
 from nexo.admin.watching.watch import BrokerWatch
 from nexo.model import Broker
+from nexo.version import __version__
 
 routes = ApiRoutes("Overview")
 

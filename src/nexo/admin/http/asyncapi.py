@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from nexo import __version__
 from nexo.admin.api.events import MessageEvent, RecordEvent
 from nexo.admin.http import sockets
 from nexo.admin.http.routes import PREFIX
+from nexo.version import __version__
 
 _REFS = "#/components/schemas/{name}"
 _REQUESTS = (sockets.SocketSubscribe, sockets.Unsubscribe, sockets.Follow, sockets.SocketPublish)

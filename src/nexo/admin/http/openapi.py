@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from nexo import __version__
 from nexo.admin.http import examples
 from nexo.admin.http.replies import HealthReply, Problem, Ready
 from nexo.admin.http.routes import PREFIX, Endpoint, Nothing
 from nexo.admin.http.sessions import COOKIE, Login, SessionView
+from nexo.version import __version__
 
 
 @dataclass(frozen=True, slots=True)

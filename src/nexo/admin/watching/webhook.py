@@ -17,8 +17,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from nexo import __version__
 from nexo.admin.watching.alerts import Alert
+from nexo.version import __version__
 
 log = logging.getLogger("nexo.admin")
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nexo import __version__
 from nexo.cli import output
 from nexo.cli.operate import backup_file
 from nexo.cli.options import client
@@ -19,6 +18,7 @@ from nexo.options.units import size_text
 from nexo.protocol import backup as wire
 from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
+from nexo.version import __version__
 
 if TYPE_CHECKING:
     from nexo import Client

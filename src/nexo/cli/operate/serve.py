@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nexo import __version__, config, extras
+from nexo import config, extras
 from nexo.cli.options import config_option, option_flags
 from nexo.config import Settings, is_loopback
 from nexo.config import names as setting_names
 from nexo.model import Broker
+from nexo.version import __version__
 
 if TYPE_CHECKING:
     from nexo.server.processes.addresses import Addresses

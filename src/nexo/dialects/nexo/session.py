@@ -9,7 +9,7 @@ from functools import partial
 from time import monotonic_ns
 from typing import Any
 
-from nexo import __version__, limits
+from nexo import limits
 from nexo.access.grants import Action, Extent
 from nexo.access.login import INTERNAL
 from nexo.access.permit import permit
@@ -25,6 +25,7 @@ from nexo.protocol.frames import FrameKind, frame
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.protocol.values import encode_value
+from nexo.version import __version__
 
 log = logging.getLogger("nexo.session")
 

@@ -18,7 +18,6 @@ from urllib.parse import quote, urlsplit
 from kombu.exceptions import ChannelError
 from kombu.transport import virtual
 
-from nexo import __version__
 from nexo.client._sync.client import Client
 from nexo.client._sync.queue.queue import Queue
 from nexo.client.address import DEFAULT_PORT
@@ -39,6 +38,7 @@ from nexo.integrations.holding import HeldLeases, Settlements
 from nexo.integrations.jobs import MAX_RETRIES
 from nexo.model import Broker
 from nexo.names import name_of
+from nexo.version import __version__
 
 _CLIENT_OPTIONS = (
     "ca_file", "cert_file", "client", "connect_timeout", "ping", "timeout", "token", "verify",

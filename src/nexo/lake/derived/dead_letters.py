@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nexo.lake.catalog import DEAD_LETTERS, Lake, StreamId
+from nexo.lake.catalog import Lake
 from nexo.lake.derived import derive
 from nexo.lake.derived.derive import DeriveStep
 from nexo.lake.files import DataFileFacts
 from nexo.lake.read import FileSpan, row_groups, spans
 from nexo.lake.rows import ROWS
+from nexo.lake.tables import DEAD_LETTERS, StreamId
 from nexo.lake.typed.columns import REJECTED
 
 if TYPE_CHECKING:

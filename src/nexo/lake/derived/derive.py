@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nexo.lake.catalog import offsets_of
 from nexo.lake.commit import TakenRange, commit
 from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io, target
 from nexo.lake.read import FileSpan, every, row_groups, spans
+from nexo.lake.tables import offsets_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nexo.lake.catalog import NEWEST, Lake, StreamId
+from nexo.lake.catalog import Lake
 from nexo.lake.derived import derive
 from nexo.lake.derived.derive import DeriveStep
 from nexo.lake.files import DataFileFacts
 from nexo.lake.rows import ROWS, chunked
+from nexo.lake.tables import NEWEST, StreamId
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

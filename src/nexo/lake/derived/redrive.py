@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.errors import NotFound, ProtocolError
-from nexo.lake.catalog import DEAD_LETTERS, Lake, StreamId, lake_errors, offsets_of, offsets_text
+from nexo.lake.catalog import Lake
 from nexo.lake.derived.dead_letters import LETTERS
+from nexo.lake.failures import lake_errors
 from nexo.lake.read import FileSpan, row_groups, spans
+from nexo.lake.tables import DEAD_LETTERS, StreamId, offsets_of, offsets_text
 from nexo.protocol.values import decode_content
 
 if TYPE_CHECKING:

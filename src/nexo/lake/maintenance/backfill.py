@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from nexo.errors import Conflict, InvalidOption
-from nexo.lake.catalog import lake_errors
 from nexo.lake.commit import refresh
+from nexo.lake.failures import lake_errors
 from nexo.lake.files import DataFileFacts, FileWriter, Target, target
 from nexo.lake.maintenance.maintain import replace_files
 from nexo.lake.read import FileSpan, row_groups, spans

@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from nexo.lake.catalog import KIND, NEWEST, OFFSETS, lake_errors, offsets_of, offsets_text
 from nexo.lake.commit import apply, refresh
+from nexo.lake.failures import lake_errors
 from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.maintenance.sweep import sweep
 from nexo.lake.read import FileSpan, row_groups, spans
 from nexo.lake.rows import chunked
 from nexo.lake.snapshot import Draft, FilesGone, TableChange, draft, expiry
+from nexo.lake.tables import KIND, NEWEST, OFFSETS, offsets_of, offsets_text
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from nexo.errors import InvalidOption
-from nexo.lake.catalog import COLUMNS, lake_errors
+from nexo.lake.failures import lake_errors
 from nexo.lake.rows import ROWS
+from nexo.lake.tables import COLUMNS
 from nexo.lake.typed.formats import ValueFormat, format_of, format_text
 from nexo.lake.typed.kinds import Kind, arrow_type, parse, widened
 

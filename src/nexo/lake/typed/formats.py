@@ -1,14 +1,9 @@
-"""How values are encoded: JSON, or what a schema beside them says (Avro, Protobuf).
-
-Schema registries put five bytes before each value: a zero and the schema's id. A format with ids
-reads a value with the schema of its id; one without ids has a single schema.
-"""
+"""How values are encoded: JSON, or what a schema beside them says (Avro, Protobuf)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from struct import Struct
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -19,7 +14,6 @@ AVRO: Final = "avro"
 PROTOBUF: Final = "protobuf"
 MOST_BYTES = 512 * 1024
 """The limit for all schemas of a contract: they are part of the table's metadata."""
-_HEADER = Struct(">BI")
 
 Unpack: TypeAlias = Callable[[bytes], Mapping[str, Any]]
 """A value's fields as Python values; ``msgspec.DecodeError`` if it does not fit its format."""
@@ -58,25 +52,3 @@ def extended(
     if sum(map(len, schemas.values())) > MOST_BYTES:
         raise InvalidInput(f"the schemas have more than {MOST_BYTES:,} bytes")
     return ValueFormat(new.name, schemas, new.message)
-
-
-def unpacker(value_format: ValueFormat) -> Unpack:
-    """What reads values; `ConfigError` if the format's package is not installed."""
-    if value_format.name == AVRO:
-        from nexo.lake.typed.avro import reader  # noqa: PLC0415 - optional
-    else:
-        from nexo.lake.typed.protobuf import reader  # noqa: PLC0415 - optional
-    readers = {key: reader(value_format, key) for key in value_format.schemas}
-    return readers[""] if "" in readers else _by_id(readers)
-
-
-def _by_id(readers: Mapping[str, Unpack]) -> Unpack:
-    def unpack(value: bytes) -> Mapping[str, Any]:
-        if len(value) < _HEADER.size or value[0]:
-            raise msgspec.DecodeError("value does not begin with a zero and the id of a schema")
-        schema_id = str(_HEADER.unpack_from(value)[1])
-        if schema_id not in readers:
-            raise msgspec.DecodeError(f"the contract has no schema with the id {schema_id}")
-        return readers[schema_id](value[_HEADER.size :])
-
-    return unpack

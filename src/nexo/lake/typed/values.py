@@ -16,10 +16,10 @@ import msgspec
 import pyarrow as pa
 
 from nexo.lake.typed.columns import MISFITS, REJECTED, Terms
-from nexo.lake.typed.formats import unpacker
 from nexo.lake.typed.infer import MOST_COLUMNS, Inference
 from nexo.lake.typed.kinds import arrow_type, parse
 from nexo.lake.typed.reading import BAD, LenientReader, finisher, python_type, raw_by_name
+from nexo.lake.typed.unpacking import unpacker
 
 _MISFITS_SHOWN = 10
 

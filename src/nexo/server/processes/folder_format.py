@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import msgspec
 
-from nexo import __version__
 from nexo.config import Settings
 from nexo.errors import ConfigError
 from nexo.storage import sealed
 from nexo.storage.disk.files import OsFiles
+from nexo.version import __version__
 
 FILE = "nexo.format"
 FORMAT = 2

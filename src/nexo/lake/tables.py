@@ -1,0 +1,92 @@
+"""What the streams' tables are called, and the properties that say whose they are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+STREAM, CREATED_MS, OFFSETS = "nexo.stream", "nexo.created-ms", "nexo.offsets"
+KIND, COLUMNS = "nexo.kind", "nexo.columns"
+"""Table properties: the stream, its offsets in the table (`nexo.lake.commit`), which records the
+table holds (all, the newest per key, or those that typed columns rejected), the typed columns."""
+RECORDS, NEWEST, DEAD_LETTERS = "records", "latest", "dead letters"
+SUFFIXES = {NEWEST: "_latest", DEAD_LETTERS: "_dead_letters"}
+"""How the names of derived tables end, by kind."""
+
+
+_PLAIN = re.compile(r"[a-z][a-z0-9_]{0,120}")
+_VIEWS = {"stream_messages", "stream_offsets", "stream_groups"}
+"""Names that SQL has for other views."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamId:
+    """A stream; ``created_ms`` distinguishes it from another one of the same name."""
+
+    name: str
+    created_ms: int
+
+
+def table_name(stream: str, kind: str = RECORDS) -> str:
+    """The name of a stream's table: the stream's own if SQL allows it, else readable and unique."""
+    suffix = SUFFIXES.get(kind, "")
+    if _PLAIN.fullmatch(stream) and stream not in _VIEWS:
+        return stream + suffix
+    digest = _digest(stream)
+    readable = re.sub(r"[^a-z0-9]+", "_", stream.lower()).strip("_")[:80]
+    return f"s_{readable}_{digest}{suffix}"
+
+
+def table_names(stream: str, kind: str) -> Iterator[str]:
+    """The name of a table, and its name if another stream has the first."""
+    own = table_name(stream, kind)
+    yield own
+    digest = _digest(f"{stream}\n{SUFFIXES.get(kind, '')}")
+    yield f"{own}_{digest}"
+
+
+def _digest(text: str) -> str:
+    from hashlib import blake2s  # noqa: PLC0415 - loads OpenSSL
+
+    return blake2s(text.encode(), digest_size=4).hexdigest()
+
+
+def derived_view(stream: str, kind: str, taken: Container[str]) -> str:
+    """The SQL view of a derived table; ``taken`` are the views of streams."""
+    own, other = table_names(stream, kind)
+    return other if own in taken else own
+
+
+def belongs(properties: Mapping[str, str], stream: str, kind: str) -> bool:
+    return properties.get(STREAM) == stream and properties.get(KIND, RECORDS) == kind
+
+
+def is_of(properties: Mapping[str, str], stream: StreamId) -> bool:
+    """Whether a table of the stream's name is this stream's, not an earlier one's."""
+    return int(properties.get(CREATED_MS, stream.created_ms)) == stream.created_ms
+
+
+def offsets_of(properties: Mapping[str, str], name: str = OFFSETS) -> dict[int, int]:
+    """Per partition: the table holds everything below, or what another property says."""
+    found: dict[str, int] = json.loads(properties.get(name, "{}"))
+    return {int(partition): offset for partition, offset in found.items()}
+
+
+def offsets_text(offsets: Mapping[int, int]) -> str:
+    """The property's text; sorted, so that equal offsets are equal texts."""
+    return json.dumps({str(key): offsets[key] for key in sorted(offsets)})
+
+
+def newest_snapshot(table: Table) -> Snapshot | None:
+    """A table's current snapshot, None before the first: PyIceberg looks for it from the oldest."""
+    metadata = table.metadata
+    number = metadata.current_snapshot_id
+    found = (each for each in reversed(metadata.snapshots) if each.snapshot_id == number)
+    return next(found, None)
