@@ -17,7 +17,7 @@ from pathlib import Path
 
 from nexo import batch as batches
 from nexo.lake.catalog import Lake
-from nexo.lake.commit import TakenRange, commit
+from nexo.lake.commit import WrittenRange, commit
 from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.rows import ROWS, rows
 from nexo.lake.settings import LakeSettings
@@ -62,7 +62,7 @@ class _Commits:
     def commit(self) -> tuple[float, float]:
         """One more; returns its time and its CPU time."""
         number = self.count
-        taken = TakenRange(0, number or None, number + 1, self._written(number))
+        taken = WrittenRange(0, number or None, number + 1, self._written(number))
         wall_s, cpu_s = time.perf_counter(), time.process_time()
         self._table = commit(self._table, [taken], fresh=True)
         self.count += 1

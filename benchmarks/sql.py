@@ -19,12 +19,12 @@ from benchmarks.harness import Bench, Contender, Measure, Row
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
 from nexo.lake.commit import commit
-from nexo.lake.plan import BatchLimits, advances
+from nexo.lake.plan import BatchLimits, planned_ranges
 from nexo.lake.rows import ROWS as COLUMNS
 from nexo.lake.settings import LakeSettings
 from nexo.lake.stored import live_files
 from nexo.lake.tables import StreamId, offsets_of
-from pyspark_nexo.steps import Files, StreamStep, unreported
+from pyspark_nexo.steps import StreamStep, WrittenFiles, unreported
 from pyspark_nexo.tiering import Fetcher
 
 ROWS = 2_000_000
@@ -103,12 +103,14 @@ class _Ground:
         with HotLog(self.url) as broker:
             info = broker.describe("orders")
             table = self._lake.ensure(StreamId("orders", info.created_ms), COLUMNS)
-            found = advances("orders", offsets_of(table.properties), info.partitions, BatchLimits())
+            found = planned_ranges(
+                "orders", offsets_of(table.properties), info.partitions, BatchLimits()
+            )
             step = StreamStep(info, table, found)
-            files: Files = defaultdict(list)
+            files: WrittenFiles = defaultdict(list)
             ranges = list(step.ranges(BatchLimits()))
             for part, outcome in zip(ranges, Fetcher(self.url)(ranges), strict=True):
                 assert isinstance(outcome, list)
                 files[part.stream, part.partition] += outcome
-            commit(table, step.taken(files))
+            commit(table, step.written(files))
             assert not any(broker.tiered_all(list(unreported(info, table))))

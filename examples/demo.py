@@ -21,7 +21,7 @@ from nexo.cli.lake.spark_session import quiet_start
 from nexo.contracts import StreamContract
 from nexo.lake.catalog import Lake
 from nexo.lake.paths import local_path
-from nexo.lake.read import spans
+from nexo.lake.read import file_ranges
 from nexo.lake.settings import LakeSettings
 from nexo.lake.typed.columns import set_schema
 from nexo.sql.result import Result
@@ -136,8 +136,8 @@ def show(found: Result) -> None:
 def show_files(lake: Lake) -> None:
     """Where the records are now."""
     table = lake.get("orders")
-    files = spans(table)
-    size = sum(span.file.file_size_in_bytes for span in files) / 1024**2
+    files = file_ranges(table)
+    size = sum(part.file.file_size_in_bytes for part in files) / 1024**2
     print(f"  table {'.'.join(table.name())}: {len(files)} Parquet files, {size:.1f} MiB, such as")
     print(f"  {local_path(files[0].path)}")
 

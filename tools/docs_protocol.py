@@ -170,7 +170,7 @@ def _struct(node: ast.ClassDef, array: bool) -> Iterator[str]:
     described = f"{_doc(node)} {'An array.' if array else 'A map.'}\n"
     notes = member_notes(node)
     rows = [
-        (f"`{field.target.id}`", f"`{ast.unparse(field.annotation)}`", _default(field),
+        (f"`{_name(field)}`", f"`{ast.unparse(field.annotation)}`", _default(field),
          notes.get(field.target.id, ""))
         for field in node.body
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
@@ -182,8 +182,22 @@ def _struct(node: ast.ClassDef, array: bool) -> Iterator[str]:
         yield table(("field", "type", "default", "meaning"), rows)
 
 
+def _name(field: ast.AnnAssign) -> str:
+    """A field's name on the wire."""
+    name = _given(field, "name")
+    return ast.unparse(field.target) if name is None else str(ast.literal_eval(name))
+
+
 def _default(field: ast.AnnAssign) -> str:
-    return f"`{ast.unparse(field.value)}`" if field.value is not None else ""
+    value = _given(field, "default") or field.value
+    return f"`{ast.unparse(value)}`" if value is not None else ""
+
+
+def _given(field: ast.AnnAssign, keyword: str) -> ast.expr | None:
+    """What ``msgspec.field`` was given."""
+    if isinstance(field.value, ast.Call) and ast.unparse(field.value.func) == "msgspec.field":
+        return next((each.value for each in field.value.keywords if each.arg == keyword), None)
+    return None
 
 
 def _errors() -> str:

@@ -19,7 +19,7 @@ from nexo.protocol.stream_publishing import publish_head
 READ_BYTES = 8 * 1024**2
 TOGETHER = 128
 """Requests that are sent before the first reply is awaited."""
-Fetched: TypeAlias = bytes | memoryview | NexoError
+ReplyOrError: TypeAlias = bytes | memoryview | NexoError
 """A reply, or why there is none."""
 
 
@@ -92,7 +92,7 @@ class HotLog:
         """Store a batch."""
         self._link.call(Op.S_PUBLISH, publish_head(stream, partition), head, *body)
 
-    def first_batches(self, asks: Sequence[wire.Read]) -> list[Fetched]:
+    def first_batches(self, asks: Sequence[wire.Read]) -> list[ReplyOrError]:
         """What the broker replies to several reads, asked together; for `read` to begin with."""
         return self._each(Op.S_READ, asks)
 
@@ -103,7 +103,7 @@ class HotLog:
         first: int,
         end: int,
         created_ms: int = 0,
-        fetched: Fetched | None = None,
+        fetched: ReplyOrError | None = None,
     ) -> Iterator[Batch]:
         """The batches that hold the offsets from ``first`` up to before ``end``.
 
@@ -131,9 +131,9 @@ class HotLog:
                 )
             at = reply.next_offset
 
-    def _each(self, op: Op, asks: Sequence[object]) -> list[Fetched]:
+    def _each(self, op: Op, asks: Sequence[object]) -> list[ReplyOrError]:
         """Replies to many requests, some at a time; a lost connection is raised."""
-        found = list[Fetched]()
+        found = list[ReplyOrError]()
         for first in range(0, len(asks), TOGETHER):
             payloads = [wire.pack(ask) for ask in asks[first : first + TOGETHER]]
             replies = self._link.each(op, payloads)

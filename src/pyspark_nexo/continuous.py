@@ -23,7 +23,7 @@ SAVE_S = 1.0
 _LONGEST_PAUSE_S = 30.0
 _SMOOTH = 0.3
 
-Report = Callable[[MicroBatchResult], None]
+ReportBatch = Callable[[MicroBatchResult], None]
 Note = Callable[[str], None]
 
 
@@ -42,7 +42,7 @@ class Continuous:
     pace: Pace = field(default_factory=Pace)
     maintain_every_s: float = EVERY_S
 
-    def run(self, stop: threading.Event, report: Report, note: Note) -> None:
+    def run(self, stop: threading.Event, report: ReportBatch, note: Note) -> None:
         with (
             self.pipeline.tracker.running(self._folder, int(self.every_s * 1000)),
             self._upkeep(note),
@@ -54,7 +54,7 @@ class Continuous:
     def _folder(self) -> Path:
         return self.pipeline.lake.settings.folder
 
-    def _run(self, stop: threading.Event, report: Report, note: Note) -> None:
+    def _run(self, stop: threading.Event, report: ReportBatch, note: Note) -> None:
         failures, names, scanned_s = 0, list[str](), -RESCAN_S
         while not stop.is_set():
             started_s = time.monotonic()
@@ -80,7 +80,7 @@ class Continuous:
             return min(self.every_s * 2.0**failures, _LONGEST_PAUSE_S)
         return max(self.every_s - (time.monotonic() - started_s), 0)
 
-    def _batch(self, names: Sequence[str], report: Report, note: Note) -> None:
+    def _batch(self, names: Sequence[str], report: ReportBatch, note: Note) -> None:
         known = {name: error.message for name, error in self.pipeline.refused.items()}
         started_s, ready = time.monotonic(), self.pace.ready(names)
         for progress in self.pipeline.run_batch(ready, self.pace.due):
@@ -112,7 +112,7 @@ class Continuous:
         return Upkeep(plan, note, maintained)
 
     @contextmanager
-    def _compacting(self, stop: threading.Event, report: Report, note: Note) -> Iterator[None]:
+    def _compacting(self, stop: threading.Event, report: ReportBatch, note: Note) -> Iterator[None]:
         """Keep tables of newest records up to date during the block, by Spark jobs of their own."""
         if not self.maintained:
             yield
@@ -131,7 +131,7 @@ class Continuous:
             ended.set()
             thread.join()
 
-    def _compact(self, report: Report, note: Note) -> None:
+    def _compact(self, report: ReportBatch, note: Note) -> None:
         for name in [each.stream for each in self.pipeline.tracker.pipeline.streams]:
             try:
                 for progress in self.pipeline.compact([name]):

@@ -27,7 +27,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _MOST = 2**63
 
-Position = str | int | dict[int, int]
+ReadPosition = str | int | dict[int, int]
 """``earliest``, ``latest``, one offset for every partition, or an offset for each."""
 
 
@@ -38,8 +38,8 @@ class SourceOptions:
     stream: str
     url: str | None = None
     partitions: tuple[int, ...] | None = None
-    starting: Position = "earliest"
-    ending: Position = "latest"
+    starting: ReadPosition = "earliest"
+    ending: ReadPosition = "latest"
     from_ms: int | None = None
     until_ms: int | None = None
     max_per_trigger: int | None = None
@@ -189,7 +189,7 @@ def _named(given: Mapping[str, str], known: tuple[str, ...], beside: str = "") -
     return found
 
 
-def _position(name: str, text: str) -> Position:
+def _position(name: str, text: str) -> ReadPosition:
     if text in ("earliest", "latest"):
         return text
     found: int | dict[int, int] | None = _json(text, int | dict[int, int])

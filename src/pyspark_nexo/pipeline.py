@@ -30,15 +30,15 @@ from nexo.lake.progress import MicroBatchResult, Tracker, total
 from nexo.lake.tables import CREATED_MS, StreamId
 from nexo.lake.typed.columns import REJECTED, set_schema
 from pyspark_nexo.failures import SparkEnded
-from pyspark_nexo.planning import SLICE, Planner, Wanted, chunks
-from pyspark_nexo.steps import Files, StreamStep, new_fields, replaced, unreported
+from pyspark_nexo.planning import SLICE, Planner, WantedPartition, chunks
+from pyspark_nexo.steps import StreamStep, WrittenFiles, new_fields, replaced, unreported
 from pyspark_nexo.tiering import Probe, TaskGroup, no_probe, run_tasks, take
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-Outcome: TypeAlias = tuple[str, MicroBatchResult | Exception]
+StreamOutcome: TypeAlias = tuple[str, MicroBatchResult | Exception]
 """A stream, and its result or failure."""
 
 
@@ -94,7 +94,7 @@ class Pipeline:
                     return taken
 
     def run_batch(
-        self, names: Iterable[str], wanted: Wanted = lambda *_: True
+        self, names: Iterable[str], wanted: WantedPartition = lambda *_: True
     ) -> list[MicroBatchResult]:
         """One micro-batch of these streams; empty if nothing is new."""
         with HotLog(self.url) as broker:
@@ -116,7 +116,7 @@ class Pipeline:
         self,
         broker: HotLog,
         targets: Mapping[str, list[int] | None],
-        wanted: Wanted = lambda *_: True,
+        wanted: WantedPartition = lambda *_: True,
     ) -> list[MicroBatchResult]:
         self._planner.begin(self.limits)
         done = self._take(broker, self._planner.steps(broker, targets, wanted))
@@ -127,7 +127,7 @@ class Pipeline:
         """Take streams, a slice at a time: one is written while the previous one is committed."""
         done = list[MicroBatchResult]()
         with ThreadPoolExecutor(1, "nexo-commit") as committer:
-            under_way: Future[list[Outcome]] | None = None
+            under_way: Future[list[StreamOutcome]] | None = None
             for part, files, started_s in self._written(steps):
                 if under_way is not None:
                     done += self._settled(under_way.result())
@@ -136,7 +136,7 @@ class Pipeline:
                 done += self._settled(under_way.result())
         return done
 
-    def _settled(self, outcomes: Iterable[Outcome]) -> Iterator[MicroBatchResult]:
+    def _settled(self, outcomes: Iterable[StreamOutcome]) -> Iterator[MicroBatchResult]:
         for name, outcome in outcomes:
             if isinstance(outcome, Exception):
                 self._planner.refuse(name, outcome)
@@ -145,14 +145,16 @@ class Pipeline:
 
     def _written(
         self, steps: Iterator[StreamStep]
-    ) -> Iterator[tuple[list[StreamStep], Files, float]]:
+    ) -> Iterator[tuple[list[StreamStep], WrittenFiles, float]]:
         """Steps whose files are written, and when that began."""
         for part in chunks(steps, SLICE):
             started_s = time.monotonic()
             for ready, files in self._attempted(part):
                 yield ready, files, started_s
 
-    def _attempted(self, steps: list[StreamStep]) -> Iterator[tuple[list[StreamStep], Files]]:
+    def _attempted(
+        self, steps: list[StreamStep]
+    ) -> Iterator[tuple[list[StreamStep], WrittenFiles]]:
         """Write some steps; if the Spark job fails, try each half alone.
 
         So a stream that kills its task stops only itself.
@@ -172,7 +174,9 @@ class Pipeline:
         if ready := [step for step in steps if step.name not in self._planner.refused]:
             yield ready, files
 
-    def _with_new_columns(self, steps: Sequence[StreamStep]) -> tuple[list[StreamStep], Files]:
+    def _with_new_columns(
+        self, steps: Sequence[StreamStep]
+    ) -> tuple[list[StreamStep], WrittenFiles]:
         """Files of every step; streams whose values have new fields are written once more.
 
         So a new column has a value in the record that brought the field.
@@ -194,9 +198,9 @@ class Pipeline:
             again.append(replace(step, table=table))
         return [*ready, *again], files | (self._write(again) if again else {})
 
-    def _write(self, steps: Sequence[StreamStep]) -> Files:
+    def _write(self, steps: Sequence[StreamStep]) -> WrittenFiles:
         """Files of every range; if one range fails, its whole stream does."""
-        files: Files = defaultdict(list)
+        files: WrittenFiles = defaultdict(list)
         ranges = [part for step in steps for part in step.ranges(self.limits)]
         outcomes = take(self.spark, self.url, ranges, self.probe, self.limits.task_s)
         for part, outcome in zip(ranges, outcomes, strict=True):
@@ -212,8 +216,8 @@ class Pipeline:
     # -- in the thread that commits ------------------------------------------------------
 
     def _finish(
-        self, broker: HotLog, steps: Sequence[StreamStep], files: Files, started_s: float
-    ) -> list[Outcome]:
+        self, broker: HotLog, steps: Sequence[StreamStep], files: WrittenFiles, started_s: float
+    ) -> list[StreamOutcome]:
         """Commit streams' files together, and report them to the broker as tiered."""
         outcomes: dict[str, MicroBatchResult | Exception] = {}
         for _ in steps:
@@ -227,7 +231,7 @@ class Pipeline:
                 step.discard(files)
                 outcomes[step.name] = self._not_committed(step, error, started_s)
         committed = list[StreamStep]()
-        work = [TableCommit(step.table, step.taken(files)) for step in ready]
+        work = [TableCommit(step.table, step.written(files)) for step in ready]
         for step, found in zip(ready, commit_all(work), strict=True):
             if isinstance(found, Exception):
                 outcomes[step.name] = self._not_committed(step, found, started_s)
@@ -255,9 +259,11 @@ class Pipeline:
         self.tracker.of(step.name).lost_races += isinstance(error, LostRace)
         return MicroBatchResult(step.name, 0, 0, time.monotonic() - started_s, error.message)
 
-    def _committed(self, step: StreamStep, files: Files, started_s: float) -> MicroBatchResult:
+    def _committed(
+        self, step: StreamStep, files: WrittenFiles, started_s: float
+    ) -> MicroBatchResult:
         name, seconds = step.name, time.monotonic() - started_s
-        found = [each for part in step.advances for each in files[name, part.partition]]
+        found = [each for part in step.planned for each in files[name, part.partition]]
         if any(facts.rejected for facts in found):
             self._collected.discard(name)
         rows = sum(facts.count for facts in found)

@@ -13,7 +13,7 @@ import msgspec
 from nexo.errors import ConnectionLost, NexoError, Unauthenticated, Unavailable
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
-from nexo.lake.plan import BatchLimits, advances
+from nexo.lake.plan import BatchLimits, planned_ranges
 from nexo.lake.progress import Tracker, now_ms
 from nexo.lake.rows import ROWS
 from nexo.lake.tables import StreamId, offsets_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("nexo.pipeline")
 
-Wanted: TypeAlias = Callable[[str, int, float], bool]
+WantedPartition: TypeAlias = Callable[[str, int, float], bool]
 """Whether to take a stream now that is this many records and bytes behind."""
 SLICE = 100
 """Streams that are written by one Spark job and committed together."""
@@ -69,7 +69,7 @@ class Planner:
         self.tracker.refused(name, error.message)
 
     def steps(
-        self, broker: HotLog, targets: Mapping[str, list[int] | None], wanted: Wanted
+        self, broker: HotLog, targets: Mapping[str, list[int] | None], wanted: WantedPartition
     ) -> Iterator[StreamStep]:
         """The next step of each stream with new records, asked for as late as possible."""
         self._failures = 0
@@ -84,7 +84,7 @@ class Planner:
                         yield step
 
     def _read(
-        self, broker: HotLog, names: Sequence[str], wanted: Wanted
+        self, broker: HotLog, names: Sequence[str], wanted: WantedPartition
     ) -> Iterator[tuple[wire.StreamInfo, Table, int]]:
         """Streams to take now: what the broker says of them, their tables, when it was asked."""
         unread = dict[str, int]()
@@ -109,7 +109,11 @@ class Planner:
                 yield info, self.tables[name], asked_ms
 
     def _look(
-        self, broker: HotLog, info: wire.StreamInfo | NexoError, asked_ms: int, wanted: Wanted
+        self,
+        broker: HotLog,
+        info: wire.StreamInfo | NexoError,
+        asked_ms: int,
+        wanted: WantedPartition,
     ) -> tuple[bool, Table | None]:
         """Whether to take a stream now, and its table if nobody else has changed it."""
         if isinstance(info, NexoError):
@@ -154,7 +158,7 @@ class Planner:
                 msgspec.structs.replace(part, stable_offset=min(part.stable_offset, end))
                 for part, end in zip(parts, ends, strict=True)
             ]
-        found = advances(info.name, offsets, parts, self._limits)
+        found = planned_ranges(info.name, offsets, parts, self._limits)
         self._report(broker, info, table)
         return StreamStep(info, table, found) if found else None
 

@@ -23,7 +23,7 @@ from pyspark_nexo import topics
 from pyspark_nexo.options import SourceOptions, own_columns, parse
 from pyspark_nexo.reading import ranges
 from pyspark_nexo.reading.origins import open_origin
-from pyspark_nexo.reading.pushdown import NumberRange, spans
+from pyspark_nexo.reading.pushdown import NumberRange, number_ranges
 from pyspark_nexo.reading.ranges import ReadTask
 from pyspark_nexo.sink import BatchSink, StreamSink
 from pyspark_nexo.types import spark_type
@@ -99,12 +99,12 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._spans: Mapping[str, NumberRange] = {}
+        self._within: Mapping[str, NumberRange] = {}
 
     def partitions(self) -> Sequence[ReadTask]:
         """Ranges between the starting and ending offsets."""
         origin = open_origin(self._options)
-        return [ReadTask(part, origin) for part in ranges.plan(self._options, origin, self._spans)]
+        return [ReadTask(part, origin) for part in ranges.plan(self._options, origin, self._within)]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Runs on an executor."""
@@ -120,7 +120,7 @@ class NarrowReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Note them; Spark applies them all again."""
-        self._spans = spans(filters)
+        self._within = number_ranges(filters)
         return filters
 
 

@@ -8,10 +8,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from nexo.errors import NexoError, StreamReplaced
-from nexo.lake.commit import TakenRange
+from nexo.lake.commit import WrittenRange
 from nexo.lake.files import DataFileFacts, target
 from nexo.lake.paths import delete_files
-from nexo.lake.plan import Advance, BatchLimits, cost_s, record_bytes
+from nexo.lake.plan import BatchLimits, PlannedRange, cost_s, record_bytes
 from nexo.lake.tables import CREATED_MS, offsets_of
 from nexo.lake.typed.columns import columns_of
 from nexo.lake.typed.infer import MOST_COLUMNS, merged
@@ -21,7 +21,7 @@ from pyspark_nexo.tiering import TableRange
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-Files: TypeAlias = dict[tuple[str, int], list[DataFileFacts]]
+WrittenFiles: TypeAlias = dict[tuple[str, int], list[DataFileFacts]]
 """What was written, by stream and partition."""
 
 
@@ -31,7 +31,7 @@ class StreamStep:
 
     info: wire.StreamInfo
     table: Table
-    advances: Sequence[Advance]
+    planned: Sequence[PlannedRange]
 
     @property
     def name(self) -> str:
@@ -40,7 +40,7 @@ class StreamStep:
     def ranges(self, limits: BatchLimits) -> Iterator[TableRange]:
         """Its work, cut for Spark."""
         where, info = target(self.table), self.info
-        for each in self.advances:
+        for each in self.planned:
             for first, end in each.tasks(limits):
                 cost = cost_s(end - first, (end - first) * each.record_bytes)
                 yield TableRange(
@@ -50,28 +50,28 @@ class StreamStep:
     @property
     def complete(self) -> bool:
         """Whether it takes all that readers may see now."""
-        ends = {step.partition: step.end for step in self.advances}
+        ends = {step.partition: step.end for step in self.planned}
         parts = enumerate(self.info.partitions)
         return all(ends.get(p, part.stable_offset) == part.stable_offset for p, part in parts)
 
-    def taken(self, files: Files) -> list[TakenRange]:
+    def written(self, files: WrittenFiles) -> list[WrittenRange]:
         """What to commit to its table, with the files of each partition."""
         return [
-            TakenRange(each.partition, each.after, each.end, files[self.name, each.partition])
-            for each in self.advances
+            WrittenRange(each.partition, each.after, each.end, files[self.name, each.partition])
+            for each in self.planned
         ]
 
-    def discard(self, files: Files) -> None:
+    def discard(self, files: WrittenFiles) -> None:
         """Delete files that will not be committed."""
-        for part in self.advances:
+        for part in self.planned:
             paths = (each.path for each in files[self.name, part.partition])
             delete_files(self.table.io, paths)
 
 
-def new_fields(step: StreamStep, files: Files) -> dict[str, str]:
+def new_fields(step: StreamStep, files: WrittenFiles) -> dict[str, str]:
     """Fields that are to become columns, within the limit, with types that fit every file."""
     found = dict[str, str]()
-    for facts in (facts for part in step.taken(files) for facts in part.files):
+    for facts in (facts for part in step.written(files) for facts in part.files):
         found = merged(found, facts.new_fields)
     room = MOST_COLUMNS - len(columns_of(step.table.properties))
     return dict(islice(found.items(), max(room, 0)))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nexo.errors import ConnectionLost, NexoError, Unavailable
-from nexo.hot_log import TOGETHER, Fetched, HotLog
+from nexo.hot_log import TOGETHER, HotLog, ReplyOrError
 from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io
 from nexo.lake.paths import delete_files, sync_local
 from nexo.lake.plan import packed
@@ -75,7 +75,7 @@ class Fetcher:
                     found.append(found[-1] if down else self._outcome(broker, each, fetched))
         return _synced(ranges, found)
 
-    def _outcome(self, broker: HotLog, part: TableRange, fetched: Fetched) -> Outcome:
+    def _outcome(self, broker: HotLog, part: TableRange, fetched: ReplyOrError) -> Outcome:
         try:
             return self._write(broker, part, fetched)
         except NexoError as error:
@@ -86,7 +86,9 @@ class Fetcher:
             log.exception("stream %r cannot be taken", part.stream)
             return NexoError(f"stream {part.stream!r}: {type(error).__name__}: {error}")
 
-    def _write(self, broker: HotLog, part: TableRange, fetched: Fetched) -> list[DataFileFacts]:
+    def _write(
+        self, broker: HotLog, part: TableRange, fetched: ReplyOrError
+    ) -> list[DataFileFacts]:
         """Write one range; a failure leaves no file."""
         label = f"{part.partition:04}-{part.first:016}-{part.end:016}"
         writer = FileWriter(part.target, label, sync=False)
@@ -104,7 +106,7 @@ class Fetcher:
         return files
 
 
-def _fetched(broker: HotLog, ranges: Sequence[TableRange]) -> list[Fetched]:
+def _fetched(broker: HotLog, ranges: Sequence[TableRange]) -> list[ReplyOrError]:
     """The first records of each range, or all if they are few; requested together."""
     try:
         return broker.first_batches(

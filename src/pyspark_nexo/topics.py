@@ -23,7 +23,7 @@ from nexo.hot_log import HotLog
 from nexo.protocol.stream import PartitionInfo
 from pyspark_nexo.options import KAFKA_CHOICES, kafka_options
 from pyspark_nexo.reading.origins import BrokerOrigin
-from pyspark_nexo.reading.ranges import Range, ReadTask, limited, share
+from pyspark_nexo.reading.ranges import ReadRange, ReadTask, limited, share
 from pyspark_nexo.types import spark_type
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ except ImportError:  # Spark 4.1 takes everything there is
 
 Place: TypeAlias = tuple[str, int]
 """A topic and a partition."""
-Offsets: TypeAlias = dict[str, dict[str, int]]
+SparkOffsets: TypeAlias = dict[str, dict[str, int]]
 """As Spark stores them: by topic and partition, with the time at which the topic was created."""
 _CREATED = "created_ms"
 _EARLIEST, _LATEST = -2, -1
@@ -104,9 +104,9 @@ class Found:
         """One past the last offset that readers may read."""
         return {place: part.stable_offset for place, part in self.parts.items()}
 
-    def text(self, offsets: Mapping[Place, int]) -> Offsets:
+    def text(self, offsets: Mapping[Place, int]) -> SparkOffsets:
         """Offsets as Spark stores them: sorted, because it compares them as text."""
-        found: Offsets = {}
+        found: SparkOffsets = {}
         for topic, partition in sorted(offsets):
             found.setdefault(topic, {})[str(partition)] = offsets[topic, partition]
         for topic, by_partition in found.items():
@@ -138,7 +138,7 @@ def _topics(options: KafkaOptions, broker: HotLog) -> list[str]:
     return list(options.topics)
 
 
-def _resolved(options: KafkaOptions, at: str | Offsets, found: Found) -> dict[Place, int]:
+def _resolved(options: KafkaOptions, at: str | SparkOffsets, found: Found) -> dict[Place, int]:
     """A position as offsets; partitions that it does not name begin at the earliest."""
     resolved = {}
     for (topic, partition), part in found.parts.items():
@@ -173,7 +173,9 @@ def _tasks(
     total = sum(end - starts[place] for place, end in wanted.items())
     most = share(total, options.min_partitions, options.rows_per_task)
     return [
-        ReadTask(Range(partition, first, min(first + most, end)), BrokerOrigin(options.url, topic))
+        ReadTask(
+            ReadRange(partition, first, min(first + most, end)), BrokerOrigin(options.url, topic)
+        )
         for (topic, partition), end in sorted(wanted.items())
         for first in range(starts[topic, partition], end, most)
     ]
@@ -253,7 +255,7 @@ class TopicStreamReader(GrowingReader):
         self._options = options
         self._until: Found | None = None
 
-    def initialOffset(self) -> Offsets:
+    def initialOffset(self) -> SparkOffsets:
         """Where a new query begins."""
         found = look(self._options)
         return found.text(_resolved(self._options, self._options.starting, found))
@@ -262,7 +264,7 @@ class TopicStreamReader(GrowingReader):
         """Go no further than what is there now."""
         self._until = look(self._options)
 
-    def latestOffset(self, start: Any = None, limit: Any = None) -> Offsets:
+    def latestOffset(self, start: Any = None, limit: Any = None) -> SparkOffsets:
         """How far the next micro-batch goes; Spark 4.1 asks without arguments."""
         found = self._until or look(self._options)
         ends = found.ends()
@@ -272,12 +274,12 @@ class TopicStreamReader(GrowingReader):
         ends = {place: max(end, starts[place]) for place, end in ends.items()}
         return found.text(limited(starts, ends, getattr(limit, "max_rows", None)))
 
-    def reportLatestOffset(self) -> Offsets:
+    def reportLatestOffset(self) -> SparkOffsets:
         """What there is, for the query's progress: this minus ``endOffset`` is its lag."""
         found = look(self._options)
         return found.text(found.ends())
 
-    def partitions(self, start: Offsets, end: Offsets) -> Sequence[ReadTask]:
+    def partitions(self, start: SparkOffsets, end: SparkOffsets) -> Sequence[ReadTask]:
         """The ranges of a micro-batch."""
         found = look(self._options)
         starts = self._starts(start, found)
@@ -289,7 +291,7 @@ class TopicStreamReader(GrowingReader):
         }
         return _tasks(self._options, starts, ends)
 
-    def _starts(self, start: Offsets, found: Found) -> dict[Place, int]:
+    def _starts(self, start: SparkOffsets, found: Found) -> dict[Place, int]:
         """Where each partition continues; the offset must exist unless losses are allowed."""
         self._check_topics(start, found)
         starts = {}
@@ -301,7 +303,7 @@ class TopicStreamReader(GrowingReader):
             starts[place] = _held(self._options, place, offset, part)
         return starts
 
-    def _check_topics(self, start: Offsets, found: Found) -> None:
+    def _check_topics(self, start: SparkOffsets, found: Found) -> None:
         if not self._options.fail_on_loss:
             return
         for topic, offsets in start.items():

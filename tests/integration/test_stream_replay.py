@@ -16,7 +16,7 @@ from nexo import batch as batches
 from nexo import testing
 from nexo.config.keywords import ServerSettings
 from nexo.lake.catalog import Lake
-from nexo.lake.commit import TakenRange, commit
+from nexo.lake.commit import WrittenRange, commit
 from nexo.lake.files import FileWriter, target
 from nexo.lake.rows import ROWS, rows
 from nexo.lake.settings import LakeSettings
@@ -42,7 +42,7 @@ def fill(folder: Path, created_ms: int, count: int) -> None:
         batch = batches.decode(bytes(head) + b"".join(body))
         writer = FileWriter(target(table), f"0-{first}")
         writer.write([rows(batch, 0, first, first + share)])
-        table = commit(table, [TakenRange(0, first or None, first + share, writer.close())])
+        table = commit(table, [WrittenRange(0, first or None, first + share, writer.close())])
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from nexo.errors import (
     Unavailable,
 )
 from nexo.model import Broker
+from nexo.options.stream import Strategy
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.ops import Op
@@ -35,7 +36,6 @@ from nexo.topics import (
     AsyncTopic,
     Rebalance,
 )
-from nexo.topics.model import Strategy
 from tests.timing import eventually
 
 WAIT_S = 60.0

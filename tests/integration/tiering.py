@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
-from nexo.lake.commit import TakenRange, commit
+from nexo.lake.commit import WrittenRange, commit
 from nexo.lake.files import FileWriter, target
-from nexo.lake.plan import BatchLimits, advances
+from nexo.lake.plan import BatchLimits, planned_ranges
 from nexo.lake.rows import ROWS, rows
 from nexo.lake.tables import StreamId, offsets_of
 from nexo.protocol import stream as wire
@@ -18,11 +18,13 @@ def take(url: str, lake: Lake, name: str) -> None:
         info = broker.describe(name)
         table = lake.ensure(StreamId(name, info.created_ms), ROWS)
         taken = []
-        for step in advances(name, offsets_of(table.properties), info.partitions, BatchLimits()):
+        for step in planned_ranges(
+            name, offsets_of(table.properties), info.partitions, BatchLimits()
+        ):
             writer = FileWriter(target(table), "test")
             found = broker.read(name, step.partition, step.first, step.end, info.created_ms)
             writer.write(rows(batch, step.partition, step.first, step.end) for batch in found)
-            taken.append(TakenRange(step.partition, step.after, step.end, writer.close()))
+            taken.append(WrittenRange(step.partition, step.after, step.end, writer.close()))
         commit(table, taken)
         asks = [
             wire.TieredTo(

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from nexo.dialects.dialect import HostPort, Origin
 from nexo.dialects.kafka.dialect import KafkaDialect
-from nexo.dialects.kafka.format.apis import APIS, Key
-from nexo.dialects.kafka.format.codec import Message
+from nexo.dialects.kafka.format.apis import APIS, ApiKey
+from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.wire import Input
 from nexo.dialects.kafka.session import KafkaSession
 from nexo.model import Broker
@@ -79,13 +79,13 @@ class Line:
         self._session = cast("KafkaSession", speaker.session(Origin.CLIENT))
         self._transport = _Transport()
         self._session.connection_made(cast("asyncio.Transport", self._transport))
-        self._asked: list[tuple[Key, int]] = []
+        self._asked: list[tuple[ApiKey, int]] = []
 
     def is_closed(self) -> bool:
         """Whether the server ended the connection."""
         return self._transport.is_closed
 
-    def send(self, key: Key, version: int, message: Message) -> None:
+    def send(self, key: ApiKey, version: int, message: KafkaMessage) -> None:
         """Send a request; `answers` has what came back."""
         api = APIS[key]
         out = bytearray(struct.pack(">hhih", key, version, len(self._asked), -1))
@@ -96,19 +96,19 @@ class Line:
         deliver(self._session, struct.pack(">i", len(out)) + out)
         self._desk.runtime.end_turn()
 
-    def answers(self) -> dict[int, Message]:
+    def answers(self) -> dict[int, KafkaMessage]:
         """All answers so far, by the number of their request."""
-        found: dict[int, Message] = {}
+        found: dict[int, KafkaMessage] = {}
         rest = memoryview(bytes(self._transport.said))
         while rest:
             size, number = struct.unpack_from(">ii", rest)
             key, version = self._asked[number]
-            start = 9 if APIS[key].is_flexible(version) and key is not Key.API_VERSIONS else 8
+            start = 9 if APIS[key].is_flexible(version) and key is not ApiKey.API_VERSIONS else 8
             found[number] = APIS[key].response.read(Input(rest[start : 4 + size]), version)
             rest = rest[4 + size :]
         return found
 
-    def ask(self, key: Key, version: int, message: Message) -> Message:
+    def ask(self, key: ApiKey, version: int, message: KafkaMessage) -> KafkaMessage:
         """Send a request that is answered at once."""
         self.send(key, version, message)
         return self.answers()[len(self._asked) - 1]
@@ -118,4 +118,4 @@ class Line:
         partitions: list[dict[str, Any]] = [{"index": 0, "records": batch}]
         topics = [{"name": topic, "partitions": partitions}]
         message = {"transactional_id": None, "acks": acks, "timeout_ms": 1_000, "topics": topics}
-        self.send(Key.PRODUCE, 8, message)
+        self.send(ApiKey.PRODUCE, 8, message)

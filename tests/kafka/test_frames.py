@@ -15,8 +15,8 @@ import nexo
 from nexo import limits
 from nexo.dialects.dialect import Claim
 from nexo.dialects.kafka.dialect import KafkaDialect
-from nexo.dialects.kafka.format.apis import APIS, UNKNOWN, Key
-from nexo.dialects.kafka.format.codec import Field, Message, Schema
+from nexo.dialects.kafka.format.apis import APIS, UNKNOWN, ApiKey
+from nexo.dialects.kafka.format.codec import Field, KafkaMessage, Schema
 from nexo.dialects.kafka.format.wire import Input
 from nexo.errors import ProtocolError
 from nexo.model import Broker
@@ -85,13 +85,13 @@ def test_what_is_not_served_is_answered_with_an_error(bootstrap: str, key: int) 
     api = APIS.get(key, UNKNOWN)
     versions = {api.low - 1, api.high + 1} - {-1} if key in APIS else {0}
     with socket.create_connection((host, int(port)), timeout=20) as sock, sock.makefile("rb") as of:
-        for version in sorted(versions - ({0, 1, 2} if key == Key.API_VERSIONS else set())):
+        for version in sorted(versions - ({0, 1, 2} if key == ApiKey.API_VERSIONS else set())):
             sock.sendall(request(key, version, b"\x00" * 9, version))
             frame = memoryview(of.read(int.from_bytes(of.read(4), "big")))
             assert int.from_bytes(frame[:4], "big") == version
             nearest = min(max(version, api.low), api.high)
-            tagged = api.is_flexible(version) and key != Key.API_VERSIONS
-            if key == Key.API_VERSIONS:
+            tagged = api.is_flexible(version) and key != ApiKey.API_VERSIONS
+            if key == ApiKey.API_VERSIONS:
                 nearest = 0
             found = api.response.read(Input(frame[5 if tagged else 4 :]), nearest)
             assert 35 in errors(found)
@@ -162,7 +162,7 @@ def test_random_requests_crash_nothing(
 ) -> None:
     """Sound heads with random bodies, and sound bodies with bits flipped; see `fuzz_kafka`, too."""
     chance = random.Random(SEED)
-    keys = [api for api in APIS.values() if api.key is not Key.SASL_AUTHENTICATE]
+    keys = [api for api in APIS.values() if api.key is not ApiKey.SASL_AUTHENTICATE]
     for _ in range(300):
         api = chance.choice(keys)
         version = chance.randint(api.low, api.high)
@@ -193,8 +193,8 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def messages(schema: Schema, version: int) -> st.SearchStrategy[Message]:
-    def of(fields: list[Field]) -> st.SearchStrategy[Message]:
+def messages(schema: Schema, version: int) -> st.SearchStrategy[KafkaMessage]:
+    def of(fields: list[Field]) -> st.SearchStrategy[KafkaMessage]:
         here = [field for field in fields if field.low <= version <= field.high]
         return st.fixed_dictionaries({field.name: one(field) for field in here})
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nexo.dialects.kafka.format.apis import Key
+from nexo.dialects.kafka.format.apis import ApiKey
 from nexo.errors import DiskFull
 from tests.crash.test_stream_power_loss import SyncingDesk
 from tests.faulty_files import FaultyFiles
@@ -107,7 +107,7 @@ def test_what_was_dropped_is_out_of_range_and_offsets_go_on() -> None:
     for _ in range(3):
         line.produce("t", ONE, -1)
     dropped = {"name": "t", "partitions": [{"partition": 0, "offset": 2}]}
-    found = line.ask(Key.DELETE_RECORDS, 1, {"topics": [dropped], "timeout_ms": 0})
+    found = line.ask(ApiKey.DELETE_RECORDS, 1, {"topics": [dropped], "timeout_ms": 0})
     assert (row(found)["error"], row(found)["low"]) == (0, 2)
     assert [fetched(line, offset)[0] for offset in (0, 1, 4)] == [OUT_OF_RANGE] * 3
     assert fetched(line, 2) == (0, 2)
@@ -124,5 +124,5 @@ def fetched(line: Line, offset: int) -> tuple[int, int]:
         "replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1_000, "isolation": 1,
         "topics": [{"name": "t", "partitions": [part]}],
     }  # fmt: skip
-    found = row(line.ask(Key.FETCH, 11, message))
+    found = row(line.ask(ApiKey.FETCH, 11, message))
     return found["error"], found["log_start"]

@@ -14,8 +14,8 @@ import google_crc32c
 from nexo.batch.kafka_write import to_kafka
 from nexo.batch.view import decode
 from nexo.dialects.dialect import Origin
-from nexo.dialects.kafka.format.apis import APIS, Api, Key
-from nexo.dialects.kafka.format.codec import Field, Message
+from nexo.dialects.kafka.format.apis import APIS, Api, ApiKey
+from nexo.dialects.kafka.format.codec import Field, KafkaMessage
 from nexo.model import Broker
 from nexo.protocol import stream
 from nexo.protocol.ops import Op
@@ -67,7 +67,7 @@ def _value(field: Field, version: int, within: str) -> Any:
     return [plain] if field.is_array else plain
 
 
-def _message(fields: list[Field], version: int, within: str = "") -> Message:
+def _message(fields: list[Field], version: int, within: str = "") -> KafkaMessage:
     here = [field for field in fields if field.low <= version <= field.high]
     return {field.name: _value(field, version, within) for field in here}
 
@@ -89,14 +89,17 @@ def kafka_seeds() -> list[bytes]:
 def kafka_stream_seeds() -> list[bytes]:
     """Whole conversations: who there is, a topic, records in and out, a group."""
     order = [
-        (Key.API_VERSIONS, 3), (Key.METADATA, 9), (Key.PRODUCE, 7), (Key.FETCH, 11),
-        (Key.JOIN_GROUP, 5), (Key.OFFSET_COMMIT, 7), (Key.CONSUMER_GROUP_HEARTBEAT, 0),
+        (ApiKey.API_VERSIONS, 3), (ApiKey.METADATA, 9), (ApiKey.PRODUCE, 7), (ApiKey.FETCH, 11),
+        (ApiKey.JOIN_GROUP, 5), (ApiKey.OFFSET_COMMIT, 7), (ApiKey.CONSUMER_GROUP_HEARTBEAT, 0),
     ]  # fmt: skip
     frames = [_seed(APIS[key], version) for key, version in order]
     whole = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
     login = b"".join(
         struct.pack(">i", len(frame)) + frame
-        for frame in (_seed(APIS[Key.SASL_HANDSHAKE], 1), _seed(APIS[Key.SASL_AUTHENTICATE], 1))
+        for frame in (
+            _seed(APIS[ApiKey.SASL_HANDSHAKE], 1),
+            _seed(APIS[ApiKey.SASL_AUTHENTICATE], 1),
+        )
     )
     return [b"\x40" + whole, b"\x02" + login + whole]
 
@@ -114,7 +117,7 @@ class Kafka(Fresh):
             settings = settings_in(Path(folder), auth=self._auth)
             self._host = Host(settings, MemoryFiles, [Broker.STREAM])
             self._host.open()
-        await self._say(_framed(_seed(APIS[Key.METADATA], 9)), 1_000)
+        await self._say(_framed(_seed(APIS[ApiKey.METADATA], 9)), 1_000)
 
     async def _feed(self, data: bytes) -> None:
         await self._say(_framed(data), len(data) + 4)
@@ -163,15 +166,15 @@ class KafkaBatches(Requests):
 
     async def _feed(self, data: bytes) -> None:
         raw = _resealed(data)
-        message = _message(APIS[Key.PRODUCE].request.fields, 7)
+        message = _message(APIS[ApiKey.PRODUCE].request.fields, 7)
         message["transactional_id"] = None
         message["topics"][0]["partitions"][0] |= {"index": 0, "records": raw}
         session: Any = self._host.speakers["kafka"].session(Origin.CLIENT)
         wire = Wire(session)
-        out = bytearray(struct.pack(">hhih", Key.PRODUCE, 7, 7, -1))
-        APIS[Key.PRODUCE].request.write(out, message, 7)
+        out = bytearray(struct.pack(">hhih", ApiKey.PRODUCE, 7, 7, -1))
+        APIS[ApiKey.PRODUCE].request.write(out, message, 7)
         deliver(session, _framed(bytes(out)))
-        deliver(session, _framed(_seed(APIS[Key.FETCH], 11)))
+        deliver(session, _framed(_seed(APIS[ApiKey.FETCH], 11)))
         self.ask(Op.S_READ, stream.pack(stream.Read(TOPIC, 0, 0, 4_000)))
         self.ask(Op.S_GET, stream.pack(stream.Get(stream=TOPIC, key=b"k")))
         await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexo import batch as batches
-from nexo.batch import Batch, BatchRecord, Compression, Entry
+from nexo.batch import Batch, BatchRecord, Compression, EntryParts
 from nexo.errors import Corrupt, NexoError
 
 COMPRESSIONS = st.sampled_from(Compression)
@@ -62,7 +62,7 @@ def encoded(table: Table, compression: Compression = Compression.NONE) -> bytes:
     )
 
 
-def joined(entry: Entry) -> bytes:
+def joined(entry: EntryParts) -> bytes:
     return bytes(entry[0]) + b"".join(entry[1])
 
 
@@ -159,5 +159,5 @@ def test_retimed_records_never_go_back_in_time(table: Table, floor: int, width: 
     assert batch.values() == table.values
 
 
-def _records(entry: Entry | None) -> list[BatchRecord]:
+def _records(entry: EntryParts | None) -> list[BatchRecord]:
     return list(batches.verify(joined(entry)).records()) if entry else []

@@ -21,7 +21,7 @@ from nexo.brokers.stream.groups.ordered_state import (
     OrderedSnapshot,
 )
 from nexo.errors import Fenced, NotMember
-from nexo.model.stream import Assigned, TopicPartition
+from nexo.model.stream import Assigned, StreamPartition
 from nexo.options.stream import OrderedOptions, Strategy
 
 TOPICS = {"orders": 5, "users": 3}
@@ -38,8 +38,8 @@ class Client:
 
     name: str
     generation: int = 0
-    working_on: set[TopicPartition] = field(default_factory=set)
-    told_to_drop: set[TopicPartition] = field(default_factory=set)
+    working_on: set[StreamPartition] = field(default_factory=set)
+    told_to_drop: set[StreamPartition] = field(default_factory=set)
 
     def hear(self, assignment: Assigned) -> None:
         assert assignment.generation >= self.generation
@@ -69,7 +69,7 @@ class OrderedGroupMachine(RuleBasedStateMachine):
         self.replica = OrderedGroup(options)
         self.now_ms = 1_000
         self.living: dict[str, Client] = {}
-        self.committed: dict[TopicPartition, int] = {}
+        self.committed: dict[StreamPartition, int] = {}
         self.names = 0
 
     @rule(target=clients, topics=st.sampled_from([("orders",), ("users",), ("orders", "users")]))

@@ -151,17 +151,19 @@ class SharedGroupMachine(RuleBasedStateMachine):
         partition, first = self.some_spot(data, consumer)
         end = first + data.draw(st.integers(1, 6))
         delay_ms = data.draw(st.sampled_from([0, 30]))
-        span = [(partition, first, end)]
+        settled = [(partition, first, end)]
         match verb:
             case "ack":
-                refused = self.group.ack(consumer, self.group.generation, span)
+                refused = self.group.ack(consumer, self.group.generation, settled)
             case "nack":
                 refused = self.group.nack(
-                    consumer, self.group.generation, span, self.now_ms, delay_ms=delay_ms
+                    consumer, self.group.generation, settled, self.now_ms, delay_ms=delay_ms
                 )
             case _:
-                refused = self.group.release(consumer, self.group.generation, span)
-        self.check_refusals(consumer, span[0], {o for r in refused for o in range(r.first, r.end)})
+                refused = self.group.release(consumer, self.group.generation, settled)
+        self.check_refusals(
+            consumer, settled[0], {o for r in refused for o in range(r.first, r.end)}
+        )
         for offset in range(first, end):
             message = self.model.messages.get((partition, offset))
             if message and message.state == "held" and message.holder == consumer:
@@ -174,9 +176,11 @@ class SharedGroupMachine(RuleBasedStateMachine):
         anywhere = st.tuples(st.integers(0, PARTITIONS - 1), st.integers(0, 30))
         return data.draw(st.one_of(st.sampled_from(held), anywhere) if held else anywhere)
 
-    def check_refusals(self, consumer: str, span: tuple[int, int, int], refused: set[int]) -> None:
-        for offset in range(span[1], span[2]):
-            message = self.model.messages.get((span[0], offset))
+    def check_refusals(
+        self, consumer: str, settled: tuple[int, int, int], refused: set[int]
+    ) -> None:
+        for offset in range(settled[1], settled[2]):
+            message = self.model.messages.get((settled[0], offset))
             mine = message and message.state == "held" and message.holder == consumer
             assert (offset in refused) is not bool(mine)
 
@@ -290,8 +294,8 @@ class SharedGroupMachine(RuleBasedStateMachine):
         self.model.expire(self.now_ms)
         self.group.join("last")
         while got := self.group.deliver("last", 5, self.model.ends, self.now_ms, self.keys_of):
-            spans = [(d.partition, d.first, d.end) for d in got]
-            assert not self.group.ack("last", self.group.generation, spans)
+            ranges = [(d.partition, d.first, d.end) for d in got]
+            assert not self.group.ack("last", self.group.generation, ranges)
         assert [self.group.floor(p) for p in range(PARTITIONS)] == self.model.ends
 
 

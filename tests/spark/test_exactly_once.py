@@ -21,7 +21,7 @@ from nexo.lake.catalog import Lake
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
 from nexo.lake.plan import BatchLimits
-from nexo.lake.read import spans
+from nexo.lake.read import file_ranges
 from nexo.lake.settings import LakeSettings
 from nexo.lake.tables import DEAD_LETTERS, offsets_of
 from nexo.lake.typed.columns import set_schema
@@ -88,7 +88,7 @@ def check_files(table: Table, tally: Tally) -> None:
     folder = local_path(table.location())
     assert folder is not None
     left = {str(path) for path in Path(folder, "data").rglob("*.parquet")}
-    named = {local_path(span.path) for span in spans(table.refresh())}
+    named = {local_path(part.path) for part in file_ranges(table.refresh())}
     tally.orphans += len(left - named)
     assert left == named
 

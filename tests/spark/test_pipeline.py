@@ -12,7 +12,7 @@ import nexo
 from nexo import testing
 from nexo.errors import Conflict, ConnectionLost, Corrupt, NotFound
 from nexo.lake.catalog import Lake
-from nexo.lake.commit import LostRace, TakenRange, commit
+from nexo.lake.commit import LostRace, WrittenRange, commit
 from nexo.lake.paths import local_path
 from nexo.lake.plan import BatchLimits
 from nexo.lake.tables import offsets_of
@@ -110,7 +110,7 @@ def test_a_batch_planned_twice_is_committed_once(
 ) -> None:  # SPEC I4
     client.stream("log").create(tiering=True).publish_many([b"x"] * 10)
     pipeline.run_once()
-    stale = TakenRange(0, None, 10, [])
+    stale = WrittenRange(0, None, 10, [])
     with pytest.raises(LostRace):
         commit(lake.get("log"), [stale])
     assert places(lake, "log") == published(client, "log")
@@ -135,7 +135,7 @@ def test_a_lake_ahead_of_its_broker_is_refused(
 ) -> None:
     client.stream("log").create(tiering=True).publish(b"x")
     pipeline.run_once()
-    commit(lake.get("log"), [TakenRange(0, 1, 5, [])])
+    commit(lake.get("log"), [WrittenRange(0, 1, 5, [])])
     with pytest.raises(Conflict, match="lost records"):
         Pipeline(pipeline.spark, lake, pipeline.url).run_once()
 
@@ -148,7 +148,7 @@ def test_a_stream_that_cannot_be_taken_stops_only_itself(
         for name in ("ahead", "damaged", "fine"):
             client.stream(name).create(tiering=True).publish(b"x")
         pipeline.run_once()
-        commit(lake.get("ahead"), [TakenRange(0, 1, 5, [])])
+        commit(lake.get("ahead"), [WrittenRange(0, 1, 5, [])])
         for name in ("damaged", "fine"):
             client.stream(name).publish_many([b"to be damaged" if name == "damaged" else b"y"] * 9)
             client.stream(name).publish(b"the end")

@@ -15,8 +15,8 @@ import nexo
 from nexo.batch import Batch
 from nexo.protocol.stream import PartitionInfo, StreamInfo
 from pyspark_nexo.options import parse
-from pyspark_nexo.reading.pushdown import EVERYTHING, NumberRange, spans
-from pyspark_nexo.reading.ranges import Range, plan
+from pyspark_nexo.reading.pushdown import EVERYTHING, NumberRange, number_ranges
+from pyspark_nexo.reading.ranges import ReadRange, plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,9 +40,9 @@ class Clockwork:
         raise AssertionError("planning reads no records")
 
 
-def planned(*filters: spark_api.Filter, **options: str) -> list[Range]:
+def planned(*filters: spark_api.Filter, **options: str) -> list[ReadRange]:
     given = parse({"stream": "s", "rowsPerTask": "1000"} | options)
-    return plan(given, Clockwork(), spans(filters))
+    return plan(given, Clockwork(), number_ranges(filters))
 
 
 def after_us(microseconds: int) -> datetime:
@@ -74,13 +74,13 @@ def after_us(microseconds: int) -> datetime:
 def test_comparisons_become_ranges(
     filters: list[spark_api.Filter], partitions: list[int], first: int, end: int
 ) -> None:
-    assert planned(*filters) == [Range(number, first, end) for number in partitions]
+    assert planned(*filters) == [ReadRange(number, first, end) for number in partitions]
 
 
 def test_filters_and_options_narrow_together() -> None:
     filters = [spark_api.GreaterThan(("offset",), 20), spark_api.LessThan(("offset",), 900)]
     options = {"startingTimestamp": "30", "endingTimestamp": "60", "partitions": "0"}
-    assert planned(*filters, **options) == [Range(0, 30, 60)]
+    assert planned(*filters, **options) == [ReadRange(0, 30, 60)]
     nothing = spark_api.GreaterThan(("offset",), 99)
     assert planned(nothing) == []
 
@@ -102,9 +102,9 @@ def test_no_record_that_passes_the_filters_is_left_out(
         "LessThan": int.__lt__, "LessThanOrEqual": int.__le__,
     }  # fmt: skip
     passes = all(tests[kind.__name__](offset, value) for kind, value in chosen)
-    found = spans([kind(("offset",), value) for kind, value in chosen])
+    found = number_ranges([kind(("offset",), value) for kind, value in chosen])
     assert (offset in found.get("offset", EVERYTHING)) == passes
-    times = spans([kind(("timestamp",), after_us(1_000 * value)) for kind, value in chosen])
+    times = number_ranges([kind(("timestamp",), after_us(1_000 * value)) for kind, value in chosen])
     assert (offset in times.get("timestamp", EVERYTHING)) == passes
 
 

@@ -1,4 +1,4 @@
-"""The shape of the source: every class has a name of its own, folders stay small, no cycles.
+"""The shape of the source: every type has a name of its own, folders stay small, no cycles.
 
 The generated sync clients are left out: a class and its generated twin are one thing.
 """
@@ -12,11 +12,20 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 SRC = Path(__file__).parents[2] / "src"
+ALIAS = re.compile(r"[A-Z]+[a-z]\w*")
 CLASS = re.compile(r"^ *class (\w+)[(:]", re.MULTILINE)
 
 
 def modules() -> Iterator[Path]:
     return (path for path in sorted(SRC.rglob("*.py")) if "_sync" not in path.parts)
+
+
+def test_no_name_of_a_type_stands_for_two_things() -> None:
+    homes = defaultdict(list)
+    for module in modules():
+        for name in {*classes(module), *aliases(module)}:
+            homes[name].append(str(module.relative_to(SRC)))
+    assert {name: where for name, where in homes.items() if len(where) > 1} == {}
 
 
 def classes(module: Path) -> Iterator[str]:
@@ -25,12 +34,19 @@ def classes(module: Path) -> Iterator[str]:
         yield name.removeprefix("Async")
 
 
-def test_no_class_name_stands_for_two_things() -> None:
-    homes = defaultdict(list)
-    for module in modules():
-        for name in classes(module):
-            homes[name].append(str(module.relative_to(SRC)))
-    assert {name: where for name, where in homes.items() if len(where) > 1} == {}
+def aliases(module: Path) -> Iterator[str]:
+    """The public names that one module gives to types: ``X: TypeAlias = …``, ``X = Annotated[…]``
+    and ``X = A | B``."""
+    for node in ast.parse(module.read_text(encoding="utf-8")).body:
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=ast.Name(id="TypeAlias")):
+                pass
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Subscript() | ast.BinOp()):
+                pass
+            case _:
+                continue
+        if ALIAS.fullmatch(name):
+            yield name
 
 
 def test_no_folder_holds_more_than_twenty_modules() -> None:

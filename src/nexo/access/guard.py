@@ -42,7 +42,7 @@ _SHOWN_CHARS = 64
 _jitter = SystemRandom()
 """Not the module's generator, which a program around an embedded server may have seeded."""
 
-Done: TypeAlias = Callable[[NexoError | None], None]
+LoginDone: TypeAlias = Callable[[NexoError | None], None]
 
 
 class _Check(NamedTuple):
@@ -50,7 +50,7 @@ class _Check(NamedTuple):
 
     caller: AccessCaller
     asked: Hello
-    done: Done
+    done: LoginDone
 
 
 _HOW_TO_LOG_IN = (
@@ -107,7 +107,7 @@ class Guard:
             self._reports.close()
         self._hashing.shutdown(wait=False, cancel_futures=True)
 
-    def login(self, caller: AccessCaller, asked: Hello, done: Done) -> None:
+    def login(self, caller: AccessCaller, asked: Hello, done: LoginDone) -> None:
         """Identify the caller; ``done`` gets the error or None, now or later."""
         if caller.identity is not None:
             done(_again(caller.identity, asked))
@@ -129,7 +129,7 @@ class Guard:
         else:
             done(None)
 
-    def login_linked(self, caller: AccessCaller, asked: Hello, done: Done) -> None:
+    def login_linked(self, caller: AccessCaller, asked: Hello, done: LoginDone) -> None:
         """Accept a client that another of our processes logged in; without a user, that process."""
         try:
             caller.identity = self._logins.linked(asked.user)
@@ -167,7 +167,7 @@ class Guard:
             raise Unauthenticated(_HOW_TO_LOG_IN)
         return self._logins.known(asked.user, asked.password)
 
-    def _check_password(self, caller: AccessCaller, asked: Hello, done: Done) -> None:
+    def _check_password(self, caller: AccessCaller, asked: Hello, done: LoginDone) -> None:
         if len(self._checks) >= MOST_CHECKS:
             self._refuse(Overloaded("too many logins at once; try again"), done)
             return
@@ -206,13 +206,13 @@ class Guard:
         self._check_next()
 
     def _failed(
-        self, caller: AccessCaller, asked: Hello, error: Unauthenticated, done: Done
+        self, caller: AccessCaller, asked: Hello, error: Unauthenticated, done: LoginDone
     ) -> None:
         if asked.token is not None or asked.password is not None:
             error = self._count(caller, asked) or error
         self._refuse(error, done)
 
-    def _refuse(self, error: NexoError, done: Done) -> None:
+    def _refuse(self, error: NexoError, done: LoginDone) -> None:
         """Answer clients that guess after a random pause, so that many do not retry at once."""
         if isinstance(error, LockedOut | Overloaded):
             pause_s = limits.LOCKED_OUT_PAUSE_S * _jitter.uniform(0.5, 1.5)

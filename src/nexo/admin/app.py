@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from importlib.resources import files
-from typing import TypeAlias
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -21,7 +20,16 @@ from nexo.admin.api import TABLE
 from nexo.admin.context import ApiContext, ServerAccess
 from nexo.admin.http import asyncapi, openapi
 from nexo.admin.http.guard import HttpGuard
-from nexo.admin.http.replies import HealthReply, Ready, answer, as_json, body_of, failure, problem
+from nexo.admin.http.replies import (
+    HealthReply,
+    Ready,
+    View,
+    answer,
+    as_json,
+    body_of,
+    failure,
+    problem,
+)
 from nexo.admin.http.routes import PREFIX, Endpoint
 from nexo.admin.http.sessions import Sessions
 from nexo.admin.http.sockets import Conversation
@@ -33,8 +41,6 @@ from nexo.errors import NexoError
 from nexo.model import Broker
 
 _STATIC = files("nexo.admin") / "static"
-
-View: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class AdminApp:

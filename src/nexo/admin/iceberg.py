@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from nexo.admin.context import ApiContext
-from nexo.admin.http.replies import as_json, status_of
+from nexo.admin.http.replies import View, as_json, status_of
 from nexo.config import Settings
 from nexo.errors import Forbidden, NexoError, NotFound, Unavailable
 from nexo.lake.catalog import Lake
@@ -42,7 +42,6 @@ _TYPES = {
 }  # fmt: skip
 
 FindContext: TypeAlias = Callable[[Request], Awaitable[ApiContext]]
-View: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class IcebergCatalog:

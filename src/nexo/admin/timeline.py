@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 from nexo.client.stream_records import Record
 
-Row: TypeAlias = Record[Any]
-Read: TypeAlias = Callable[[int, int, int], Awaitable[tuple[list[Row], int]]]
+TimelineRecord: TypeAlias = Record[Any]
+ReadRecords: TypeAlias = Callable[[int, int, int], Awaitable[tuple[list[TimelineRecord], int]]]
 """``partition, offset, max bytes``: the records from an offset on, and where to read on."""
 
 SCAN = 20_000
@@ -37,7 +37,7 @@ class PartitionWindow:
     at: int
     """Everything between here and where the page began was looked at."""
     backward: bool
-    waiting: deque[Row] = field(default_factory=deque)
+    waiting: deque[TimelineRecord] = field(default_factory=deque)
     window: int = _WINDOW
     _read: int = -1
     """Up to where it was read."""
@@ -51,19 +51,19 @@ class PartitionWindow:
         """Whether there is nothing more in this direction."""
         return not self.waiting and self._read == (self.start if self.backward else self.end)
 
-    async def fill(self, read: Read, max_bytes: int) -> None:
+    async def fill(self, read: ReadRecords, max_bytes: int) -> None:
         """Have a record waiting, unless the lane has ended."""
         while not self.waiting and not self.ended:
             await (self._before(read, max_bytes) if self.backward else self._after(read, max_bytes))
             if not self.waiting:
                 self.at = self._read  # nothing is there, as after compaction
 
-    async def _after(self, read: Read, max_bytes: int) -> None:
+    async def _after(self, read: ReadRecords, max_bytes: int) -> None:
         rows, following = await read(self.partition, self._read, max_bytes)
         self.waiting.extend(row for row in rows if self._read <= row.offset < self.end)
         self._read = min(max(following, self._read + 1), self.end)
 
-    async def _before(self, read: Read, max_bytes: int) -> None:
+    async def _before(self, read: ReadRecords, max_bytes: int) -> None:
         first = max(self.start, self._read - self.window)
         offset = first
         while offset < self._read:
@@ -73,7 +73,7 @@ class PartitionWindow:
         self.waiting.reverse()
         self._read, self.window = first, self.window * 2
 
-    def take(self) -> Row:
+    def take(self) -> TimelineRecord:
         """The next record."""
         row = self.waiting.popleft()
         self.at = row.offset if self.backward else row.offset + 1
@@ -86,17 +86,17 @@ class PartitionWindow:
 class TimelinePage:
     """Records, the oldest first, and how much was looked at for them."""
 
-    rows: list[Row]
+    rows: list[TimelineRecord]
     scanned: int
     ended: bool
     """There are no more in this direction."""
 
 
 async def page(
-    lanes: Sequence[PartitionWindow], read: Read, limit: int, key: str | None, backward: bool
+    lanes: Sequence[PartitionWindow], read: ReadRecords, limit: int, key: str | None, backward: bool
 ) -> TimelinePage:
     """The next records of all lanes together; with a ``key``, those that have it."""
-    rows: list[Row] = []
+    rows: list[TimelineRecord] = []
     scanned = 0
     max_bytes = max(_LEAST_BYTES, _READ_BYTES // max(1, len(lanes)))
     await _fill_all(lanes, read, max_bytes)
@@ -120,7 +120,7 @@ def _time(lane: PartitionWindow) -> tuple[int, int]:
     return lane.waiting[0].timestamp_ms, lane.partition
 
 
-async def _fill_all(lanes: Sequence[PartitionWindow], read: Read, max_bytes: int) -> None:
+async def _fill_all(lanes: Sequence[PartitionWindow], read: ReadRecords, max_bytes: int) -> None:
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def fill(lane: PartitionWindow) -> None:

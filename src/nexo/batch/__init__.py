@@ -7,7 +7,7 @@ memory layout (`nexo.batch.columns`), perhaps compressed as a whole.
 from nexo.batch.columns import Column
 from nexo.batch.compression import MAX_BODY_BYTES, Compression
 from nexo.batch.edit import cut, retime, select
-from nexo.batch.encode import ANONYMOUS, MIXED, BatchProducer, Entry, encode, encode_plain
+from nexo.batch.encode import ANONYMOUS, MIXED, BatchProducer, EntryParts, encode, encode_plain
 from nexo.batch.view import Batch, BatchRecord, decode, entries, verify
 from nexo.storage.header import Flags
 
@@ -20,7 +20,7 @@ __all__ = [
     "BatchRecord",
     "Column",
     "Compression",
-    "Entry",
+    "EntryParts",
     "Flags",
     "cut",
     "decode",

@@ -16,14 +16,14 @@ from nexo.batch.columns import (
     read_int64s,
 )
 from nexo.batch.compression import Compression, compress
-from nexo.batch.encode import Entry, encode
+from nexo.batch.encode import EntryParts, encode
 from nexo.batch.view import Batch
 from nexo.storage.header import Flags, parse, seal
 
 _UNCOMPRESSED = ~int(Flags.COMPRESSION)  # a plain number: operators of an enum cost 1 µs each
 
 
-def cut(batch: Batch, from_offset: int, to_offset: int) -> Entry | None:
+def cut(batch: Batch, from_offset: int, to_offset: int) -> EntryParts | None:
     """The records from ``from_offset`` to before ``to_offset``; None if there are none.
 
     The columns are copied as they are; single records are not touched.
@@ -75,7 +75,7 @@ def _cut_strings(body: memoryview, column: Strings, start: int, stop: int) -> li
     return [*padded(offsets), *padded(bytes(body[first + shift : last + shift]))]
 
 
-def select(batch: Batch, indexes: Sequence[int]) -> Entry:
+def select(batch: Batch, indexes: Sequence[int]) -> EntryParts:
     """Only the records at ``indexes``, each at its own offset; the covered range stays.
 
     For compaction: producer and sequence stay, so that recovery still finds them.
@@ -93,7 +93,7 @@ def select(batch: Batch, indexes: Sequence[int]) -> Entry:
     return _resealed(batch, head, body, len(indexes))
 
 
-def _resealed(batch: Batch, head: bytearray, body: list[bytes], count: int) -> Entry:
+def _resealed(batch: Batch, head: bytearray, body: list[bytes], count: int) -> EntryParts:
     old, new = batch.header, parse(head)
     sealed = seal(
         body, count=count, span=old.span, base_offset=old.base_offset, first_ms=new.first_ms,
@@ -104,7 +104,7 @@ def _resealed(batch: Batch, head: bytearray, body: list[bytes], count: int) -> E
     return sealed, body
 
 
-def retime(batch: Batch, floor_ms: int, ceiling_ms: int) -> Entry:
+def retime(batch: Batch, floor_ms: int, ceiling_ms: int) -> EntryParts:
     """The same records with timestamps that ascend and lie within the bounds."""
     header = batch.header
     stamps = [min(max(stamp, floor_ms), ceiling_ms) for stamp in batch.timestamps()]

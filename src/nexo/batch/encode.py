@@ -17,7 +17,7 @@ from nexo.storage.header import seal
 MIXED = 3
 """The header's value type when the types are a column."""
 
-Entry: TypeAlias = tuple[bytearray, list[bytes]]
+EntryParts: TypeAlias = tuple[bytearray, list[bytes]]
 """A sealed head and the parts of its body: what a log appends and a frame carries."""
 
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 def encode_plain(
     values: Sequence[bytes], value_type: int, now_ms: int, producer: BatchProducer = ANONYMOUS
-) -> Entry:
+) -> EntryParts:
     """The most common batch: values of one type, one timestamp, no keys, headers or nulls."""
     if not values:
         raise InvalidInput("a batch needs at least one record")
@@ -59,7 +59,7 @@ def encode(
     producer: BatchProducer = ANONYMOUS,
     compression: Compression = Compression.NONE,
     flags: int = 0,
-) -> Entry:
+) -> EntryParts:
     """A batch of parallel lists; a single type or timestamp applies to all records."""
     if not values:
         raise InvalidInput("a batch needs at least one record")

@@ -35,7 +35,7 @@ import msgspec
 from google_crc32c import value as crc32c
 
 from nexo.batch.compression import MAX_BODY_BYTES, unpack_kafka
-from nexo.batch.encode import ANONYMOUS, BatchProducer, Entry, encode
+from nexo.batch.encode import ANONYMOUS, BatchProducer, EntryParts, encode
 from nexo.batch.kafka_read import Rows, read_records
 from nexo.errors import Corrupt, InvalidInput, NexoError
 from nexo.model import Buffer
@@ -108,7 +108,7 @@ def check_kafka(header: Header, body: Buffer) -> None:
         raise Corrupt("a Kafka batch fails its CRC")
 
 
-def wrap(batch: Buffer) -> tuple[KafkaHead, Entry]:
+def wrap(batch: Buffer) -> tuple[KafkaHead, EntryParts]:
     """One of Kafka's batches as an entry that a log takes; `Corrupt` if its head is bad."""
     head = parse_kafka(batch)
     if head.size != len(batch):
@@ -125,7 +125,7 @@ def wrap(batch: Buffer) -> tuple[KafkaHead, Entry]:
     return head, (sealed, body)
 
 
-def retime_kafka(header: Header, body: Buffer, floor_ms: int, ceiling_ms: int) -> Entry:
+def retime_kafka(header: Header, body: Buffer, floor_ms: int, ceiling_ms: int) -> EntryParts:
     """The same entry with times in our head that never go back; Kafka's batch stays as it is."""
     first_ms = min(max(header.first_ms, floor_ms), ceiling_ms)
     last_ms = min(max(header.last_ms, first_ms), ceiling_ms)

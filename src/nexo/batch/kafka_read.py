@@ -19,7 +19,7 @@ TYPE_HEADER = "nexo-type"
 _TYPES = {b"0": 0, b"1": 1, b"2": 2}
 _json = msgspec.json.encode
 
-Headers: TypeAlias = tuple[int, bytes]
+TypeAndHeaders: TypeAlias = tuple[int, bytes]
 """The value's type, and the headers as JSON text."""
 
 
@@ -42,8 +42,8 @@ def read_records(data: bytes, count: int, first_ms: int) -> Rows:  # noqa: PLR09
     values: list[bytes | None] = []
     stamps: list[int] = []
     keys: list[bytes | None] = []
-    headed: list[tuple[int, Headers]] = []
-    seen: dict[bytes, Headers] = {}
+    headed: list[tuple[int, TypeAndHeaders]] = []
+    seen: dict[bytes, TypeAndHeaders] = {}
     add_value, add_stamp, add_key = values.append, stamps.append, keys.append
     at = 0
     for index in range(count):
@@ -104,7 +104,7 @@ def read_records(data: bytes, count: int, first_ms: int) -> Rows:  # noqa: PLR09
 
 
 def _spread(
-    headed: list[tuple[int, Headers]], count: int
+    headed: list[tuple[int, TypeAndHeaders]], count: int
 ) -> tuple[int | list[int], list[bytes] | None]:
     """Types and headers of all records; those without headers have the defaults."""
     if not headed:
@@ -115,7 +115,7 @@ def _spread(
     return types, headers
 
 
-def _headers(data: bytes) -> Headers:
+def _headers(data: bytes) -> TypeAndHeaders:
     """The headers in ``data``, which holds nothing else."""
     count, at = read_unsigned(data, 0)
     if count & 1 or count >> 1 > len(data):

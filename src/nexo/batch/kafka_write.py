@@ -17,7 +17,7 @@ _headers_of = msgspec.json.Decoder(dict[str, Any]).decode
 _json = msgspec.json.encode
 _NOTHING = b"\x01"
 
-Row: TypeAlias = tuple[int, int, bytes | None, bytes | None, bytes]
+KafkaRow: TypeAlias = tuple[int, int, bytes | None, bytes | None, bytes]
 """Time, distance from the base offset, key, value, headers as JSON text."""
 
 _ABORT_MARKER = (b"\x00\x00\x00\x00", b"\x00\x00\x00\x00\x00\x00")
@@ -43,7 +43,7 @@ def to_kafka(batch: Batch) -> bytes:
     )
 
 
-def _records(rows: Iterable[Row], first_ms: int) -> bytes:
+def _records(rows: Iterable[KafkaRow], first_ms: int) -> bytes:
     """Records one after another; runs once per record, so most numbers are looked up in place."""
     parts: list[bytes] = []
     add, small = parts.append, _SMALL

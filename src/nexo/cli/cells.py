@@ -80,7 +80,7 @@ def _number(item: float, name: str, bare: bool) -> str:
     if name in _ZERO and not item and not bare:
         return _ZERO[name]
     if name.endswith("_ms"):
-        return _moment_or_span(item, name, bare)
+        return _moment_or_duration(item, name, bare)
     if name.endswith("_s") and not name.endswith("per_s"):
         return duration_text(item * 1000)
     if bare or name.endswith(_NUMBERED):
@@ -88,7 +88,7 @@ def _number(item: float, name: str, bare: bool) -> str:
     return size_text(item) if name.endswith("bytes") else f"{item:,}"
 
 
-def _moment_or_span(item_ms: float, name: str, bare: bool) -> str:
+def _moment_or_duration(item_ms: float, name: str, bare: bool) -> str:
     if item_ms > _A_TIME_MS:
         return time_text(item_ms, bare=bare)
     return "-" if name in _TIMES and not item_ms else duration_text(item_ms)

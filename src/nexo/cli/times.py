@@ -14,7 +14,7 @@ from nexo.errors import InvalidInput
 from nexo.options.units import duration_ms, duration_text
 
 if TYPE_CHECKING:
-    from nexo.protocol.stream import Position
+    from nexo.protocol.stream import StartPosition
 
 _MOST_MS = 36_500 * 86_400_000
 _MOST_OFFSET = 2**63 - 1
@@ -29,12 +29,12 @@ def seconds(least_ms: int = 0) -> Callable[[str], float]:
     """A click type: a duration in seconds, which is also the unit of a bare number."""
 
     def duration(text: str) -> float:
-        return _span(text, least_ms) / 1000
+        return _duration_ms(text, least_ms) / 1000
 
     return duration
 
 
-def _span(text: str, least_ms: int) -> int:
+def _duration_ms(text: str, least_ms: int) -> int:
     try:
         found_ms = duration_ms(text, "s")
     except InvalidInput:
@@ -49,7 +49,7 @@ def _span(text: str, least_ms: int) -> int:
     return found_ms
 
 
-def place(text: str) -> Position | datetime:
+def place(text: str) -> StartPosition | datetime:
     """A place in a stream, as `Stream.seek` takes it."""
     match text.strip():
         case "beginning":

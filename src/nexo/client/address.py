@@ -30,7 +30,7 @@ DEFAULT_PORT = 7654
 DEFAULT_URL = f"nexo://127.0.0.1:{DEFAULT_PORT}"
 
 WhileDown: TypeAlias = Literal["wait", "fail"]
-Seconds: TypeAlias = Annotated[float, Meta(ge=0.001, le=10_000 * 86_400)]
+TimeoutSeconds: TypeAlias = Annotated[float, Meta(ge=0.001, le=10_000 * 86_400)]
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -49,20 +49,22 @@ class Address(msgspec.Struct, frozen=True):
     )
     client: Annotated[str, option("A name for the server's logs and dashboard.")] = ""
     timeout_s: Annotated[
-        Seconds,
+        TimeoutSeconds,
         option("How long a request may take, unless it has a timeout of its own."),
     ] = 30.0
-    connect_timeout_s: Annotated[Seconds, option("How long one attempt to connect may take.")] = 5.0
+    connect_timeout_s: Annotated[
+        TimeoutSeconds, option("How long one attempt to connect may take.")
+    ] = 5.0
     while_down: Annotated[WhileDown, option("What a request does without a connection.")] = "wait"
     down_wait_s: Annotated[
-        Seconds | None,
+        TimeoutSeconds | None,
         option(
             "How long it waits; by default 5 seconds if the server was never reached, and during "
             "a restart as long as the request may take."
         ),
     ] = None
     ping_s: Annotated[
-        Seconds,
+        TimeoutSeconds,
         option("A connection silent this long is pinged, and given up after twice this."),
     ] = 15.0
     ca_file: Annotated[str | None, option("Certificates to trust instead of the system's.")] = None

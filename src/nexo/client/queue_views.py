@@ -67,11 +67,11 @@ CHUNK_JOBS = 100_000
 _JOB_BYTES = 8
 """The overhead of each job, and of each of its keys, in bytes."""
 
-Keys = Sequence[str | None] | None
+JobKeys = Sequence[str | None] | None
 
 
 def chunks(
-    raw: Sequence[bytes], keys: Keys, dedup_keys: Keys, welcome: Welcome | None,
+    raw: Sequence[bytes], keys: JobKeys, dedup_keys: JobKeys, welcome: Welcome | None,
     headers: Sequence[bytes | None] | None = None,
 ) -> list[tuple[int, int]]:  # fmt: skip
     """Where to cut jobs so that no request grows too large; `PayloadTooLarge` if one alone is."""
@@ -95,7 +95,7 @@ def chunks(
     return [*cuts, (start, count)]
 
 
-def _sizes(raw: Sequence[bytes], *columns: Keys) -> list[int]:
+def _sizes(raw: Sequence[bytes], *columns: JobKeys) -> list[int]:
     """About how many bytes each job takes in a request, with its keys."""
     sizes = [len(value) + _JOB_BYTES for value in raw]
     for column in columns:

@@ -11,7 +11,7 @@ from nexo.errors import InvalidInput, InvalidOption
 from nexo.options.described import to_stored
 from nexo.options.stream import SharedOptions, StreamOptions
 from nexo.options.units import Duration, millis
-from nexo.protocol.stream import Position
+from nexo.protocol.stream import StartPosition
 
 
 class Retention(TypedDict, total=False):
@@ -87,7 +87,7 @@ def _retention(retention: Any) -> dict[str, Any]:
     return found
 
 
-def position(at: Position | datetime, what: str) -> tuple[Position, int | None]:
+def position(at: StartPosition | datetime, what: str) -> tuple[StartPosition, int | None]:
     """A place in a stream, and a time instead if one was given."""
     match at:
         case datetime():

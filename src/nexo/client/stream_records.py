@@ -14,7 +14,7 @@ from nexo.batch import (
     Batch,
     BatchProducer,
     Compression,
-    Entry,
+    EntryParts,
     decode,
     encode,
     encode_plain,
@@ -269,7 +269,7 @@ class Outgoing:
         producer: BatchProducer = ANONYMOUS,
         compression: Compression = Compression.NONE,
         flags: int = 0,
-    ) -> Entry:
+    ) -> EntryParts:
         """The batch."""
         count = len(self.values)
         plain = not (self.keys or self.headers or compression or flags)

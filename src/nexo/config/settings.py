@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from nexo.model import Broker, Persistence
 from nexo.options.option import option
-from nexo.options.queue import Lease, QueueOptions, Retries
+from nexo.options.queue import LeaseMillis, QueueOptions, Retries
 from nexo.options.stream import MAX_PARTITIONS, StreamOptions
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
@@ -23,7 +23,7 @@ _MOST = 2**31 - 1
 """The largest values that can be waited for, sent and counted."""
 
 Port: TypeAlias = Annotated[int, Meta(ge=0, le=65_535)]
-Natural: TypeAlias = Annotated[int, Meta(ge=0, le=_MOST)]
+CountOrZero: TypeAlias = Annotated[int, Meta(ge=0, le=_MOST)]
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=_MOST)]
 Millis: TypeAlias = Annotated[int, Meta(ge=0, le=_LONGEST_MS)]
 PositiveMillis: TypeAlias = Annotated[int, Meta(ge=1, le=_LONGEST_MS)]
@@ -226,7 +226,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = HOUR_MS
     hot_messages: Annotated[
-        Natural,
+        CountOrZero,
         setting(
             "STREAM_HOT_MESSAGES",
             "It also keeps this many messages per partition; 0 for none.",
@@ -275,7 +275,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         bool, setting("NEXO_AUTO_CREATE_QUEUES", "Let the first push or pop of a queue create it.")
     ] = False
     queue_visibility_ms: Annotated[
-        Lease,
+        LeaseMillis,
         setting("QUEUE_VISIBILITY_TIMEOUT_MS", "Default lease of a job."),
     ] = 30_000
     queue_max_retries: Annotated[

@@ -24,13 +24,13 @@ LARGE_BYTES = 8 * 1024
 
 
 class BusyPoll:
-    """The busy-polling of one event loop; a ``span_us`` of 0 switches it off."""
+    """The busy-polling of one event loop; a ``poll_us`` of 0 switches it off."""
 
-    __slots__ = ("_call_soon", "_polling", "_prompt", "_sent_ns", "_span_ns", "_until_ns")
+    __slots__ = ("_call_soon", "_poll_ns", "_polling", "_prompt", "_sent_ns", "_until_ns")
 
-    def __init__(self, call_soon: Callable[[Callable[[], None]], object], span_us: int) -> None:
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object], poll_us: int) -> None:
         self._call_soon = call_soon
-        self._span_ns = span_us * 1000 if len(os.sched_getaffinity(0)) > 1 else 0
+        self._poll_ns = poll_us * 1000 if len(os.sched_getaffinity(0)) > 1 else 0
         self._sent_ns = self._until_ns = 0
         self._prompt = 0
         self._polling = False
@@ -40,7 +40,7 @@ class BusyPoll:
         self._until_ns = 0
         if size > LARGE_BYTES:
             self._prompt = 0
-        elif now_ns - self._sent_ns < self._span_ns:
+        elif now_ns - self._sent_ns < self._poll_ns:
             if self._prompt < TRUST:
                 self._prompt += 1
         elif self._prompt > 0:
@@ -49,7 +49,7 @@ class BusyPoll:
     def sent(self, now_ns: int) -> None:
         self._sent_ns = now_ns
         if self._prompt >= ENOUGH:
-            self._until_ns = now_ns + self._span_ns
+            self._until_ns = now_ns + self._poll_ns
             if not self._polling:
                 self._polling = True
                 self._call_soon(self._poll)

@@ -57,7 +57,7 @@ class CommitUnknown(Unavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class TakenRange:
+class WrittenRange:
     """One partition's records below ``end``, and the files they are in.
 
     ``after`` is the table's offset when the range was planned, None if it had none.
@@ -77,34 +77,38 @@ class TableCommit:
     """
 
     table: Table
-    taken: Sequence[TakenRange]
+    ranges: Sequence[WrittenRange]
     replaced: Sequence[str] = ()
     commit_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
     def new_files(self) -> list[str]:
-        return [facts.path for part in self.taken for facts in part.files]
+        return [facts.path for part in self.ranges for facts in part.files]
 
     def prepare(self, fresh: Table) -> Draft:
         """The update of the table as it is; `LostRace` if it is not where it was planned."""
-        _check(fresh, self.taken)
-        _check_files(fresh, self.taken)
-        offsets = offsets_of(fresh.properties) | {part.partition: part.end for part in self.taken}
+        _check(fresh, self.ranges)
+        _check_files(fresh, self.ranges)
+        offsets = offsets_of(fresh.properties) | {part.partition: part.end for part in self.ranges}
         moved = {OFFSETS: offsets_text(offsets)}
-        added = [facts for part in self.taken for facts in part.files]
+        added = [facts for part in self.ranges for facts in part.files]
         change = TableChange(self.commit_id, added, frozenset(self.replaced), moved, moved)
         return draft(fresh, change)
 
 
 def commit(
-    table: Table, taken: Sequence[TakenRange], replaced: Sequence[str] = (), *, fresh: bool = False
+    table: Table,
+    ranges: Sequence[WrittenRange],
+    replaced: Sequence[str] = (),
+    *,
+    fresh: bool = False,
 ) -> Table:
     """Build a `TableCommit` and commit it durably; returns the table with it.
 
     A table that is ``fresh`` is read again only after a conflict. Raises `LostRace` if the table
     is no longer where the ranges were planned; the new files are deleted then.
     """
-    work = TableCommit(table, taken, replaced)
+    work = TableCommit(table, ranges, replaced)
     return apply(table, work.prepare, work.commit_id, work.new_files, fresh=fresh)
 
 
@@ -322,9 +326,9 @@ def _is_refusal(error: Exception) -> bool:
     return isinstance(error, (*refusals, known.NoSuchTableError))
 
 
-def _check(table: Table, taken: Sequence[TakenRange]) -> None:
+def _check(table: Table, ranges: Sequence[WrittenRange]) -> None:
     offsets = offsets_of(table.properties)
-    for part in taken:
+    for part in ranges:
         found = offsets.get(part.partition)
         if found != part.after:
             raise LostRace(
@@ -333,9 +337,9 @@ def _check(table: Table, taken: Sequence[TakenRange]) -> None:
             )
 
 
-def _check_files(table: Table, taken: Sequence[TakenRange]) -> None:
+def _check_files(table: Table, ranges: Sequence[WrittenRange]) -> None:
     """Commit no file that was deleted since, for example by a sweep without grace."""
-    for part in taken:
+    for part in ranges:
         for facts in part.files:
             path = local_path(facts.path)
             if path is not None and not os.path.exists(path):  # noqa: PTH110

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # ruff: noqa: PLC0415 - PyIceberg takes half a second to import
 
-Record: TypeAlias = dict[str, Any]
+AvroRecord: TypeAlias = dict[str, Any]
 EXISTING, ADDED, DELETED = 0, 1, 2
 """The status of an entry."""
 DATA = 0
@@ -39,7 +39,7 @@ _ENCODED = "encoded"
 """In a manifest's record: the record, encoded for manifest lists."""
 
 
-_lists: OrderedDict[str, list[Record]] = OrderedDict()
+_lists: OrderedDict[str, list[AvroRecord]] = OrderedDict()
 """Manifest lists that were written here; the next commit to their table reads them."""
 _writing = threading.Lock()
 
@@ -47,22 +47,22 @@ _writing = threading.Lock()
 # -- reading ---------------------------------------------------------------------------
 
 
-def read_list(files: FileIO, path: str) -> list[Record]:
+def read_list(files: FileIO, path: str) -> list[AvroRecord]:
     """The manifests of a snapshot that name files of the table."""
     return [each for each in read_whole_list(files, path) if _is_live(each)]
 
 
-def read_whole_list(files: FileIO, path: str) -> list[Record]:
+def read_whole_list(files: FileIO, path: str) -> list[AvroRecord]:
     found = _lists.get(path)
     return _read(files, path) if found is None else found
 
 
-def _is_live(manifest: Record) -> bool:
+def _is_live(manifest: AvroRecord) -> bool:
     counts = manifest["added_files_count"], manifest["existing_files_count"]
     return any(count is None or count > 0 for count in counts)
 
 
-def read_entries(files: FileIO, manifest: Record) -> list[Record]:
+def read_entries(files: FileIO, manifest: AvroRecord) -> list[AvroRecord]:
     """A manifest's entries that are not deleted, with the fields that they inherit from it."""
     found = []
     for entry in _read(files, manifest["manifest_path"]):
@@ -78,7 +78,7 @@ def read_entries(files: FileIO, manifest: Record) -> list[Record]:
     return found
 
 
-def _read(files: FileIO, path: str) -> list[Record]:
+def _read(files: FileIO, path: str) -> list[AvroRecord]:
     content = io.BytesIO(read_file(files, path))
     return [each for each in fastavro.reader(content) if isinstance(each, dict)]
 
@@ -87,7 +87,7 @@ def _read(files: FileIO, path: str) -> list[Record]:
 
 
 def write_list(
-    files: FileIO, path: str, manifests: list[Record], snapshot_id: int, parent_id: int | None,
+    files: FileIO, path: str, manifests: list[AvroRecord], snapshot_id: int, parent_id: int | None,
     sequence_number: int,
 ) -> None:  # fmt: skip
     head = {
@@ -110,12 +110,12 @@ def write_list(
 def write_manifest(
     files: FileIO,
     path: str,
-    entries: Sequence[Record],
+    entries: Sequence[AvroRecord],
     spec: PartitionSpec,
     schema: Schema,
     snapshot_id: int,
     sequence_number: int,
-) -> Record:
+) -> AvroRecord:
     """Write a manifest of data files; returns what its list says about it."""
     from pydantic_core import to_json
 
@@ -150,7 +150,7 @@ def write_manifest(
     }
 
 
-def _partitions(spec: PartitionSpec, entries: Iterable[Record]) -> list[Record] | None:
+def _partitions(spec: PartitionSpec, entries: Iterable[AvroRecord]) -> list[AvroRecord] | None:
     """The days of the files; None for a table that is partitioned in another way."""
     from pyiceberg.transforms import DayTransform
 
@@ -177,7 +177,7 @@ def _bound(day: int | None) -> bytes | None:
     return None if day is None else day.to_bytes(4, "little", signed=True)
 
 
-def added(fact: DataFileFacts, spec: PartitionSpec, snapshot_id: int) -> Record:
+def added(fact: DataFileFacts, spec: PartitionSpec, snapshot_id: int) -> AvroRecord:
     """An entry of a new file, which inherits the sequence number of its manifest."""
     return {
         "status": ADDED,
@@ -214,7 +214,7 @@ def _schema_text(schema: Schema) -> str:
 _schema_texts: dict[int, tuple[Schema, str]] = {}
 
 
-def _pairs(found: Mapping[int, Any]) -> list[Record]:
+def _pairs(found: Mapping[int, Any]) -> list[AvroRecord]:
     return [{"key": key, "value": value} for key, value in found.items()]
 
 

@@ -28,8 +28,8 @@ def record_bytes(part: PartitionInfo) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Advance:
-    """One partition's next step: offsets from ``first``, below ``end``, in one commit.
+class PlannedRange:
+    """What a partition gives next: offsets from ``first``, below ``end``, in one commit.
 
     ``after`` is the table's offset when it was planned, None if it had none.
     """
@@ -47,10 +47,10 @@ class Advance:
             yield first, min(first + step, self.end)
 
 
-def advances(
+def planned_ranges(
     stream: str, offsets: Mapping[int, int], parts: Sequence[PartitionInfo], limits: BatchLimits
-) -> list[Advance]:
-    """The next step of every partition that has new records.
+) -> list[PlannedRange]:
+    """The next range of every partition that has new records.
 
     A partition that dropped records before tiering was on begins with the first that it still has.
     Raises `Conflict` if the lake is ahead: the broker lost records that the lake has.
@@ -68,7 +68,7 @@ def advances(
             )
         end = min(part.stable_offset, first + share)
         if end > first:
-            found.append(Advance(partition, after, first, end, record_bytes(part)))
+            found.append(PlannedRange(partition, after, first, end, record_bytes(part)))
     return found
 
 

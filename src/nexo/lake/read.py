@@ -35,7 +35,7 @@ _LONG, _INT = Struct("<q"), Struct("<i")
 
 
 @dataclass(frozen=True, slots=True)
-class FileSpan:
+class FileRange:
     """A data file and the offsets in it, ``first`` and ``last`` included."""
 
     partition: int
@@ -48,20 +48,20 @@ class FileSpan:
         return str(self.file.file_path)
 
 
-def spans(table: Table, snapshot_id: int | None = None) -> list[FileSpan]:
+def file_ranges(table: Table, snapshot_id: int | None = None) -> list[FileRange]:
     """A table's files by partition and offset."""
     partition_id = table.schema().find_field("partition").field_id
     offset_id = table.schema().find_field("offset").field_id
 
-    def span(file: DataFile) -> FileSpan:
-        return FileSpan(
+    def file_range(file: DataFile) -> FileRange:
+        return FileRange(
             _INT.unpack(file.lower_bounds[partition_id])[0],
             _LONG.unpack(file.lower_bounds[offset_id])[0],
             _LONG.unpack(file.upper_bounds[offset_id])[0],
             file,
         )
 
-    found = map(span, live_files(table, snapshot_id))
+    found = map(file_range, live_files(table, snapshot_id))
     return sorted(found, key=lambda each: (each.partition, each.first))
 
 
@@ -134,7 +134,7 @@ class LakeReader:
         self._stream = stream
         self._lock = threading.Lock()
         self._table: Table | None = None
-        self._spans: dict[int, list[FileSpan]] = {}
+        self._ranges: dict[int, list[FileRange]] = {}
         self._file: tuple[str, pq.ParquetFile] | None = None
         self._kept: _RowGroup | None = None
 
@@ -159,9 +159,9 @@ class LakeReader:
     def _plan(self) -> None:
         self._file = self._kept = None
         self._table = self._lake.get(self._stream)
-        self._spans = {}
-        for span in spans(self._table):
-            self._spans.setdefault(span.partition, []).append(span)
+        self._ranges = {}
+        for part in file_ranges(self._table):
+            self._ranges.setdefault(part.partition, []).append(part)
 
     def _read(self, partition: int, offset: int, max_bytes: int) -> ReplayedEntries:
         end = self._end(partition)
@@ -178,11 +178,11 @@ class LakeReader:
 
     def _next(self, partition: int, offset: int) -> _RowGroup | None:
         """The row group that holds ``offset``, or the first after it."""
-        found = self._spans.get(partition, [])
-        index = bisect_right(found, offset, key=lambda span: span.first) - 1
-        for span in found[max(index, 0) :]:
-            if span.last >= offset:
-                return self._row_group(span.path, offset)
+        found = self._ranges.get(partition, [])
+        index = bisect_right(found, offset, key=lambda part: part.first) - 1
+        for part in found[max(index, 0) :]:
+            if part.last >= offset:
+                return self._row_group(part.path, offset)
         return None
 
     def _row_group(self, path: str, offset: int) -> _RowGroup:

@@ -19,7 +19,7 @@ from nexo.lake.manifests import (
     DATA,
     DELETED,
     EXISTING,
-    Record,
+    AvroRecord,
     added,
     read_entries,
     read_list,
@@ -168,7 +168,7 @@ def _kept(table: Table) -> int:
     return max(int(given), 1) if given.isdigit() else KEEP_SNAPSHOTS
 
 
-def _kind(manifest: Record) -> int:
+def _kind(manifest: AvroRecord) -> int:
     """0 for a manifest of less than 8 files, 1 for less than 64, and so on."""
     files = (manifest["added_files_count"] or 0) + (manifest["existing_files_count"] or 0)
     return max(files.bit_length() - 1, 0) // 3
@@ -187,8 +187,8 @@ class _Builder:
         self._parent = parent
         self._change = change
         self._id = uuid.uuid4()
-        self._removed: list[Record] = []
-        self._made: list[Record] = []
+        self._removed: list[AvroRecord] = []
+        self._made: list[AvroRecord] = []
         self.snapshot_id = table.metadata.new_snapshot_id()
         self.sequence_number = table.metadata.next_sequence_number()
         self.written: list[str] = []
@@ -209,7 +209,7 @@ class _Builder:
         )
         return path
 
-    def _without_removed(self, known: list[Record]) -> list[Record]:
+    def _without_removed(self, known: list[AvroRecord]) -> list[AvroRecord]:
         """Manifests that name no removed file; the others are rewritten without those files."""
         removed = self._change.removed
         if not removed:
@@ -230,7 +230,7 @@ class _Builder:
             )
         return untouched
 
-    def _split(self, entries: Iterable[Record], gone: set[str]) -> Iterator[Record]:
+    def _split(self, entries: Iterable[AvroRecord], gone: set[str]) -> Iterator[AvroRecord]:
         for entry in entries:
             if entry["data_file"]["file_path"] in gone:
                 self._removed.append(entry["data_file"])
@@ -238,7 +238,7 @@ class _Builder:
             else:
                 yield {**entry, "status": EXISTING}
 
-    def _merged(self, known: list[Record]) -> list[Record]:
+    def _merged(self, known: list[AvroRecord]) -> list[AvroRecord]:
         """Write the added files, together with what many small manifests name."""
         spec = self._table.spec()
         merged = self._to_merge(
@@ -260,14 +260,14 @@ class _Builder:
             self._write(spec.spec_id, entries)
         return [each for each in known if each not in merged] if merged else known
 
-    def _to_merge(self, small: list[Record]) -> list[Record]:
+    def _to_merge(self, small: list[AvroRecord]) -> list[AvroRecord]:
         """Manifests of about equal size, if there are many: then a file's entry is rewritten two or
         three times in all, not with each merge.
         """
         if self._change.merge_at is not None:
             return small if len(small) >= self._change.merge_at else []
         most = _MERGE_AT // 2 + self._table.metadata.table_uuid.int % _MERGE_AT
-        kinds = defaultdict[int, list[Record]](list)
+        kinds = defaultdict[int, list[AvroRecord]](list)
         for each in small:
             kinds[_kind(each)].append(each)
         for kind in sorted(kinds):
@@ -275,7 +275,7 @@ class _Builder:
                 return kinds[kind]
         return []
 
-    def _write(self, spec_id: int, entries: Iterable[Record]) -> None:
+    def _write(self, spec_id: int, entries: Iterable[AvroRecord]) -> None:
         metadata = self._table.metadata
         self._made.append(
             write_manifest(

@@ -16,12 +16,12 @@ Id: TypeAlias = tuple[int, int]
 """``ms, seq``: a message's timestamp and its offset (`nexo.xstreams`)."""
 Range: TypeAlias = tuple[int, int, int]
 """``partition, first, end`` (half-open)."""
-TopicPartition: TypeAlias = tuple[str, int]
+StreamPartition: TypeAlias = tuple[str, int]
 OffsetRow: TypeAlias = tuple[str, int, int, str]
 """``topic, partition, offset, metadata``: the offset is of the last record processed."""
 Verb: TypeAlias = Literal["ack", "nack", "release", "extend", "start"]
 """How leased records are settled."""
-Position: TypeAlias = Literal["beginning", "end"] | int | dict[int, int]
+StartPosition: TypeAlias = Literal["beginning", "end"] | int | dict[int, int]
 """Where to start: a word, one offset for every partition, or an offset per partition."""
 GroupKind: TypeAlias = Literal["shared", "ordered", "xstreams"]
 
@@ -111,7 +111,7 @@ class SettleRecords(AsArray, frozen=True):
     consumer: str
     generation: int
     verb: Verb
-    spans: list[Range]
+    ranges: list[Range]
     delay_ms: int = 0
     reason: str = ""
     begins: list[Range] = []
@@ -190,9 +190,9 @@ class Assigned(AsMap, frozen=True):
     member: str
     generation: int
     leader: str
-    owned: list[TopicPartition]
-    revoked: list[TopicPartition]
-    awaited: list[TopicPartition]
+    owned: list[StreamPartition]
+    revoked: list[StreamPartition]
+    awaited: list[StreamPartition]
 
 
 class CommittedAt(AsMap, frozen=True):
@@ -256,7 +256,7 @@ class XPage(AsArray, frozen=True):
 class XDelivered(AsArray, frozen=True):
     """``first, end, delivery count`` of ranges of offsets; the batches follow."""
 
-    spans: list[tuple[int, int, int]]
+    ranges: list[tuple[int, int, int]]
 
 
 class XPending(AsArray, frozen=True):
@@ -305,7 +305,7 @@ class TxAcks(AsArray, frozen=True):
     group: str
     consumer: str
     generation: int
-    spans: list[Range]
+    ranges: list[Range]
 
 
 class TxOffsets(AsArray, frozen=True):

@@ -165,8 +165,8 @@ class Described:
                 return float(text)
         return text
 
-    def _stored(self, span_ms: int) -> float:
-        return span_ms / 1_000 if self.unit == "s" else span_ms
+    def _stored(self, length_ms: int) -> float:
+        return length_ms / 1_000 if self.unit == "s" else length_ms
 
     def check(self, value: object) -> Any:
         """``value`` if the option may have it. Raises `Unfit`."""

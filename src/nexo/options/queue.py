@@ -22,11 +22,11 @@ MAX_ERROR_CHARS = 2_000
 MAX_HISTORY = 10
 """Failures remembered per job."""
 
-Lease = Annotated[int, Meta(ge=1, le=MAX_DELAY_MS)]
+LeaseMillis = Annotated[int, Meta(ge=1, le=MAX_DELAY_MS)]
 Retries = Annotated[int, Meta(ge=0, le=1_000_000)]
-Positive = Annotated[int, Meta(ge=1, le=MAX_DELAY_MS)]
-Natural = Annotated[int, Meta(ge=0, le=MAX_DELAY_MS)]
-Rate = Annotated[float, Meta(ge=0, le=1e9)]
+Burst = Annotated[int, Meta(ge=1, le=MAX_DELAY_MS)]
+DelayMillis = Annotated[int, Meta(ge=0, le=MAX_DELAY_MS)]
+PerSecond = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class Backoff(enum.StrEnum):
@@ -44,7 +44,7 @@ class QueueOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     visibility_timeout_ms: Annotated[
-        Lease,
+        LeaseMillis,
         option("How long a popped job is leased.", title="Lease", usual=True),
     ] = 30_000
     max_retries: Annotated[
@@ -66,10 +66,10 @@ class QueueOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Backoff, option("How the wait before a retry grows.", title="Back-off", usual=True)
     ] = Backoff.NONE
     backoff_delay_ms: Annotated[
-        Natural, option("The wait before a retry, or before the first.", title="Back-off wait")
+        DelayMillis, option("The wait before a retry, or before the first.", title="Back-off wait")
     ] = 1_000
     backoff_max_ms: Annotated[
-        Natural, option("Where an exponential wait stops growing.", title="Longest back-off")
+        DelayMillis, option("Where an exponential wait stops growing.", title="Longest back-off")
     ] = 3_600_000
     backoff_jitter: Annotated[
         float,
@@ -81,37 +81,38 @@ class QueueOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         option("Take turns between the keys of waiting jobs instead of strict age.", title="Fair"),
     ] = False
     key_concurrency: Annotated[
-        Natural,
+        DelayMillis,
         option("Most jobs of one key at work at once; 0 for no limit.", title="Jobs per key"),
     ] = 0
     rate: Annotated[
-        Rate, option("Most deliveries per second; 0 for no limit.", title="Rate", unit="per second")
+        PerSecond,
+        option("Most deliveries per second; 0 for no limit.", title="Rate", unit="per second"),
     ] = 0.0
     rate_burst: Annotated[
-        Positive,
+        Burst,
         option("Deliveries at once after a pause, where the rate is limited.", title="Burst"),
     ] = 1
     key_rate: Annotated[
-        Rate,
+        PerSecond,
         option(
             "Most deliveries of one key; 0 for no limit.", title="Rate per key", unit="per second"
         ),
     ] = 0.0
     key_rate_burst: Annotated[
-        Positive, option("The same for one key, where its rate is limited.", title="Burst per key")
+        Burst, option("The same for one key, where its rate is limited.", title="Burst per key")
     ] = 1
     result_ttl_ms: Annotated[
-        Natural, option("How long results are kept; 0 keeps none.", title="Keep results")
+        DelayMillis, option("How long results are kept; 0 keeps none.", title="Keep results")
     ] = 0
     time_limit_ms: Annotated[
-        Natural,
+        DelayMillis,
         option(
             "A handler that runs longer loses its job to another; 0 for no limit.",
             title="Time limit",
         ),
     ] = 0
     max_jobs: Annotated[
-        Natural,
+        DelayMillis,
         option(
             "Pushes are refused while this many jobs are in the queue; 0 for no limit.",
             title="Most jobs",

@@ -61,15 +61,15 @@ def _named_ms(text: str, what: str) -> int:
         raise InvalidInput(f"{what}: {error}") from None
 
 
-def duration_text(span_ms: float) -> str:
+def duration_text(length_ms: float) -> str:
     """Milliseconds for people: ``1h 30m``, ``2.5s``, ``250ms``."""
     parts = []
     for unit in ("d", "h", "m"):
-        if span_ms >= (size := _UNIT_MS[unit]):
-            parts.append(f"{span_ms // size:.0f}{unit}")
-            span_ms %= size
-    if span_ms or not parts:
-        parts.append(f"{span_ms:g}ms" if 0 < span_ms < 1_000 else f"{span_ms / 1000:g}s")
+        if length_ms >= (size := _UNIT_MS[unit]):
+            parts.append(f"{length_ms // size:.0f}{unit}")
+            length_ms %= size
+    if length_ms or not parts:
+        parts.append(f"{length_ms:g}ms" if 0 < length_ms < 1_000 else f"{length_ms / 1000:g}s")
     return " ".join(parts)
 
 

@@ -261,7 +261,7 @@ _RANGES = {
 }
 
 BROKER_OF: tuple[Broker | None, ...] = tuple(
-    next((broker for broker, spans in _RANGES.items() if any(op in s for s in spans)), None)
+    next((broker for broker, ranges in _RANGES.items() if any(op in each for each in ranges)), None)
     for op in range(256)
 )
 """The broker of each opcode; None for ECHO, HELLO and requests that any broker answers."""

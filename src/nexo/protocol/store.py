@@ -19,8 +19,8 @@ from nexo.protocol.messages import unpack
 from nexo.protocol.ops import Op
 from nexo.values import MAX_KEY_BYTES
 
-Key: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY_BYTES)]
-Value: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=1)]
+StoreKey: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY_BYTES)]
+ValueBytes: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=1)]
 Number: TypeAlias = int | float
 
 
@@ -31,38 +31,38 @@ class StoreRequest(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 class SetKey(StoreRequest):
     """KEY_SET: set under a condition. Reply: `SetResult`."""
 
-    key: Key
-    value: Value
+    key: StoreKey
+    value: ValueBytes
     ttl_ms: int | None = None
     keep_ttl: bool = False
     if_absent: bool = False
-    if_equal: Value | None = None
+    if_equal: ValueBytes | None = None
     get_previous: bool = False
 
 
 class OneKey(StoreRequest):
     """A command about one key, without arguments."""
 
-    key: Key
+    key: StoreKey
 
 
 class Keys(StoreRequest):
     """A command about several keys."""
 
-    keys: list[Key]
+    keys: list[StoreKey]
 
 
 class SetMany(StoreRequest):
     """KEY_MSET: set all, with one TTL or none."""
 
-    values: dict[Key, Value]
+    values: dict[StoreKey, ValueBytes]
     ttl_ms: int | None = None
 
 
 class Increment(StoreRequest):
     """KEY_INCR: the TTL applies only to a new key."""
 
-    key: Key
+    key: StoreKey
     by: Number
     ttl_ms: int | None = None
 
@@ -70,7 +70,7 @@ class Increment(StoreRequest):
 class Expire(StoreRequest):
     """KEY_EXPIRE: set a new TTL."""
 
-    key: Key
+    key: StoreKey
     ttl_ms: int
 
 
@@ -86,8 +86,8 @@ class Scan(StoreRequest):
 class DeleteIf(StoreRequest):
     """KEY_DELETE_IF: delete a key that holds this value. Reply: whether it was deleted."""
 
-    key: Key
-    if_equal: Value
+    key: StoreKey
+    if_equal: ValueBytes
 
 
 class TakeLease(StoreRequest):
@@ -95,7 +95,7 @@ class TakeLease(StoreRequest):
     one. Waits up to ``wait_ms`` for a free one. Reply: `LeaseAnswer`.
     """
 
-    key: Key
+    key: StoreKey
     holder: str
     ttl_ms: int
     limit: int = 1
@@ -105,7 +105,7 @@ class TakeLease(StoreRequest):
 class RenewLease(StoreRequest):
     """LEASE_RENEW: restart the TTL. Reply: False if the lease has ended."""
 
-    key: Key
+    key: StoreKey
     holder: str
     ttl_ms: int
 
@@ -113,14 +113,14 @@ class RenewLease(StoreRequest):
 class ReleaseLease(StoreRequest):
     """LEASE_RELEASE. Reply: False if the lease had already ended."""
 
-    key: Key
+    key: StoreKey
     holder: str
 
 
 class TakeTokens(StoreRequest):
     """RATE_BUCKET: take ``cost`` tokens from a bucket that refills. Reply: `RateAnswer`."""
 
-    key: Key
+    key: StoreKey
     capacity: Number
     per_second: Number
     cost: Number = 1
@@ -129,7 +129,7 @@ class TakeTokens(StoreRequest):
 class CountInWindow(StoreRequest):
     """RATE_WINDOW: at most ``limit`` in any ``window_ms``. Reply: `RateAnswer`."""
 
-    key: Key
+    key: StoreKey
     limit: int
     window_ms: int
     cost: int = 1
@@ -142,22 +142,22 @@ class Clear(StoreRequest):
 class SetFields(StoreRequest):
     """FIELDS_SET on a map."""
 
-    key: Key
-    fields: dict[str, Value]
+    key: StoreKey
+    fields: dict[str, ValueBytes]
     if_absent: bool = False
 
 
 class Fields(StoreRequest):
     """A command about some fields of a map."""
 
-    key: Key
+    key: StoreKey
     fields: list[str]
 
 
 class IncrementField(StoreRequest):
     """FIELDS_INCR on a map."""
 
-    key: Key
+    key: StoreKey
     field: str
     by: Number
 
@@ -165,15 +165,15 @@ class IncrementField(StoreRequest):
 class Push(StoreRequest):
     """LIST_PUSH, at the right end or the left."""
 
-    key: Key
-    values: list[Value]
+    key: StoreKey
+    values: list[ValueBytes]
     left: bool = False
 
 
 class PopItems(StoreRequest):
     """LIST_POP and SET_POP; a set has no ends."""
 
-    key: Key
+    key: StoreKey
     count: int = 1
     left: bool = False
 
@@ -181,7 +181,7 @@ class PopItems(StoreRequest):
 class ListRange(StoreRequest):
     """LIST_RANGE and LIST_TRIM: a Python slice."""
 
-    key: Key
+    key: StoreKey
     start: int = 0
     stop: int | None = None
 
@@ -189,24 +189,24 @@ class ListRange(StoreRequest):
 class Replace(StoreRequest):
     """LIST_REPLACE."""
 
-    key: Key
+    key: StoreKey
     index: int
-    value: Value
+    value: ValueBytes
 
 
 class RemoveValue(StoreRequest):
     """LIST_REMOVE: the first ``count`` equal values, 0 for all."""
 
-    key: Key
-    value: Value
+    key: StoreKey
+    value: ValueBytes
     count: int = 0
 
 
 class Members(StoreRequest):
     """A command about some members of a set."""
 
-    key: Key
-    members: list[Value]
+    key: StoreKey
+    members: list[ValueBytes]
 
 
 _OPTIONAL_VALUES = list[bytes | None]

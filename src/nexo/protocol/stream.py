@@ -36,16 +36,18 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
+
 from nexo.model import AsArray, AsMap
 from nexo.model.stream import (
     GroupInfo,
     ParkedInfo,
     ParkedList,
     PartitionInfo,
-    Position,
     Range,
     RecordState,
     SettleRecords,
+    StartPosition,
     StateReply,
     StreamInfo,
     Verb,
@@ -53,9 +55,9 @@ from nexo.model.stream import (
 from nexo.protocol.messages import pack, pack_headed, unpack, unpack_headed
 
 __all__ = [
-    "GroupInfo", "ParkedInfo", "ParkedList", "PartitionInfo", "Position", "Range", "RecordState",
-    "SettleRecords", "StateReply", "StreamInfo", "Verb", "pack", "pack_headed", "unpack",
-    "unpack_headed",
+    "GroupInfo", "ParkedInfo", "ParkedList", "PartitionInfo", "Range", "RecordState",
+    "SettleRecords", "StartPosition", "StateReply", "StreamInfo", "Verb", "pack", "pack_headed",
+    "unpack", "unpack_headed",
 ]  # fmt: skip
 
 
@@ -104,7 +106,7 @@ class GroupJoin(AsMap, frozen=True):
     stream: str
     group: str
     options: dict[str, Any] = {}
-    start: Position = "beginning"
+    start: StartPosition = "beginning"
     start_ms: int | None = None
     """Start at this time instead."""
     reports_starts: bool = False
@@ -133,7 +135,7 @@ class GroupSeek(AsMap, frozen=True):
 
     stream: str
     group: str
-    to: Position = "beginning"
+    to: StartPosition = "beginning"
     to_ms: int | None = None
 
 
@@ -163,12 +165,12 @@ class ListParked(AsMap, frozen=True):
 
 
 class ParkedSettle(AsMap, frozen=True):
-    """Deliver parked records again, or forget them; all of them without ``spans``."""
+    """Deliver parked records again, or forget them; without ranges, all of them."""
 
     stream: str
     group: str
     verb: Literal["replay", "discard"]
-    spans: list[Range] | None = None
+    ranges: list[Range] | None = msgspec.field(default=None, name="spans")
 
 
 # -- streams ------------------------------------------------------------------------

@@ -26,11 +26,11 @@ from nexo.storage.ports import Files
 from nexo.storage.segment import Damage, parse_name
 from nexo.storage.snapshot import MAGIC as SNAPSHOT_MAGIC
 
-Kind: TypeAlias = Literal[
+ProblemKind: TypeAlias = Literal[
     "damage", "journal", "snapshot", "torn tail", "header", "index", "leftover", "copy"
 ]
 
-SERIOUS: frozenset[Kind] = frozenset({"damage", "journal"})
+SERIOUS: frozenset[ProblemKind] = frozenset({"damage", "journal"})
 """Acknowledged data may be lost; anything else is repaired at the next start, or harmless."""
 _LEFTOVERS = (".backup-*", ".removed-*", "*.new", "*.restoring")
 _COPIES = ("*.cut", "*.damaged")
@@ -41,7 +41,7 @@ class Finding:
     """Something that is not as it should be."""
 
     path: Path
-    kind: Kind
+    kind: ProblemKind
     detail: str
 
     @property
@@ -49,13 +49,13 @@ class Finding:
         return self.kind in SERIOUS
 
 
-Advance: TypeAlias = Callable[[float], None]
+ReportRead: TypeAlias = Callable[[float], None]
 
 
 class Checkup:
     """All files of one server."""
 
-    def __init__(self, settings: Settings, advance: Advance = lambda steps: None) -> None:
+    def __init__(self, settings: Settings, advance: ReportRead = lambda steps: None) -> None:
         """``advance`` is called with every log's size once it was read."""
         self._folders = {broker: settings.folder(broker) for broker in Broker}
         self._advance = advance

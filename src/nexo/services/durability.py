@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from nexo.config import Settings
 from nexo.errors import InvalidOption, NexoError, ReadOnly, Unavailable
@@ -19,9 +19,7 @@ from nexo.model import Persistence
 from nexo.storage.disk.flusher import Flusher
 
 if TYPE_CHECKING:
-    from nexo.services.replicating import Replicating
-
-Callback: TypeAlias = Callable[[NexoError | None], None]
+    from nexo.services.replicating import Callback, Replicating
 
 
 def check_offered(given: Mapping[str, Any], settings: Settings) -> None:

@@ -21,7 +21,7 @@ from nexo.services.connection import Connection, Done
 
 log = logging.getLogger("nexo.waiting")
 
-Key = tuple[int, Hashable]
+WaitKey = tuple[int, Hashable]
 
 _STALE = 64
 """Stale deadlines that may stay in the heap before it is rebuilt."""
@@ -50,7 +50,7 @@ class Wait:
     this one does not."""
 
     @property
-    def key(self) -> Key:
+    def key(self) -> WaitKey:
         """Unique in the room."""
         return self.connection.id, self.ticket
 
@@ -59,11 +59,11 @@ class WaitingRoom:
     """All waiting requests of one broker, first come first served within a channel."""
 
     def __init__(self) -> None:
-        self._waits: dict[Key, Wait] = {}
-        self._channels: dict[Hashable, dict[Key, Wait]] = {}
+        self._waits: dict[WaitKey, Wait] = {}
+        self._channels: dict[Hashable, dict[WaitKey, Wait]] = {}
         self._under: dict[Hashable, dict[Hashable, None]] = {}
-        self._by_connection: dict[int, dict[Key, Wait]] = {}
-        self._deadlines: list[tuple[int, int, Key]] = []
+        self._by_connection: dict[int, dict[WaitKey, Wait]] = {}
+        self._deadlines: list[tuple[int, int, WaitKey]] = []
         self._entered = 0
 
     def __len__(self) -> int:

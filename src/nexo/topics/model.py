@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict
 from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key, Record
 from nexo.errors import InvalidInput
+from nexo.options.stream import Strategy
 from nexo.options.units import Duration
 from nexo.protocol.stream_ordered import CommittedAt
 
@@ -22,7 +23,6 @@ else:
 
     T = TypeVar("T")  # defaults come with Python 3.13
 
-Strategy: TypeAlias = Literal["range", "roundRobin"]
 Reset: TypeAlias = Literal["earliest", "latest"]
 
 

@@ -10,7 +10,7 @@ from nexo.client.checks import text, whole
 from nexo.errors import InvalidInput, NotOwner
 from nexo.topics.model import Position, TopicMessage, TopicPartition
 
-Partition: TypeAlias = TopicPartition | int
+PartitionOrNumber: TypeAlias = TopicPartition | int
 """A number alone is a partition of the one topic that the consumer reads."""
 
 

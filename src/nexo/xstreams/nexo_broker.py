@@ -211,7 +211,7 @@ class NexoStreamBroker(StreamBroker):
 
 def _messages(reply: Buffer) -> list[StreamMessage]:
     head, rest = unpack_headed(wire.XDelivered, reply)
-    counts = {offset: count for first, end, count in head.spans for offset in range(first, end)}
+    counts = {offset: count for first, end, count in head.ranges for offset in range(first, end)}
     return [
         _message(row, counts[row.offset])
         for batch in batches_in(rest)

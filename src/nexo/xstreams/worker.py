@@ -24,7 +24,7 @@ from nexo.xstreams.values import DeadLetter, StreamMessage
 
 log = logging.getLogger("nexo.xstreams")
 
-Handler: TypeAlias = Callable[[StreamMessage], Any]
+MessageHandler: TypeAlias = Callable[[StreamMessage], Any]
 
 _RETRY_S = 1.0
 """The pause after the broker was unreachable."""
@@ -53,7 +53,7 @@ class StreamWorker:
         stream: str,
         group: str,
         consumer: str,
-        handler: Handler,
+        handler: MessageHandler,
         *,
         count: int = 10,
         block_ms: int = 500,

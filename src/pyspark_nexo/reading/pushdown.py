@@ -39,17 +39,17 @@ class NumberRange:
 EVERYTHING = NumberRange()
 
 
-def spans(filters: Iterable[spark.Filter]) -> Mapping[str, NumberRange]:
+def number_ranges(filters: Iterable[spark.Filter]) -> Mapping[str, NumberRange]:
     """What all filters together leave, by column; times are in milliseconds."""
     found: dict[str, NumberRange] = {}
     for each in filters:
-        name, span = _span(each)
-        if span is not None:
-            found[name] = found.get(name, EVERYTHING) & span
+        name, limits = _number_range(each)
+        if limits is not None:
+            found[name] = found.get(name, EVERYTHING) & limits
     return found
 
 
-def _span(each: spark.Filter) -> tuple[str, NumberRange | None]:
+def _number_range(each: spark.Filter) -> tuple[str, NumberRange | None]:
     """The column and the range that a filter leaves; None if it narrows nothing here."""
     if not isinstance(each, (*_COMPARED, spark.In)) or len(each.attribute) != 1:
         return "", None
@@ -67,7 +67,7 @@ def _span(each: spark.Filter) -> tuple[str, NumberRange | None]:
 
 
 def _hull(found: list[NumberRange | None]) -> NumberRange | None:
-    known = [span for span in found if span is not None]
+    known = [each for each in found if each is not None]
     if not known or len(known) < len(found):
         return None
     return reduce(

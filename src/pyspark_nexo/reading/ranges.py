@@ -13,7 +13,7 @@ from nexo.errors import InvalidOption, OffsetOutOfRange
 from nexo.lake.rows import chunked, rows
 from nexo.lake.typed.values import parsed
 from nexo.protocol.stream import PartitionInfo, StreamInfo
-from pyspark_nexo.options import Position, SourceOptions
+from pyspark_nexo.options import ReadPosition, SourceOptions
 from pyspark_nexo.reading.origins import RecordOrigin
 from pyspark_nexo.reading.pushdown import EVERYTHING, NumberRange
 
@@ -22,7 +22,7 @@ SMALL_ROWS = 2_048
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ReadRange:
     """Offsets of one partition from ``first``, below ``end``."""
 
     partition: int
@@ -31,18 +31,18 @@ class Range:
 
 
 def plan(
-    options: SourceOptions, origin: RecordOrigin, spans: Mapping[str, NumberRange]
-) -> list[Range]:
-    """What a batch query reads: between its offsets and times, as far as ``spans`` leave it."""
+    options: SourceOptions, origin: RecordOrigin, within: Mapping[str, NumberRange]
+) -> list[ReadRange]:
+    """What a batch query reads: between its offsets and times, and ``within`` these ranges."""
     found = parts(options, origin.describe())
-    limits = spans.get("timestamp", EVERYTHING) & NumberRange(
+    limits = within.get("timestamp", EVERYTHING) & NumberRange(
         options.from_ms or 0, options.until_ms
     )
     ends = resolve(options, options.ending, found, "latest")
     starts = resolve(options, options.starting, found)
     _check_order(options.stream, starts, ends)
     starts, ends = since(origin, starts, limits.first), until(origin, ends, limits.end)
-    offsets, wanted = spans.get("offset", EVERYTHING), spans.get("partition", EVERYTHING)
+    offsets, wanted = within.get("offset", EVERYTHING), within.get("partition", EVERYTHING)
     starts = {p: max(at, offsets.first) for p, at in starts.items() if p in wanted}
     if offsets.end is not None:
         ends = {p: min(end, offsets.end) for p, end in ends.items()}
@@ -92,7 +92,7 @@ def _check_partition(stream: str, partition: int, count: int) -> None:
 
 def resolve(
     options: SourceOptions,
-    at: Position,
+    at: ReadPosition,
     held_by: Mapping[int, PartitionInfo],
     other: str = "earliest",
 ) -> dict[int, int]:
@@ -126,10 +126,10 @@ def _checked(stream: str, partition: int, offset: int, part: PartitionInfo) -> i
     return offset
 
 
-def cut(starts: Mapping[int, int], ends: Mapping[int, int], rows_per_task: int) -> list[Range]:
+def cut(starts: Mapping[int, int], ends: Mapping[int, int], rows_per_task: int) -> list[ReadRange]:
     """Ranges between two sets of offsets, none longer than a task should be."""
     return [
-        Range(partition, first, min(first + rows_per_task, end))
+        ReadRange(partition, first, min(first + rows_per_task, end))
         for partition, end in ends.items()
         for first in range(starts.get(partition, 0), end, rows_per_task)
     ]
@@ -141,7 +141,7 @@ class ReadTask(InputPartition):
     If there are no tasks, Spark reads a partition of its own, which is not a `ReadTask`.
     """
 
-    def __init__(self, part: Range, origin: RecordOrigin) -> None:
+    def __init__(self, part: ReadRange, origin: RecordOrigin) -> None:
         super().__init__(part)
         self.part = part
         self.origin = origin

@@ -33,7 +33,7 @@ _FIELDS: dict[str, Any] = {
     "queue": NAME, "stream": NAME, "group": GROUP, "topics": [NAME], "how": 0, "leases": [],
     "tokens": [1], "token": 1, "job": 1, "options": {}, "paused": True, "id": "0" * 32,
     "name": "n", "consumer": "c", "limit": 1, "wait_ms": 0, "generation": 1, "verb": "ack",
-    "spans": [(0, 0, 1)], "partition": 0, "offset": 0, "max_bytes": 1, "member": "m",
+    "ranges": [(0, 0, 1)], "partition": 0, "offset": 0, "max_bytes": 1, "member": "m",
     "offsets": [(NAME, 0, 0, "")], "places": [(NAME, 0, 0)], "transaction": 1, "pattern": NAME,
     "prefix": NAME, "topic": NAME, "start": None, "count": 1, "max_pending": 1, "ids": [(1, 0)],
     "if_equal": b"\x01v", "holder": "h", "capacity": 1, "per_second": 1, "window_ms": 1,

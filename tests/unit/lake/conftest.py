@@ -13,7 +13,7 @@ pytest.importorskip("pyiceberg")
 
 from nexo import batch as batches
 from nexo.lake.catalog import Lake
-from nexo.lake.commit import TakenRange, commit
+from nexo.lake.commit import WrittenRange, commit
 from nexo.lake.files import FileWriter, target
 from nexo.lake.rows import ROWS, rows
 from nexo.lake.settings import LakeSettings
@@ -63,7 +63,7 @@ class Filler:
         writer = FileWriter(target(self.table), f"{partition}-{base}")
         batch = make_batch(base, values, at_ms, keys)
         writer.write([rows(batch, partition, base, base + len(values))])
-        taken = TakenRange(partition, after, base + len(values), writer.close())
+        taken = WrittenRange(partition, after, base + len(values), writer.close())
         self.table = commit(self.table, [taken])
 
 

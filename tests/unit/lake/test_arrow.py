@@ -12,7 +12,7 @@ from nexo.lake.arrow import SCHEMA, as_stored, to_arrow  # noqa: E402
 from nexo.storage import header  # noqa: E402
 
 
-def joined(entry: batches.Entry) -> bytes:
+def joined(entry: batches.EntryParts) -> bytes:
     return bytes(entry[0]) + b"".join(entry[1])
 
 

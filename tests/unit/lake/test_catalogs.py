@@ -14,7 +14,7 @@ from nexo.errors import ConfigError, Conflict, Unavailable
 from nexo.lake.catalog import Lake
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
-from nexo.lake.read import LakeReader, spans
+from nexo.lake.read import LakeReader, file_ranges
 from nexo.lake.rows import ROWS
 from nexo.lake.schema import iceberg_schema
 from nexo.lake.settings import LakeSettings
@@ -56,7 +56,7 @@ def use(lake: Lake) -> list[Path]:
     assert filler.table.refresh().scan().to_arrow().num_rows == 4
     assert [table.name() for table in lake.tables()] == [("streams", "log")]
     assert not lake.settings.folder.exists()
-    return [Path(local_path(span.path) or "") for span in spans(filler.table)]
+    return [Path(local_path(part.path) or "") for part in file_ranges(filler.table)]
 
 
 def test_another_sql_catalog_with_a_warehouse_of_its_own(

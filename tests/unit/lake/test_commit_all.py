@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import Table
 
-from nexo.lake.commit import LostRace, TableCommit, TakenRange, commit_all
+from nexo.lake.commit import LostRace, TableCommit, WrittenRange, commit_all
 from nexo.lake.files import FileWriter, target
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
-from nexo.lake.read import spans
+from nexo.lake.read import file_ranges
 from nexo.lake.rows import rows
 from nexo.lake.settings import CATALOG, LakeSettings
 
@@ -42,7 +42,7 @@ def taking(filler: Filler) -> TableCommit:
     """The next record, written and not yet committed."""
     writer = FileWriter(target(filler.table), "0-1")
     writer.write([rows(make_batch(1, [b"1"]), 0, 1, 2)])
-    return TableCommit(filler.table, [TakenRange(0, 1, 2, writer.close())])
+    return TableCommit(filler.table, [WrittenRange(0, 1, 2, writer.close())])
 
 
 def values(filler: Filler) -> list[bytes]:
@@ -56,7 +56,7 @@ def no_orphans(filler: Filler) -> bool:
     folder = local_path(filler.table.location())
     assert folder is not None
     left = {str(path) for path in Path(folder).rglob("*.parquet")}
-    return left == {local_path(span.path) for span in spans(filler.table.refresh())}
+    return left == {local_path(part.path) for part in file_ranges(filler.table.refresh())}
 
 
 def test_tables_of_a_folder_share_a_transaction(

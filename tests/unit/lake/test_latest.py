@@ -12,7 +12,7 @@ from nexo.lake.catalog import Lake
 from nexo.lake.derived import latest
 from nexo.lake.derived.latest import finish, plan, run
 from nexo.lake.maintenance.maintain import Care, maintain
-from nexo.lake.read import spans
+from nexo.lake.read import file_ranges
 from nexo.lake.tables import NEWEST, StreamId
 
 from .conftest import Filler
@@ -69,7 +69,7 @@ def test_files_merged_between_steps_change_nothing(lake: Lake, filler: Filler) -
     for value in (b"4", b"5"):
         filler.append([value], keys=[b"a"])
     maintain(filler.table, Care(min_files=2, grace_s=0))
-    assert len(spans(filler.table.refresh())) == 1
+    assert len(file_ranges(filler.table.refresh())) == 1
     compact(lake)
     assert state(lake) == [(1, b"b", b"2"), (2, None, b"3"), (4, b"a", b"5")]
 

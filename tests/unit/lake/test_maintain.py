@@ -12,12 +12,12 @@ from pyiceberg.expressions import EqualTo
 from nexo.batch import verify
 from nexo.errors import Unavailable
 from nexo.lake.catalog import Lake
-from nexo.lake.commit import TakenRange, commit
+from nexo.lake.commit import WrittenRange, commit
 from nexo.lake.files import FileWriter, target
 from nexo.lake.maintenance import maintain as maintenance
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
-from nexo.lake.read import LakeReader, spans
+from nexo.lake.read import LakeReader, file_ranges
 from nexo.lake.rows import ROWS, rows
 from nexo.lake.tables import StreamId, offsets_of
 
@@ -47,7 +47,7 @@ def test_small_files_become_one_per_day_and_old_ones_are_deleted(filler: Filler)
     maintain(filler.table, EAGER)
     assert {pq.ParquetFile(path).num_row_groups for path in files(filler, "parquet")} == {1}
     assert values(filler) == [b"%d" % n for n in range(12)]
-    assert len(spans(filler.table.refresh())) == len(files(filler, "parquet")) == 2
+    assert len(file_ranges(filler.table.refresh())) == len(files(filler, "parquet")) == 2
     assert len(filler.table.metadata.snapshots) <= 2
     assert offsets_of(filler.table.properties) == {0: 12}
     assert len(filler.table.current_snapshot().manifests(filler.table.io)) <= 2  # type: ignore[union-attr]
@@ -193,7 +193,7 @@ def test_appends_beside_maintenance_lose_nothing(lake: Lake) -> None:
     maintain(filler.table, NEWEST_ONLY)
     assert values(filler) == [b"%02d" % n for n in range(15)]
     assert offsets_of(filler.table.refresh().properties) == {0: 15}
-    named = {local_path(span.path) for span in spans(filler.table)}
+    named = {local_path(part.path) for part in file_ranges(filler.table)}
     assert named == {str(path) for path in files(filler, "parquet")}
 
 
@@ -204,7 +204,7 @@ def test_a_file_swept_before_its_commit_is_never_named(filler: Filler) -> None:
     written = writer.close()
     maintain(filler.table, EAGER)
     with pytest.raises(Unavailable, match="grace"):
-        commit(filler.table, [TakenRange(0, 1, 2, written)])
+        commit(filler.table, [WrittenRange(0, 1, 2, written)])
     assert values(filler) == [b"a"]
     assert offsets_of(filler.table.refresh().properties) == {0: 1}
 

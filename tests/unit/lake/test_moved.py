@@ -15,7 +15,7 @@ from nexo.lake.folder import relocation as moved
 from nexo.lake.folder.relocation import relocate
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
-from nexo.lake.read import spans
+from nexo.lake.read import file_ranges
 from nexo.lake.settings import LakeSettings
 from nexo.lake.tables import offsets_of
 
@@ -43,7 +43,7 @@ def values(lake: Lake, snapshot_id: int | None = None) -> list[bytes]:
 
 
 def paths(lake: Lake) -> list[str]:
-    return [local_path(span.path) or "" for span in spans(lake.get("log"))]
+    return [local_path(part.path) or "" for part in file_ranges(lake.get("log"))]
 
 
 @pytest.mark.parametrize("take", [shutil.move, shutil.copytree])

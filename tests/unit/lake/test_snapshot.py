@@ -12,9 +12,9 @@ from nexo.errors import Corrupt, NexoError
 from nexo.lake import snapshot as snapshots
 from nexo.lake.failures import lake_errors
 from nexo.lake.maintenance.maintain import Care, maintain
-from nexo.lake.manifests import Record, write_manifest
+from nexo.lake.manifests import AvroRecord, write_manifest
 from nexo.lake.paths import local_path
-from nexo.lake.read import LakeReader, spans
+from nexo.lake.read import LakeReader, file_ranges
 from nexo.lake.snapshot import KEEP_SNAPSHOTS
 from nexo.lake.tables import offsets_of
 
@@ -42,7 +42,7 @@ def test_merges_of_manifests_write_each_file_a_few_times(
     """SPEC I8: with everything merged each time, commits would cost more and more."""
     written: list[int] = []
 
-    def counted(files: FileIO, path: str, entries: Sequence[Record], *rest: Any) -> Record:
+    def counted(files: FileIO, path: str, entries: Sequence[AvroRecord], *rest: Any) -> AvroRecord:
         written.append(len(entries))
         return write_manifest(files, path, entries, *rest)
 
@@ -71,7 +71,7 @@ def test_a_merge_replaces_files_and_keeps_totals(filler: Filler) -> None:
 def test_a_damaged_data_file_is_reported_as_damaged(filler: Filler) -> None:
     """F12: not as a mistake in the settings, which would end the pipeline."""
     filler.append([b"x"])
-    path = local_path(spans(filler.table)[0].path)
+    path = local_path(file_ranges(filler.table)[0].path)
     assert path is not None
     with open(path, "r+b") as file:  # noqa: PTH123
         file.truncate(20)

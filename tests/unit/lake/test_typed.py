@@ -15,7 +15,7 @@ from pyiceberg.types import LongType, StringType, TimeType
 from nexo.errors import InvalidOption
 from nexo.lake.files import target
 from nexo.lake.maintenance.maintain import Care, maintain
-from nexo.lake.read import row_groups, spans
+from nexo.lake.read import file_ranges, row_groups
 from nexo.lake.rows import ROWS, rows
 from nexo.lake.typed.columns import rename, set_additions, set_permissive, set_schema
 from nexo.lake.typed.infer import infer
@@ -26,7 +26,7 @@ from .conftest import Filler, make_batch
 
 def typed_rows(filler: Filler, *names: str) -> list[tuple[object, ...]]:
     table = filler.table.refresh()
-    groups = (row_groups(table.io, span.path, target(table).schema) for span in spans(table))
+    groups = (row_groups(table.io, part.path, target(table).schema) for part in file_ranges(table))
     found = pa.concat_tables(chain.from_iterable(groups)).sort_by("offset").to_pylist()
     return [tuple(row[name] for name in names) for row in found]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from nexo.errors import Unavailable
-from nexo.lake.commit import CommitUnknown, TakenRange, commit
+from nexo.lake.commit import CommitUnknown, WrittenRange, commit
 from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
-from nexo.lake.read import spans
+from nexo.lake.read import file_ranges
 from nexo.lake.rows import rows
 from nexo.lake.settings import LakeSettings
 from nexo.lake.tables import offsets_of
@@ -48,7 +48,7 @@ def on_disk(filler: Filler) -> set[str]:
 
 
 def named(filler: Filler) -> set[str]:
-    return {local_path(span.path) or "" for span in spans(filler.table.refresh())}
+    return {local_path(part.path) or "" for part in file_ranges(filler.table.refresh())}
 
 
 def written(filler: Filler, base: int, values: list[bytes]) -> list[DataFileFacts]:
@@ -104,7 +104,7 @@ def test_an_append_whose_outcome_stays_unknown_keeps_its_files(
 
     catalog.plan = [(once_committed, True)]
     with pytest.raises(CommitUnknown):
-        commit(filler.table, [TakenRange(0, 1, 2, files)])
+        commit(filler.table, [WrittenRange(0, 1, 2, files)])
     catalog.loads = []
     assert values(filler) == [b"0", b"1"]
     assert {local_path(facts.path) for facts in files} <= on_disk(filler)
@@ -117,9 +117,9 @@ def test_a_catalog_that_is_gone_for_good_is_unavailable_and_nothing_is_deleted(
     files = written(filler, 1, [b"1"])
     catalog.plan = [(FAULTS["503"], False)] * 100
     with pytest.raises(Unavailable):
-        commit(filler.table, [TakenRange(0, 1, 2, files)])
+        commit(filler.table, [WrittenRange(0, 1, 2, files)])
     catalog.plan = []
-    commit(filler.table, [TakenRange(0, 1, 2, files)])
+    commit(filler.table, [WrittenRange(0, 1, 2, files)])
     assert values(filler) == [b"0", b"1"]
 
 

@@ -60,7 +60,7 @@ def test_a_size_that_is_none_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("span_ms", "text"),
+    ("length_ms", "text"),
     [
         (0, "0s"),
         (0.5, "0.5ms"),
@@ -70,8 +70,8 @@ def test_a_size_that_is_none_is_refused(text: str) -> None:
         (86_400_000, "1d"),
     ],
 )
-def test_durations_are_shown_for_people(span_ms: float, text: str) -> None:
-    assert duration_text(span_ms) == text
+def test_durations_are_shown_for_people(length_ms: float, text: str) -> None:
+    assert duration_text(length_ms) == text
 
 
 @pytest.mark.parametrize(

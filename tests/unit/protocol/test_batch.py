@@ -12,7 +12,7 @@ from nexo.errors import Corrupt, InvalidInput, InvalidOption, PayloadTooLarge
 from nexo.storage import header
 
 
-def joined(entry: batches.Entry) -> bytes:
+def joined(entry: batches.EntryParts) -> bytes:
     return bytes(entry[0]) + b"".join(entry[1])
 
 

@@ -49,7 +49,7 @@ class Client:
         if isinstance(reply, NexoError):
             raise reply
         head, rest = wire.unpack_headed(x.XDelivered, reply)
-        counts = {n: count for first, end, count in head.spans for n in range(first, end)}
+        counts = {n: count for first, end, count in head.ranges for n in range(first, end)}
         return [
             (row.offset, decode_content(row.value_type, row.value or b""), counts[row.offset])
             for entry in entries(rest)

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from nexo.admin.api.paging import Offsets, Skip, Wait
-from nexo.admin.api.pubsub import Topic
-from nexo.admin.api.records import Partition, headers_of, read_partition
+from nexo.admin.api.paging import OffsetList, Skip, WaitSeconds
+from nexo.admin.api.pubsub import TopicName
+from nexo.admin.api.records import PartitionNumber, headers_of, read_partition
 from nexo.admin.api.stream import OneStream
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, LiveEvent
@@ -34,7 +34,7 @@ _MOST_PARTITIONS = 256
 class EventsAsk(msgspec.Struct, forbid_unknown_fields=True):
     """Which messages."""
 
-    topic: Topic = "#"
+    topic: TopicName = "#"
     """A topic or pattern."""
     retained: bool = False
     """Begin with the retained messages that match."""
@@ -53,7 +53,7 @@ class MessageEvent(msgspec.Struct, tag="message", tag_field="event"):
 class FollowAsk(OneStream):
     """Which records."""
 
-    offsets: Offsets = ""
+    offsets: OffsetList = ""
     """Where to begin, one offset per partition; at the end by default. The `id` of an event."""
 
 
@@ -72,10 +72,10 @@ class RecordEvent(msgspec.Struct, tag="record", tag_field="event"):
 class ReadAsk(OneStream):
     """Records of a partition, from an offset on."""
 
-    partition: Partition = 0
+    partition: PartitionNumber = 0
     offset: Skip = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
-    wait_s: Wait = 0
+    wait_s: WaitSeconds = 0
     """How long to wait for the first."""
 
 

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from nexo.admin.api.paging import Limit, Millis, Name, Skip
-from nexo.admin.api.records import Partition, RecordRow, record_row
+from nexo.admin.api.paging import EpochMillis, Limit, Name, Skip
+from nexo.admin.api.records import PartitionNumber, RecordRow, record_row
 from nexo.admin.api.stream import OneStream
 from nexo.admin.context import ApiContext
-from nexo.admin.http.routes import ApiRoutes, Done
+from nexo.admin.http.routes import ApiRoutes, ChangeCount
 from nexo.errors import InvalidInput, NotFound, OffsetOutOfRange
 from nexo.model import Broker
 from nexo.model.stream import KafkaMember
@@ -22,7 +22,7 @@ from nexo.protocol.survey import shared_kind
 
 routes = ApiRoutes("Stream", "/stream")
 
-Mode: TypeAlias = Literal["shared", "ordered"]
+GroupMode: TypeAlias = Literal["shared", "ordered"]
 
 
 class GroupPartition(msgspec.Struct):
@@ -60,7 +60,7 @@ class GroupView(msgspec.Struct):
     """A group of a stream."""
 
     name: str
-    mode: Mode
+    mode: GroupMode
     generation: int
     options: dict[str, Any]
     consumers: list[str]
@@ -84,7 +84,7 @@ class OneGroup(OneStream):
 class GroupAsk(OneGroup):
     """A group of either mode."""
 
-    mode: Mode = "shared"
+    mode: GroupMode = "shared"
 
 
 class ParkedAsk(OneGroup):
@@ -113,7 +113,7 @@ class ParkedPage(msgspec.Struct):
 class At(msgspec.Struct, forbid_unknown_fields=True):
     """A record."""
 
-    partition: Partition
+    partition: PartitionNumber
     offset: Skip
 
 
@@ -129,7 +129,7 @@ class SeekAsk(GroupAsk):
     to: Literal["beginning", "end"] | None = None
     offset: Skip | None = None
     """The same offset in every partition."""
-    time_ms: Millis | None = None
+    time_ms: EpochMillis | None = None
 
 
 @routes.get("/groups")
@@ -212,28 +212,28 @@ async def parked(context: ApiContext, ask: ParkedAsk) -> ParkedPage:
 
 
 @routes.post("/parked/replay")
-async def replay(context: ApiContext, ask: ParkedChoice) -> Done:
+async def replay(context: ApiContext, ask: ParkedChoice) -> ChangeCount:
     """Deliver parked records again."""
     return await _settle(context, ask, "replay")
 
 
 @routes.post("/parked/discard")
-async def discard(context: ApiContext, ask: ParkedChoice) -> Done:
+async def discard(context: ApiContext, ask: ParkedChoice) -> ChangeCount:
     """Forget parked records."""
     return await _settle(context, ask, "discard")
 
 
 async def _settle(
     context: ApiContext, ask: ParkedChoice, verb: Literal["replay", "discard"]
-) -> Done:
+) -> ChangeCount:
     chosen = ask.records
-    spans = None if chosen is None else [(r.partition, r.offset, r.offset + 1) for r in chosen]
-    request = wire.ParkedSettle(stream=ask.stream, group=ask.group, verb=verb, spans=spans)
-    return Done(await context.ask(Op.S_PARKED_SETTLE, request, int))
+    ranges = None if chosen is None else [(r.partition, r.offset, r.offset + 1) for r in chosen]
+    request = wire.ParkedSettle(stream=ask.stream, group=ask.group, verb=verb, ranges=ranges)
+    return ChangeCount(await context.ask(Op.S_PARKED_SETTLE, request, int))
 
 
 @routes.post("/seek")
-async def seek(context: ApiContext, ask: SeekAsk) -> Done:
+async def seek(context: ApiContext, ask: SeekAsk) -> ChangeCount:
     """Reset a group to the beginning, the end, an offset or a time; the count is its generation."""
     given = [choice for choice in (ask.to, ask.offset, ask.time_ms) if choice is not None]
     if len(given) != 1:
@@ -243,16 +243,16 @@ async def seek(context: ApiContext, ask: SeekAsk) -> Done:
     to: Any = given[0]
     if ask.time_ms is not None:
         to = datetime.fromtimestamp(ask.time_ms / 1000, UTC)
-    return Done(await context.client.stream(ask.stream).seek(ask.group, to))
+    return ChangeCount(await context.client.stream(ask.stream).seek(ask.group, to))
 
 
-async def _seek_ordered(context: ApiContext, ask: SeekAsk) -> Done:
+async def _seek_ordered(context: ApiContext, ask: SeekAsk) -> ChangeCount:
     known = ordered.OrderedAsk(group=ask.group, stream=ask.stream)
     await context.ask(Op.S_ORDERED_GROUPS, known, list[ordered.OrderedInfo])  # or `NotFound`
     firsts = await _positions(context, ask)
     rows = [(ask.stream, partition, first - 1, "") for partition, first in enumerate(firsts)]
     request = ordered.OrderedSeek(group=ask.group, offsets=rows)
-    return Done(await context.ask(Op.S_ORDERED_SEEK, request, int))
+    return ChangeCount(await context.ask(Op.S_ORDERED_SEEK, request, int))
 
 
 async def _positions(context: ApiContext, ask: SeekAsk) -> list[int]:
@@ -273,11 +273,11 @@ async def _positions(context: ApiContext, ask: SeekAsk) -> list[int]:
 
 
 @routes.post("/group/delete")
-async def delete_group(context: ApiContext, ask: GroupAsk) -> Done:
+async def delete_group(context: ApiContext, ask: GroupAsk) -> ChangeCount:
     """Delete a group and its position."""
     if ask.mode == "ordered":
         request = wire.pack(ordered.OrderedName(group=ask.group))
         await context.client.link(Broker.STREAM).call(Op.S_ORDERED_DELETE, request)
     elif not await context.client.stream(ask.stream).group(ask.group).delete():
         raise NotFound(f"stream {ask.stream!r} has no group {ask.group!r}")
-    return Done()
+    return ChangeCount()

@@ -11,7 +11,7 @@ from nexo.admin.api.connections import ConnectionRow, peers
 from nexo.admin.api.paging import JobKey, Limit, Priority, Seconds, Skip
 from nexo.admin.api.queue import OneQueue
 from nexo.admin.context import ApiContext
-from nexo.admin.http.routes import ApiRoutes, Done
+from nexo.admin.http.routes import ApiRoutes, ChangeCount
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
 from nexo.client.queue_views import read_headers
 from nexo.errors import Forbidden
@@ -22,8 +22,8 @@ from nexo.protocol.queue import Jobs, PeekJobs
 
 routes = ApiRoutes("Queue", "/queue")
 
-Id: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
-Ids: TypeAlias = Annotated[list[Id], msgspec.Meta(max_length=10_000)]
+JobId: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+JobIds: TypeAlias = Annotated[list[JobId], msgspec.Meta(max_length=10_000)]
 State: TypeAlias = Literal["waiting", "working", "scheduled", "dead"]
 
 
@@ -73,7 +73,7 @@ class JobPage(msgspec.Struct):
 class JobAsk(OneQueue):
     """A job."""
 
-    id: Id
+    id: JobId
 
 
 class PushAsk(OneQueue):
@@ -97,13 +97,13 @@ class PushedJob(msgspec.Struct):
 class IdsAsk(OneQueue):
     """Some jobs, or all for null."""
 
-    ids: Ids | None
+    ids: JobIds | None
 
 
 class SomeIds(OneQueue):
     """Some jobs."""
 
-    ids: Ids
+    ids: JobIds
 
 
 @routes.get("/jobs")
@@ -172,22 +172,22 @@ async def push(context: ApiContext, ask: PushAsk) -> PushedJob:
 
 
 @routes.post("/cancel")
-async def cancel(context: ApiContext, ask: SomeIds) -> Done:
+async def cancel(context: ApiContext, ask: SomeIds) -> ChangeCount:
     """Remove jobs that have not started."""
     return await _act(context, Op.Q_CANCEL_JOB, ask)
 
 
 @routes.post("/replay")
-async def replay(context: ApiContext, ask: IdsAsk) -> Done:
+async def replay(context: ApiContext, ask: IdsAsk) -> ChangeCount:
     """Let dead letters run again, from the first attempt."""
     return await _act(context, Op.Q_DLQ_REPLAY, ask)
 
 
 @routes.post("/discard")
-async def discard(context: ApiContext, ask: IdsAsk) -> Done:
+async def discard(context: ApiContext, ask: IdsAsk) -> ChangeCount:
     """Remove dead letters for good."""
     return await _act(context, Op.Q_DLQ_DELETE, ask)
 
 
-async def _act(context: ApiContext, op: Op, ask: IdsAsk | SomeIds) -> Done:
-    return Done(await context.ask(op, Jobs(ask.queue, ask.ids), int))
+async def _act(context: ApiContext, op: Op, ask: IdsAsk | SomeIds) -> ChangeCount:
+    return ChangeCount(await context.ask(op, Jobs(ask.queue, ask.ids), int))

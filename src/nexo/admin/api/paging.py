@@ -15,12 +15,14 @@ Search: TypeAlias = Annotated[str, msgspec.Meta(max_length=1_024)]
 Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 JobKey: TypeAlias = Annotated[str, msgspec.Meta(max_length=1_024)]
 Priority: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=255)]
-Wait: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=60)]
+WaitSeconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=60)]
 """Seconds that a reply may take."""
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=10**10)]
-Millis: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_000)]
+EpochMillis: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_000)]
 """A point in time, up to the last second of the year 9999, where dates end."""
-Offsets: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9]+(,[0-9]+)*$", max_length=8_192)]
+OffsetList: TypeAlias = Annotated[
+    str, msgspec.Meta(pattern=r"^[0-9]+(,[0-9]+)*$", max_length=8_192)
+]
 """One per partition."""
 
 

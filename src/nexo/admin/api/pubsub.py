@@ -10,7 +10,7 @@ import msgspec
 
 from nexo.admin.api.paging import SearchAsk, Seconds, matching, page
 from nexo.admin.context import ApiContext
-from nexo.admin.http.routes import ApiRoutes, Done
+from nexo.admin.http.routes import ApiRoutes, ChangeCount
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
 from nexo.client._async.pubsub.subscription import Subscription
 from nexo.client.pubsub_message import Message
@@ -32,7 +32,7 @@ _PATIENCE_S = 15.0
 """A live view with nothing to show says so this often, so that a lost reader is noticed."""
 _PER_EVENT = 200
 
-Topic: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
+TopicName: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
 
 
 class TopicRow(msgspec.Struct):
@@ -82,7 +82,7 @@ class SubscriptionPage(msgspec.Struct):
 class OneTopic(msgspec.Struct, forbid_unknown_fields=True):
     """A topic."""
 
-    topic: Topic
+    topic: TopicName
 
 
 class MessageView(msgspec.Struct):
@@ -108,7 +108,7 @@ class PublishMessageAsk(OneTopic):
 class TailAsk(msgspec.Struct, forbid_unknown_fields=True):
     """What to watch."""
 
-    pattern: Topic = "#"
+    pattern: TopicName = "#"
     retained: bool = False
     """Begin with the retained messages that match."""
 
@@ -200,7 +200,7 @@ async def retained(context: ApiContext, ask: OneTopic) -> MessageView:
 
 
 @routes.post("/publish")
-async def publish(context: ApiContext, ask: PublishMessageAsk) -> Done:
+async def publish(context: ApiContext, ask: PublishMessageAsk) -> ChangeCount:
     """Publish a message; the count is how many received it."""
     if ask.ttl_s is not None and not ask.retain:
         raise InvalidInput("ttl_s is for retained messages: others are not kept at all")
@@ -209,16 +209,16 @@ async def publish(context: ApiContext, ask: PublishMessageAsk) -> Done:
     receivers = await context.client.pubsub.publish(
         ask.topic, value, headers=ask.headers, retain=ask.retain, ttl=ttl
     )
-    return Done(receivers)
+    return ChangeCount(receivers)
 
 
 @routes.post("/clear")
-async def clear(context: ApiContext, ask: OneTopic) -> Done:
+async def clear(context: ApiContext, ask: OneTopic) -> ChangeCount:
     """Remove a topic's retained message."""
     check_topic(ask.topic)
     held = await context.client.pubsub.retained(ask.topic, limit=1)
     await context.client.pubsub.publish(ask.topic, b"", retain=True)
-    return Done(len(held))
+    return ChangeCount(len(held))
 
 
 @routes.live("/tail")

@@ -8,7 +8,7 @@ import msgspec
 
 from nexo.admin.api.paging import JobKey, Limit, Name, Priority, SearchAsk, page
 from nexo.admin.context import ApiContext
-from nexo.admin.http.routes import ApiRoutes, Done, Nothing
+from nexo.admin.http.routes import ApiRoutes, ChangeCount, Nothing
 from nexo.admin.options import Known, Option
 from nexo.admin.values import NewValue, python_value
 from nexo.admin.watching.watch import QueueWatch
@@ -24,13 +24,13 @@ routes = ApiRoutes("Queue", "/queue")
 
 OPTIONS = Known(QueueOptions, "queue")
 
-Sort: TypeAlias = Literal["name", "waiting", "working", "scheduled", "dead", "pushed_total"]
+QueueSort: TypeAlias = Literal["name", "waiting", "working", "scheduled", "dead", "pushed_total"]
 
 
 class QueuesAsk(SearchAsk):
     """Which queues."""
 
-    sort: Sort = "name"
+    sort: QueueSort = "name"
     limit: Limit = 50
 
 
@@ -105,48 +105,48 @@ async def options(context: ApiContext, ask: Nothing) -> list[Option]:
 
 
 @routes.post("/create")
-async def create(context: ApiContext, ask: OptionsAsk) -> Done:
+async def create(context: ApiContext, ask: OptionsAsk) -> ChangeCount:
     """Create a queue."""
     with OPTIONS.refusals():
         request = Declare(check_name(ask.queue, "queue name"), OPTIONS.read(ask.options))
         await context.ask(Op.Q_DECLARE, request, QueueInfo)
-    return Done()
+    return ChangeCount()
 
 
 @routes.post("/update")
-async def update(context: ApiContext, ask: OptionsAsk) -> Done:
+async def update(context: ApiContext, ask: OptionsAsk) -> ChangeCount:
     """Change options while the queue runs."""
     with OPTIONS.refusals():
         await context.ask(Op.Q_UPDATE, Update(ask.queue, OPTIONS.read(ask.options)), QueueInfo)
-    return Done()
+    return ChangeCount()
 
 
 @routes.post("/delete")
-async def delete(context: ApiContext, ask: OneQueue) -> Done:
+async def delete(context: ApiContext, ask: OneQueue) -> ChangeCount:
     """Remove a queue with all its jobs."""
     if not await context.client.queue(ask.queue).delete():
         raise NotFound(f"there is no queue {ask.queue!r}")
-    return Done()
+    return ChangeCount()
 
 
 @routes.post("/purge")
-async def purge(context: ApiContext, ask: OneQueue) -> Done:
+async def purge(context: ApiContext, ask: OneQueue) -> ChangeCount:
     """Remove every job that waits or is scheduled."""
-    return Done(await context.client.queue(ask.queue).purge())
+    return ChangeCount(await context.client.queue(ask.queue).purge())
 
 
 @routes.post("/pause")
-async def pause(context: ApiContext, ask: OneQueue) -> Done:
+async def pause(context: ApiContext, ask: OneQueue) -> ChangeCount:
     """Deliver nothing until it is resumed."""
     await context.client.queue(ask.queue).pause()
-    return Done()
+    return ChangeCount()
 
 
 @routes.post("/resume")
-async def resume(context: ApiContext, ask: OneQueue) -> Done:
+async def resume(context: ApiContext, ask: OneQueue) -> ChangeCount:
     """Deliver again."""
     await context.client.queue(ask.queue).resume()
-    return Done()
+    return ChangeCount()
 
 
 # -- cron schedules ------------------------------------------------------------------
@@ -194,8 +194,8 @@ async def schedule(context: ApiContext, ask: ScheduleAsk) -> NextFiring:
 
 
 @routes.post("/unschedule")
-async def unschedule(context: ApiContext, ask: ScheduleName) -> Done:
+async def unschedule(context: ApiContext, ask: ScheduleName) -> ChangeCount:
     """Remove a schedule."""
     if not await context.client.queue(ask.queue).cron.delete(ask.name):
         raise NotFound(f"queue {ask.queue!r} has no schedule {ask.name!r}")
-    return Done()
+    return ChangeCount()

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from nexo.admin import timeline
-from nexo.admin.api.paging import Millis, Offsets, Skip
+from nexo.admin.api.paging import EpochMillis, OffsetList, Skip
 from nexo.admin.api.stream import OneStream
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes
@@ -26,20 +26,20 @@ routes = ApiRoutes("Stream", "/stream")
 _MOST_PARTITIONS = 256
 """Partitions that are read for one page."""
 
-Partition: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+PartitionNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
 class RecordsAsk(OneStream):
     """Records in the order of time, from a place on; the newest by default."""
 
-    partition: Partition | None = None
+    partition: PartitionNumber | None = None
     """Left out: all of them together."""
     offset: Skip | None = None
     """Of the partition, or of each."""
-    time_ms: Millis | None = None
+    time_ms: EpochMillis | None = None
     key: Annotated[str, msgspec.Meta(max_length=65_536)] | None = None
     """Only records of this key."""
-    cursor: Offsets = ""
+    cursor: OffsetList = ""
     """Where an earlier page began or ended; it overrides ``offset`` and ``time_ms``."""
     direction: Literal["earlier", "later"] | None = None
     """From the place; the default is later, and earlier where no place is given."""
@@ -77,7 +77,7 @@ class RecordAsk(OneStream):
     """One record."""
 
     offset: Skip
-    partition: Partition = 0
+    partition: PartitionNumber = 0
 
 
 class PublishRecordAsk(OneStream):

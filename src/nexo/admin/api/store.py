@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Annotated, Any, TypeAlias
+from typing import Any
 
 import msgspec
 
 from nexo.admin.api.paging import Limit, Search, Seconds, Skip
 from nexo.admin.context import ApiContext
-from nexo.admin.http.routes import ApiRoutes, Done, Nothing
+from nexo.admin.http.routes import ApiRoutes, ChangeCount, Nothing
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
 from nexo.client._async.store.requests import ask as call
 from nexo.errors import NotFound
@@ -26,13 +26,11 @@ _SEARCH_S = 0.15
 _MOST_ITEMS = 10_000
 """Maps and sets larger than this are not read as a whole, which is all the store offers."""
 
-Key: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
-
 
 class KeyName(msgspec.Struct, forbid_unknown_fields=True):
     """A key."""
 
-    key: Key
+    key: wire.StoreKey
 
 
 class KeysAsk(msgspec.Struct, forbid_unknown_fields=True):
@@ -164,32 +162,32 @@ async def _items(context: ApiContext, ask: KeyAsk, row: KeyRow) -> list[Item]:
 
 
 @routes.post("/set")
-async def set_value(context: ApiContext, ask: SetAsk) -> Done:
+async def set_value(context: ApiContext, ask: SetAsk) -> ChangeCount:
     """Set a key to a plain value."""
     ttl = None if ask.ttl_s is None else max(ask.ttl_s, 0.001)
     value = python_value(ask.value)
     done = await context.client.store.set(ask.key, value, ttl=ttl, if_absent=ask.if_absent)
-    return Done(int(done))
+    return ChangeCount(int(done))
 
 
 @routes.post("/delete")
-async def delete(context: ApiContext, ask: KeyName) -> Done:
+async def delete(context: ApiContext, ask: KeyName) -> ChangeCount:
     """Delete a key of any kind."""
-    return Done(int(await context.client.store.delete(ask.key)))
+    return ChangeCount(int(await context.client.store.delete(ask.key)))
 
 
 @routes.post("/expire")
-async def expire(context: ApiContext, ask: ExpireAsk) -> Done:
+async def expire(context: ApiContext, ask: ExpireAsk) -> ChangeCount:
     """Change or remove a key's life time."""
     store = context.client.store
     if not await store.exists(ask.key):
         raise NotFound(f"there is no key {ask.key[:64]!r}")
     if ask.ttl_s is None:
-        return Done(int(await store.persist(ask.key)))
-    return Done(int(await store.expire(ask.key, max(ask.ttl_s, 0.001))))
+        return ChangeCount(int(await store.persist(ask.key)))
+    return ChangeCount(int(await store.expire(ask.key, max(ask.ttl_s, 0.001))))
 
 
 @routes.post("/clear")
-async def clear(context: ApiContext, ask: Nothing) -> Done:
+async def clear(context: ApiContext, ask: Nothing) -> ChangeCount:
     """Delete every key."""
-    return Done(await context.client.store.clear())
+    return ChangeCount(await context.client.store.clear())

@@ -9,7 +9,7 @@ import msgspec
 
 from nexo.admin.api.paging import Name, SearchAsk, page
 from nexo.admin.context import ApiContext
-from nexo.admin.http.routes import ApiRoutes, Done, Nothing
+from nexo.admin.http.routes import ApiRoutes, ChangeCount, Nothing
 from nexo.admin.options import Known, Option
 from nexo.admin.watching.history import Series
 from nexo.admin.watching.watch import MINUTE_S
@@ -22,13 +22,13 @@ routes = ApiRoutes("Stream", "/stream")
 
 OPTIONS = Known(StreamOptions, "stream")
 
-Sort: TypeAlias = Literal["name", "published", "offsets", "bytes", "lag"]
+StreamSort: TypeAlias = Literal["name", "published", "offsets", "bytes", "lag"]
 
 
 class StreamsAsk(SearchAsk):
     """Which streams."""
 
-    sort: Sort = "name"
+    sort: StreamSort = "name"
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
 
 
@@ -115,7 +115,7 @@ async def streams(context: ApiContext, ask: StreamsAsk) -> StreamPage:
     return StreamPage([row for row in rows if row is not None], total)
 
 
-async def _ranked(context: ApiContext, sort: Sort) -> list[str]:
+async def _ranked(context: ApiContext, sort: StreamSort) -> list[str]:
     survey = context.sampler.survey
     ranks: dict[str, float] = {}
     for watch in survey.streams.of(await context.visible(Broker.STREAM)):
@@ -187,36 +187,36 @@ async def options(context: ApiContext, ask: Nothing) -> list[Option]:
 
 
 @routes.post("/create")
-async def create(context: ApiContext, ask: MakeAsk) -> Done:
+async def create(context: ApiContext, ask: MakeAsk) -> ChangeCount:
     """Create a stream."""
     with OPTIONS.refusals():
         await context.client.stream(ask.stream).create(**OPTIONS.read(ask.options))
-    return Done()
+    return ChangeCount()
 
 
 @routes.post("/update")
-async def update(context: ApiContext, ask: MakeAsk) -> Done:
+async def update(context: ApiContext, ask: MakeAsk) -> ChangeCount:
     """Change options while the stream runs."""
     with OPTIONS.refusals():
         await context.client.stream(ask.stream).update(**OPTIONS.read(ask.options))
-    return Done()
+    return ChangeCount()
 
 
 @routes.post("/compact")
-async def compact(context: ApiContext, ask: OneStream) -> Done:
+async def compact(context: ApiContext, ask: OneStream) -> ChangeCount:
     """Keep only the newest record per key of a stream set to compact; the count is bytes freed."""
-    return Done(await context.client.stream(ask.stream).compact())
+    return ChangeCount(await context.client.stream(ask.stream).compact())
 
 
 @routes.post("/retain")
-async def retain(context: ApiContext, ask: OneStream) -> Done:
+async def retain(context: ApiContext, ask: OneStream) -> ChangeCount:
     """Apply the age and size limits now; the count is the bytes freed."""
-    return Done(await context.client.stream(ask.stream).apply_retention())
+    return ChangeCount(await context.client.stream(ask.stream).apply_retention())
 
 
 @routes.post("/delete")
-async def delete(context: ApiContext, ask: OneStream) -> Done:
+async def delete(context: ApiContext, ask: OneStream) -> ChangeCount:
     """Delete a stream with its records and groups."""
     if not await context.client.stream(ask.stream).delete():
         raise NotFound(f"there is no stream {ask.stream!r}")
-    return Done()
+    return ChangeCount()

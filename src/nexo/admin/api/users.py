@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from nexo.admin.context import Account, ApiContext, LoginSeen, May
-from nexo.admin.http.routes import ApiRoutes, Done, Nothing
+from nexo.admin.http.routes import ApiRoutes, ChangeCount, Nothing
 from nexo.errors import Forbidden, NotFound
 from nexo.model import Broker
 
@@ -69,14 +69,14 @@ async def users(context: ApiContext, ask: Nothing) -> UserPage:
 
 
 @routes.post("/users/logout")
-async def end_logins(context: ApiContext, ask: EndAsk) -> Done:
+async def end_logins(context: ApiContext, ask: EndAsk) -> ChangeCount:
     """End logins to the dashboard: one's own, or anybody's with the permission *:admin:*."""
     if ask.user != context.user and not governs(context):
         raise Forbidden("ending another user's logins takes the permission *:admin:*")
     ended = await context.logins.end(ask.user, ask.login) if context.logins else 0
     if not ended:
         raise NotFound(f"user {ask.user!r} has no such login")
-    return Done(ended)
+    return ChangeCount(ended)
 
 
 def governs(context: ApiContext) -> bool:

@@ -7,10 +7,10 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from nexo.admin.api.jobs import JobAsk
-from nexo.admin.api.paging import Seconds, Wait
+from nexo.admin.api.paging import Seconds, WaitSeconds
 from nexo.admin.api.queue import OneQueue
 from nexo.admin.context import ApiContext
-from nexo.admin.http.routes import ApiRoutes, Done
+from nexo.admin.http.routes import ApiRoutes, ChangeCount
 from nexo.admin.values import NewValue, Plain, plain, python_value
 from nexo.blocks import parse_id, unpack_id
 from nexo.errors import InvalidInput, LeaseLost
@@ -22,14 +22,14 @@ from nexo.protocol.values import encode_value
 
 routes = ApiRoutes("Queue", "/queue")
 
-Lease: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,20}$")]
+LeaseToken: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,20}$")]
 
 
 class FetchAsk(OneQueue):
     """How many jobs, and for how long."""
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
-    wait_s: Wait = 0
+    wait_s: WaitSeconds = 0
     """How long to wait for the first."""
     lease_s: Seconds | None = None
     """How long they are the caller's; the queue's visibility timeout by default."""
@@ -61,7 +61,7 @@ class Fetched(msgspec.Struct):
 class HeldAsk(JobAsk):
     """A job to give back unworked."""
 
-    lease: Lease
+    lease: LeaseToken
 
 
 class AckAsk(HeldAsk):
@@ -84,7 +84,7 @@ class NackAsk(HeldAsk):
 class ExtendAsk(OneQueue):
     """A lease to extend, from now."""
 
-    lease: Lease
+    lease: LeaseToken
     lease_s: Seconds | None = None
 
 
@@ -105,38 +105,38 @@ async def fetch(context: ApiContext, ask: FetchAsk) -> Fetched:
 
 
 @routes.post("/ack")
-async def ack(context: ApiContext, ask: AckAsk) -> Done:
+async def ack(context: ApiContext, ask: AckAsk) -> ChangeCount:
     """A job is done; the reply is sent once that is safe on disk. 409 if the lease has ended."""
     result = None if ask.result is None else encode_value(python_value(ask.result))
     return await _settle(context, ask, ACK, result=result)
 
 
 @routes.post("/nack")
-async def nack(context: ApiContext, ask: NackAsk) -> Done:
+async def nack(context: ApiContext, ask: NackAsk) -> ChangeCount:
     """A job failed: it is retried or dies. 409 if the lease has ended."""
     delay_ms = -1 if ask.delay_s is None else int(ask.delay_s * 1_000)
     return await _settle(context, ask, NACK if ask.retry else REJECT, ask.reason, delay_ms)
 
 
 @routes.post("/release")
-async def release(context: ApiContext, ask: HeldAsk) -> Done:
+async def release(context: ApiContext, ask: HeldAsk) -> ChangeCount:
     """Give a job back unworked, without counting an attempt."""
     return await _settle(context, ask, RELEASE)
 
 
 @routes.post("/extend")
-async def extend(context: ApiContext, ask: ExtendAsk) -> Done:
+async def extend(context: ApiContext, ask: ExtendAsk) -> ChangeCount:
     """Let the lease of fetched jobs last longer. 409 if it has ended."""
     request = RenewLeases(ask.queue, [int(ask.lease)], int((ask.lease_s or 0) * 1_000))
     if await context.ask(Op.Q_RENEW, request, list[int]):
         raise LeaseLost("the lease has ended: the jobs may run again elsewhere")
-    return Done()
+    return ChangeCount()
 
 
 async def _settle(
     context: ApiContext, ask: HeldAsk, how: JobOutcome, reason: str = "",
     delay_ms: int = -1, result: bytes | None = None,
-) -> Done:  # fmt: skip
+) -> ChangeCount:  # fmt: skip
     if (token := int(ask.lease)) >= 2**64:
         raise InvalidInput("lease is not the token of a lease")
     _, number = unpack_id(parse_id(ask.id))
@@ -146,4 +146,4 @@ async def _settle(
     reply = await context.client.link(Broker.QUEUE).call(Op.Q_SETTLE, encode(request))
     if reply and decode(reply, list[Any]):
         raise LeaseLost("the lease has ended: the job may run again elsewhere")
-    return Done()
+    return ChangeCount()

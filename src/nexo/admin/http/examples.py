@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-Schema: TypeAlias = dict[str, Any]
+JsonSchema: TypeAlias = dict[str, Any]
 
 _JOB = "000001a1df2fdf070000000000000000"
 _TIME_MS = 1_767_225_600_000
@@ -47,12 +47,12 @@ _ALSO: dict[str, Any] = {
 """Of requests: what they need besides the required fields to make sense."""
 
 
-def request(schema: Schema, known: dict[str, Schema]) -> Any:
+def request(schema: JsonSchema, known: dict[str, JsonSchema]) -> Any:
     """The least that a request may say."""
     return Maker(known, required_only=True).make(schema)
 
 
-def reply(schema: Schema, known: dict[str, Schema]) -> Any:
+def reply(schema: JsonSchema, known: dict[str, JsonSchema]) -> Any:
     """A whole reply."""
     return Maker(known, required_only=False).make(schema)
 
@@ -60,11 +60,11 @@ def reply(schema: Schema, known: dict[str, Schema]) -> Any:
 class Maker:
     """Makes values that fit schemas; ``known`` are those that others refer to."""
 
-    def __init__(self, known: dict[str, Schema], *, required_only: bool) -> None:
+    def __init__(self, known: dict[str, JsonSchema], *, required_only: bool) -> None:
         self._known = known
         self._required_only = required_only
 
-    def make(self, schema: Schema, name: str = "") -> Any:
+    def make(self, schema: JsonSchema, name: str = "") -> Any:
         """A value for a field of this ``name``."""
         if "$ref" in schema:
             return self._referred(schema["$ref"].rpartition("/")[2])
@@ -84,7 +84,7 @@ class Maker:
         also = _ALSO.get(title, {}) if self._required_only else {}
         return self._object(self._known[title]) | also
 
-    def _object(self, schema: Schema) -> dict[str, Any]:
+    def _object(self, schema: JsonSchema) -> dict[str, Any]:
         fields = schema.get("properties", {})
         chosen = schema.get("required", []) if self._required_only else fields
         title = schema.get("title", "")
@@ -96,7 +96,7 @@ class Maker:
         }
 
 
-def _plain(schema: Schema, name: str) -> Any:
+def _plain(schema: JsonSchema, name: str) -> Any:
     if "enum" in schema:
         return schema["enum"][0]
     match schema.get("type"):

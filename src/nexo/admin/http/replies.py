@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
-from typing import Any, Literal
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -32,6 +32,8 @@ from nexo.options.refusals import in_words
 from nexo.protocol.hello import LOCKED_OUT_MS
 
 log = logging.getLogger("nexo.admin")
+
+View: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 TOKEN = "token"
 """The parameter that carries a token where a browser can send no header."""

@@ -17,7 +17,7 @@ from nexo.admin.context import ApiContext
 
 Method: TypeAlias = Literal["GET", "POST"]
 Run: TypeAlias = Callable[[ApiContext, Any], Awaitable[Any]]
-Follow: TypeAlias = Callable[[ApiContext, Any], AsyncIterator[Any]]
+Feed: TypeAlias = Callable[[ApiContext, Any], AsyncIterator[Any]]
 R = TypeVar("R", bound=Callable[..., Any])
 
 PREFIX = "/api/v1"
@@ -27,7 +27,7 @@ class Nothing(msgspec.Struct, forbid_unknown_fields=True):
     """No parameters."""
 
 
-class Done(msgspec.Struct):
+class ChangeCount(msgspec.Struct):
     """The request was carried out."""
 
     count: int = 1
@@ -44,7 +44,7 @@ class Endpoint:
     summary: str
     takes: Any
     gives: Any
-    run: Run | Follow
+    run: Run | Feed
     live: bool = False
     """Answers with server-sent events, each one a ``gives``."""
     waits: bool = False

@@ -18,8 +18,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from nexo import limits
 from nexo.admin.api import events
 from nexo.admin.api.events import MessageEvent, RecordEvent
-from nexo.admin.api.paging import Name, Offsets, Seconds
-from nexo.admin.api.pubsub import Topic
+from nexo.admin.api.paging import Name, OffsetList, Seconds
+from nexo.admin.api.pubsub import TopicName
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import LiveEvent
 from nexo.admin.values import NewValue, python_value
@@ -32,7 +32,7 @@ GOING_AWAY = 1001
 class SocketSubscribe(msgspec.Struct, tag="subscribe", tag_field="do", forbid_unknown_fields=True):
     """Get the messages of a topic or pattern from now on."""
 
-    topic: Topic
+    topic: TopicName
     retained: bool = True
     id: int | None = None
 
@@ -40,7 +40,7 @@ class SocketSubscribe(msgspec.Struct, tag="subscribe", tag_field="do", forbid_un
 class Unsubscribe(msgspec.Struct, tag="unsubscribe", tag_field="do", forbid_unknown_fields=True):
     """Get no more of a topic or stream."""
 
-    topic: Topic | None = None
+    topic: TopicName | None = None
     stream: Name | None = None
     id: int | None = None
 
@@ -49,7 +49,7 @@ class Follow(msgspec.Struct, tag="follow", tag_field="do", forbid_unknown_fields
     """Get the records of a stream."""
 
     stream: Name
-    offsets: Offsets = ""
+    offsets: OffsetList = ""
     """Where to begin, one offset per partition; at the end by default."""
     id: int | None = None
 
@@ -58,7 +58,7 @@ class SocketPublish(msgspec.Struct, tag="publish", tag_field="do", forbid_unknow
     """Publish a message to a topic, or a record to a stream."""
 
     value: NewValue
-    topic: Topic | None = None
+    topic: TopicName | None = None
     stream: Name | None = None
     key: str | None = None
     headers: dict[str, Any] | None = None
@@ -86,10 +86,10 @@ class SocketRefused(msgspec.Struct, tag="problem", tag_field="event", omit_defau
     id: int | None = None
 
 
-Request: TypeAlias = SocketSubscribe | Unsubscribe | Follow | SocketPublish
+SocketRequest: TypeAlias = SocketSubscribe | Unsubscribe | Follow | SocketPublish
 Sent: TypeAlias = MessageEvent | RecordEvent | SocketFinished | SocketRefused
 
-_decode = msgspec.json.Decoder(Request).decode
+_decode = msgspec.json.Decoder(SocketRequest).decode
 _encode = msgspec.json.encode
 
 
@@ -133,7 +133,7 @@ class Conversation:
         except NexoError as error:
             await self._say(SocketRefused(error.code, error.message, request.id))
 
-    async def _do(self, request: Request) -> SocketFinished:
+    async def _do(self, request: SocketRequest) -> SocketFinished:
         match request:
             case SocketSubscribe(topic=topic):
                 self._follow(

@@ -22,15 +22,15 @@ from nexo.model import Broker
 
 Counter: TypeAlias = CounterMetricFamily
 Gauge: TypeAlias = GaugeMetricFamily
-Read: TypeAlias = Callable[[Any], float | None]
+ReadMetric: TypeAlias = Callable[[Any], float | None]
 """The value of a thing; None if it is not known."""
-Row: TypeAlias = tuple[type[Counter] | type[Gauge], str, str, Read]
+MetricRow: TypeAlias = tuple[type[Counter] | type[Gauge], str, str, ReadMetric]
 """A metric's type, name and text, and where its values are."""
 
 SHOWN = 1_000
 """Of each kind; the sums in `nexo.admin.metrics.prometheus` are over all."""
 
-_QUEUES: tuple[Row, ...] = (
+_QUEUES: tuple[MetricRow, ...] = (
     (Gauge, "nexo_queue_waiting_jobs", "Jobs ready to run.", attrgetter("info.waiting")),
     (Gauge, "nexo_queue_scheduled_jobs", "Jobs delayed or waiting for a retry.",
      attrgetter("info.scheduled")),
@@ -42,13 +42,13 @@ _QUEUES: tuple[Row, ...] = (
      attrgetter("info.failed_total")),
     (Counter, "nexo_queue_died", "Jobs that became dead letters.", attrgetter("info.died_total")),
 )  # fmt: skip
-_STREAMS: tuple[Row, ...] = (
+_STREAMS: tuple[MetricRow, ...] = (
     (Gauge, "nexo_stream_offsets", "From the first to the next offset, over all partitions.",
      attrgetter("info.offsets")),
     (Gauge, "nexo_stream_bytes", "Size of the local log.", attrgetter("info.bytes")),
     (Counter, "nexo_stream_appended", "Records ever.", attrgetter("info.published")),
 )  # fmt: skip
-_GROUPS: tuple[Row, ...] = (
+_GROUPS: tuple[MetricRow, ...] = (
     (Gauge, "nexo_group_lag_records", "Records not finished.", attrgetter("info.lag")),
     (Gauge, "nexo_group_pending_records", "Records in work.", attrgetter("info.in_flight")),
     (Gauge, "nexo_group_parked_records", "Records set aside.", attrgetter("info.parked")),
@@ -68,7 +68,7 @@ def _committed_s(row: StreamProgress) -> float | None:
     return None if row.committed_ms is None else row.committed_ms / 1000
 
 
-_PIPELINED: tuple[Row, ...] = (
+_PIPELINED: tuple[MetricRow, ...] = (
     (Gauge, "nexo_pipeline_records", "Records in the table.", attrgetter("records")),
     (Gauge, "nexo_pipeline_files", "Data files of the table.", attrgetter("files")),
     (Gauge, "nexo_pipeline_bytes", "Size of the table.", attrgetter("bytes")),
@@ -93,7 +93,7 @@ _PIPELINED: tuple[Row, ...] = (
 
 
 def families(
-    table: Iterable[Row], labels: Mapping[str, Callable[[Any], str]], things: Iterable[Any]
+    table: Iterable[MetricRow], labels: Mapping[str, Callable[[Any], str]], things: Iterable[Any]
 ) -> Iterator[Metric]:
     """Each metric of the table, of all things; ``labels`` says how these are called."""
     named = [([read(thing) for read in labels.values()], thing) for thing in things]

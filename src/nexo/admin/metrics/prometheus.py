@@ -12,7 +12,7 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from nexo.admin.metrics.named import Counter, Gauge, NamedReadings, Read, Row, families
+from nexo.admin.metrics.named import Counter, Gauge, MetricRow, NamedReadings, ReadMetric, families
 from nexo.admin.watching.sampler import Sampler
 from nexo.admin.watching.watch import BrokerWatch
 from nexo.histogram import BOUNDS_S
@@ -69,12 +69,12 @@ _TOTALS: dict[Broker, tuple[tuple[type[Counter] | type[Gauge], str, str, str], .
 """Numbers in a broker's status."""
 
 
-def _now(*path: str) -> Read:
+def _now(*path: str) -> ReadMetric:
     """A number in the status of a broker that answers."""
     return lambda watch: _at(watch.status if watch.up else {}, path)
 
 
-def _seconds(*path: str) -> Read:
+def _seconds(*path: str) -> ReadMetric:
     """Milliseconds in the last status of a broker."""
 
     def read(watch: BrokerWatch) -> float | None:
@@ -90,8 +90,8 @@ def _at(status: dict[str, Any], path: tuple[str, ...]) -> float | None:
     return status.get(path[-1])
 
 
-_UP: Row = (Gauge, "nexo_up", "Whether the broker answers.", lambda watch: float(watch.up))
-_PROCESSES: tuple[Row, ...] = (
+_UP: MetricRow = (Gauge, "nexo_up", "Whether the broker answers.", lambda watch: float(watch.up))
+_PROCESSES: tuple[MetricRow, ...] = (
     (Gauge, "nexo_connections", "Open connections.", _now("connections")),
     (Gauge, "nexo_resident_memory_bytes", "Memory of the process.", _now("process", "rss_bytes")),
     (Gauge, "nexo_disk_free_bytes", "Free disk.", _now("disk", "free_bytes")),
@@ -108,7 +108,7 @@ _PROCESSES: tuple[Row, ...] = (
     (Counter, "nexo_disk_syncs", "Syncs to disk.", _now("disk", "syncs")),
     (Counter, "nexo_process_cpu_seconds", "Processor time.", _now("process", "cpu_s")),
 )  # fmt: skip
-_REPLICATED: tuple[Row, ...] = (
+_REPLICATED: tuple[MetricRow, ...] = (
     (Gauge, "nexo_replica_lag_seconds", "For how long a write has waited for the object store.",
      _seconds("replica", "lag_ms")),
     (Gauge, "nexo_replica_lag_bytes", "What waits for the object store.",
@@ -117,7 +117,7 @@ _REPLICATED: tuple[Row, ...] = (
     (Counter, "nexo_replica_put_failures", "Puts that failed and were tried again.",
      _now("replica", "put_failures")),
 )  # fmt: skip
-_REPLICA: tuple[Row, ...] = (
+_REPLICA: tuple[MetricRow, ...] = (
     (Gauge, "nexo_replica_leader", "Whether this server leads.",
      lambda state: float(state.role == "leader")),
     (Gauge, "nexo_replica_standbys", "Standbys that this leader knows of.",
@@ -152,7 +152,7 @@ class Readings(Collector):
         yield self._roundtrips()
         yield self._alerts()
 
-    def _brokers(self, table: Iterable[Row]) -> Iterator[Metric]:
+    def _brokers(self, table: Iterable[MetricRow]) -> Iterator[Metric]:
         watches = self._sampler.brokers.values()
         return families(table, {"broker": attrgetter("broker.label")}, watches)
 

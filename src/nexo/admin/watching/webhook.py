@@ -22,8 +22,8 @@ from nexo.version import __version__
 
 log = logging.getLogger("nexo.admin")
 
-Key: TypeAlias = tuple[str, str, str, str]
-Send: TypeAlias = Callable[[bytes], None]
+AlertKey: TypeAlias = tuple[str, str, str, str]
+SendNotice: TypeAlias = Callable[[bytes], None]
 
 EVERY_S = 2.0
 LONGEST_S = 300.0
@@ -47,7 +47,7 @@ class ReportedAlerts:
     """The alerts that the receiver knows of; no I/O."""
 
     def __init__(self) -> None:
-        self._known: dict[Key, Alert] = {}
+        self._known: dict[AlertKey, Alert] = {}
 
     def news(self, now: Iterable[Alert]) -> tuple[list[Alert], list[Alert]]:
         """Alerts raised and resolved, compared with what was reported."""
@@ -67,7 +67,7 @@ class ReportedAlerts:
         self._known = {_key(alert): alert for alert in now}
 
 
-def _key(alert: Alert) -> Key:
+def _key(alert: Alert) -> AlertKey:
     return alert.kind, alert.broker, alert.subject, alert.group
 
 
@@ -75,7 +75,11 @@ class Webhook:
     """Reports alerts to a web hook while its task runs."""
 
     def __init__(
-        self, url: str, server: str, alerts: Callable[[], list[Alert]], send: Send | None = None
+        self,
+        url: str,
+        server: str,
+        alerts: Callable[[], list[Alert]],
+        send: SendNotice | None = None,
     ) -> None:
         self._server = server
         self._alerts = alerts

@@ -15,7 +15,7 @@ OPEN, DONE, DEAD = 0, 1, 2
 MERGE_JOBS = 1_024
 """Small pushes grow the last batch up to this size, so that single jobs cost no object each."""
 
-Range = tuple[int, int]
+JobRange = tuple[int, int]
 """Job numbers from the first up to, not including, the second."""
 
 
@@ -42,7 +42,7 @@ class JobBatchRange:
         """One past the number of the last job."""
         return self.base + len(self.marks)
 
-    def runs(self, lo: int, hi: int, mark: int = OPEN) -> Iterator[Range]:
+    def runs(self, lo: int, hi: int, mark: int = OPEN) -> Iterator[JobRange]:
         """The runs of jobs within lo..hi that have this mark."""
         marks, base = self.marks, self.base
         at, stop = lo - base, hi - base
@@ -117,7 +117,7 @@ class Batches:
             self._bases = list(self._by_base)
         return was_open
 
-    def runs(self, lo: int, hi: int, mark: int = OPEN) -> Iterator[tuple[JobBatchRange, Range]]:
+    def runs(self, lo: int, hi: int, mark: int = OPEN) -> Iterator[tuple[JobBatchRange, JobRange]]:
         """The runs within lo..hi that have this mark, each with its batch."""
         for batch, start, stop in self.within(lo, hi):
             for run in batch.runs(start, stop, mark):

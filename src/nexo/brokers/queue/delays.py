@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heappop, heappush, nsmallest
 from itertools import islice
 
-from nexo.brokers.queue.batches import Range
+from nexo.brokers.queue.batches import JobRange
 
 
 class Delays:
@@ -31,9 +31,9 @@ class Delays:
             heappop(heap)
         return heap[0][0] if heap else None
 
-    def pop_due(self, now_ms: int) -> list[Range]:
+    def pop_due(self, now_ms: int) -> list[JobRange]:
         """Remove and return every run that is due."""
-        found: list[Range] = []
+        found: list[JobRange] = []
         while (due_ms := self.next_ms()) is not None and due_ms <= now_ms:
             lo = heappop(self._heap)[1]
             found.append((lo, self._remove(lo)))
@@ -65,7 +65,7 @@ class Delays:
     def holds(self, job: int) -> bool:
         return self._run_of(job) is not None
 
-    def clear(self) -> list[Range]:
+    def clear(self) -> list[JobRange]:
         """Remove and return everything."""
         found = [(lo, hi) for lo, (_, hi) in self._runs.items()]
         self._runs.clear()

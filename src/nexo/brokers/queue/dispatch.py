@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from math import ceil
 
-from nexo.brokers.queue.batches import Range
+from nexo.brokers.queue.batches import JobRange
 from nexo.brokers.queue.delays import Delays
 from nexo.brokers.queue.lanes import Lanes
 from nexo.brokers.queue.leases import Lease, Leases
@@ -80,11 +80,11 @@ class Dispatch:
 
     # -- waiting --------------------------------------------------------------
 
-    def wait(self, ranges: Iterable[Range], now_ms: int) -> None:
+    def wait(self, ranges: Iterable[JobRange], now_ms: int) -> None:
         """Queue the open jobs of these ranges, or delay them until they are due."""
         by_key = self._ledger.options.by_key
-        for span in ranges:
-            for run in self._ledger.runs(*span):
+        for job_range in ranges:
+            for run in self._ledger.runs(*job_range):
                 if run.due_ms > now_ms:
                     self.delays.add(run.lo, run.hi, run.due_ms)
                 else:
@@ -95,7 +95,7 @@ class Dispatch:
         if due := self.delays.pop_due(now_ms):
             self.wait(due, now_ms)
 
-    def clear_waiting(self) -> list[Range]:
+    def clear_waiting(self) -> list[JobRange]:
         """Remove everything from lines and delays."""
         found = [*self.lanes, *self.delays.clear()]
         self.lanes = Lanes()
@@ -114,10 +114,10 @@ class Dispatch:
 
     # -- taking ---------------------------------------------------------------
 
-    def take(self, limit: int, now_ms: int) -> tuple[list[Range], list[Range]]:
+    def take(self, limit: int, now_ms: int) -> tuple[list[JobRange], list[JobRange]]:
         """Up to ``limit`` jobs to deliver, best first, and those found to have expired."""
-        taken: list[Range] = []
-        expired: list[Range] = []
+        taken: list[JobRange] = []
+        expired: list[JobRange] = []
         left = min(limit, self._bucket.available(now_ms)) if self._bucket else limit
 
         def allowance(key: str | None) -> int:
@@ -167,7 +167,7 @@ class Dispatch:
     # -- leases ---------------------------------------------------------------
 
     def grant(
-        self, holder: int, runs: list[Range], lease_ms: int, now_ms: int, reports: bool = False
+        self, holder: int, runs: list[JobRange], lease_ms: int, now_ms: int, reports: bool = False
     ) -> Lease:
         """Lease jobs that `take` returned."""
         lease = self.leases.grant(holder, runs, lease_ms, now_ms, reports)
@@ -177,9 +177,9 @@ class Dispatch:
             heapify(self._expiries)
         return lease
 
-    def begin(self, lease: Lease, runs: Iterable[Range], now_ms: int) -> None:
+    def begin(self, lease: Lease, runs: Iterable[JobRange], now_ms: int) -> None:
         limit_ms = self._ledger.options.time_limit_ms
-        for job in (job for span in runs for job in range(*span)):
+        for job in (job for job_range in runs for job in range(*job_range)):
             if job in lease.begun or not lease.holds(job):
                 continue
             lease.begun[job] = now_ms
@@ -221,22 +221,22 @@ class Dispatch:
                 heappush(heap, (lease.expires_ms, token))
         return None
 
-    def ended(self, ranges: Iterable[Range]) -> None:
+    def ended(self, ranges: Iterable[JobRange]) -> None:
         """These jobs are no longer leased; call it before the ledger drops their keys."""
         if not self._working:
             return
-        for span in ranges:
-            for key in self._keys_in(span):
+        for job_range in ranges:
+            for key in self._keys_in(job_range):
                 self._working[key] -= 1
                 if self._working[key] <= 0:
                     del self._working[key]
                 self.lanes.unblock(key)
 
-    def _keys_in(self, span: Range) -> Iterator[str]:
+    def _keys_in(self, job_range: JobRange) -> Iterator[str]:
         keys = self._ledger.keys
         if not (keys and self._ledger.options.by_key):
             return iter(())
-        return (keys[job] for job in range(*span) if job in keys)
+        return (keys[job] for job in range(*job_range) if job in keys)
 
     # -- time -----------------------------------------------------------------
 

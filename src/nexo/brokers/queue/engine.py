@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from msgspec import to_builtins
 
-from nexo.brokers.queue.batches import DEAD, OPEN, Range
+from nexo.brokers.queue.batches import DEAD, OPEN, JobRange
 from nexo.brokers.queue.dispatch import Dispatch
 from nexo.brokers.queue.jobs import NewJobs, resolve_dedup, with_free_key
 from nexo.brokers.queue.leases import Lease, check_runs
@@ -26,7 +26,7 @@ from nexo.brokers.queue.records import (
     Finished,
     Pushed,
     QueueCreated,
-    Record,
+    QueueRecord,
     Replaced,
     Resulted,
     Revived,
@@ -59,7 +59,7 @@ class QueueEngine:
 
     def __init__(self, ledger: Ledger, now_ms: int) -> None:
         self.ledger = ledger
-        self.outbox: list[Record] = []
+        self.outbox: list[QueueRecord] = []
         # Tokens of an earlier process, or of a deleted queue of this name, must not match.
         self.dispatch = Dispatch(ledger, now_ms << TOKEN_BITS, now_ms)
         self.progress: dict[int, bytes] = {}
@@ -89,7 +89,7 @@ class QueueEngine:
     def waiting(self) -> int:
         return self.ledger.open_jobs - self.dispatch.leases.jobs - self.dispatch.delays.jobs
 
-    def _log(self, record: Record) -> None:
+    def _log(self, record: QueueRecord) -> None:
         self.ledger.apply(record)
         self.outbox.append(record)
         if self.watched.jobs:
@@ -139,7 +139,7 @@ class QueueEngine:
             f"too many for {count} more; push later"
         )
 
-    def _remove_unless_leased(self, job: int, record: Record) -> bool:
+    def _remove_unless_leased(self, job: int, record: QueueRecord) -> bool:
         if self.dispatch.leases.hold(job):
             return False
         self.dispatch.delays.discard(job)
@@ -171,7 +171,7 @@ class QueueEngine:
     def ack(
         self,
         token: int,
-        runs: Iterable[Range] | None,
+        runs: Iterable[JobRange] | None,
         results: Mapping[int, bytes] | None = None,
         now_ms: int = 0,
     ) -> list[int]:
@@ -192,7 +192,7 @@ class QueueEngine:
     def nack(
         self,
         token: int,
-        runs: Iterable[Range] | None,
+        runs: Iterable[JobRange] | None,
         error: str,
         now_ms: int,
         jitter: Jitter,
@@ -206,7 +206,7 @@ class QueueEngine:
         self._fail(held, "nack" if retry else "rejected", error, now_ms, jitter, retry, delay_ms)
         return refused
 
-    def release(self, token: int, runs: Iterable[Range] | None, now_ms: int) -> list[int]:
+    def release(self, token: int, runs: Iterable[JobRange] | None, now_ms: int) -> list[int]:
         """Return jobs that no handler began: no failure is counted (SPEC D3)."""
         held, refused = self._settle(token, runs)
         self.dispatch.wait(held, now_ms)
@@ -231,7 +231,7 @@ class QueueEngine:
             self.dispatch.wait(without(held, counted), now_ms)
         return bool(leases)
 
-    def begin(self, token: int, runs: Iterable[Range], now_ms: int) -> None:
+    def begin(self, token: int, runs: Iterable[JobRange], now_ms: int) -> None:
         """Record that the handlers of these jobs have begun; does nothing if the lease was lost."""
         checked, lease = check_runs(runs), self.dispatch.leases.get(token)
         if lease is not None:
@@ -251,7 +251,9 @@ class QueueEngine:
         lease.expires_ms = max(lease.expires_ms, until_ms)
         return lease.expires_ms
 
-    def _settle(self, token: int, runs: Iterable[Range] | None) -> tuple[list[Range], list[int]]:
+    def _settle(
+        self, token: int, runs: Iterable[JobRange] | None
+    ) -> tuple[list[JobRange], list[int]]:
         lease = self.dispatch.leases.held(token)
         if runs is None:
             held, refused = self.dispatch.leases.end(lease), list[int]()
@@ -260,14 +262,14 @@ class QueueEngine:
         self._ended(held)
         return held, refused
 
-    def _ended(self, held: list[Range]) -> None:
+    def _ended(self, held: list[JobRange]) -> None:
         self.dispatch.ended(held)
         for lo, hi in held if self.progress else ():
             forget(self.progress, lo, hi)
 
     def _fail(
         self,
-        held: list[Range],
+        held: list[JobRange],
         reason: str,
         error: str,
         now_ms: int,
@@ -280,7 +282,7 @@ class QueueEngine:
         again: list[int] = []
         dues: list[int] = []
         dead: list[int] = []
-        for job in (job for span in held for job in range(*span)):
+        for job in (job for job_range in held for job in range(*job_range)):
             failures = self.ledger.attempt(job)
             if not retry or failures > most:
                 dead.append(job)

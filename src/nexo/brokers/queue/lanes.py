@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
-from nexo.brokers.queue.batches import Range
+from nexo.brokers.queue.batches import JobRange
 
 Allowance = Callable[[str | None], int]
 """How many more jobs of a key may be delivered now."""
@@ -26,13 +26,13 @@ class Line:
     __slots__ = ("_fresh", "_returned")
 
     def __init__(self) -> None:
-        self._fresh: deque[Range] = deque()
-        self._returned: list[Range] = []
+        self._fresh: deque[JobRange] = deque()
+        self._returned: list[JobRange] = []
 
     def __bool__(self) -> bool:
         return bool(self._fresh or self._returned)
 
-    def __iter__(self) -> Iterator[Range]:
+    def __iter__(self) -> Iterator[JobRange]:
         """Every run, in no particular order."""
         yield from self._fresh
         yield from self._returned
@@ -47,7 +47,7 @@ class Line:
         else:
             heappush(self._returned, (lo, hi))
 
-    def take(self, limit: int) -> Range:
+    def take(self, limit: int) -> JobRange:
         """The oldest run, cut at ``limit`` jobs. The line must not be empty."""
         fresh, returned = self._fresh, self._returned
         if returned and (not fresh or returned[0] < fresh[0]):
@@ -78,7 +78,7 @@ class Lane:
     def __bool__(self) -> bool:
         return bool(self._lines)
 
-    def __iter__(self) -> Iterator[Range]:
+    def __iter__(self) -> Iterator[JobRange]:
         for line in self._lines.values():
             yield from line
 
@@ -99,7 +99,7 @@ class Lane:
             self._blocked.discard(key)
             self._turns.append(key)
 
-    def take(self, limit: int, allowance: Allowance) -> tuple[str | None, Range] | None:
+    def take(self, limit: int, allowance: Allowance) -> tuple[str | None, JobRange] | None:
         """The next run and its key; None if every key is blocked or nothing waits."""
         turns = self._turns
         while turns:
@@ -132,11 +132,11 @@ class Lanes:
         self._order: list[int] = []
         """Negated priorities that have a lane, so that the highest comes first."""
 
-    def __iter__(self) -> Iterator[Range]:
+    def __iter__(self) -> Iterator[JobRange]:
         for lane in self._by_priority.values():
             yield from lane
 
-    def in_order(self) -> Iterator[Range]:
+    def in_order(self) -> Iterator[JobRange]:
         """Every run, by priority and then by age."""
         return (run for negated in self._order for run in sorted(self._by_priority[-negated]))
 
@@ -157,7 +157,7 @@ class Lanes:
         for lane in self._by_priority.values():
             lane.unblock(key)
 
-    def take(self, limit: int, allowance: Allowance) -> tuple[str | None, Range] | None:
+    def take(self, limit: int, allowance: Allowance) -> tuple[str | None, JobRange] | None:
         """The next run and its key, at most ``limit`` jobs; None if nothing may be delivered."""
         for negated in self._order:
             lane = self._by_priority[-negated]

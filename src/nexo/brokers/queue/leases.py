@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from nexo.brokers.queue.batches import Range
+from nexo.brokers.queue.batches import JobRange
 from nexo.brokers.queue.ledger import flatten, pairs
 from nexo.errors import InvalidInput, LeaseLost
 from nexo.options.queue import MAX_POP
@@ -26,7 +26,7 @@ class Lease:
     holder: int
     lease_ms: int
     expires_ms: int
-    runs: list[Range]
+    runs: list[JobRange]
     count: int
     left: set[int] | None = field(default=None)
     """Jobs not settled yet; None means all, until some are settled separately."""
@@ -49,7 +49,7 @@ class Lease:
             for stretch in range(lo // _STRIDE, (hi - 1) // _STRIDE + 1)
         }
 
-    def counted(self) -> list[Range]:
+    def counted(self) -> list[JobRange]:
         """The jobs whose delivery counts although their worker is gone (SPEC D5).
 
         For a worker that does not report, the first one not settled: if any had begun, it had. A
@@ -59,7 +59,7 @@ class Lease:
             return [(job, job + 1) for job in sorted(self.begun) if self.holds(job)]
         return [(lo, lo + 1) for lo, _ in islice(self.remaining(), 1)]
 
-    def remaining(self) -> Iterator[Range]:
+    def remaining(self) -> Iterator[JobRange]:
         if self.left is None:
             return iter(self.runs)
         return pairs(flatten((job, job + 1) for job in sorted(self.left)))
@@ -98,7 +98,7 @@ class Leases:
         return iter(self._by_token.values())
 
     def grant(
-        self, holder: int, runs: list[Range], lease_ms: int, now_ms: int, reports: bool = False
+        self, holder: int, runs: list[JobRange], lease_ms: int, now_ms: int, reports: bool = False
     ) -> Lease:
         """A new lease on jobs that nobody holds."""
         count = sum(hi - lo for lo, hi in runs)
@@ -137,7 +137,7 @@ class Leases:
         near = self._near.get(job // _STRIDE, {}).values()
         return next((each for each in near if each.holder == holder and each.holds(job)), None)
 
-    def settle(self, lease: Lease, runs: Iterable[Range]) -> tuple[list[Range], list[int]]:
+    def settle(self, lease: Lease, runs: Iterable[JobRange]) -> tuple[list[JobRange], list[int]]:
         """Remove jobs from a lease: returns those it held, and the numbers of those it did not."""
         wanted = list(runs)
         if lease.left is None and wanted == lease.runs:
@@ -151,7 +151,7 @@ class Leases:
         refused = [] if len(held) == len(asked) else sorted(asked.difference(held))
         return list(pairs(flatten((job, job + 1) for job in held))), refused
 
-    def end(self, lease: Lease) -> list[Range]:
+    def end(self, lease: Lease) -> list[JobRange]:
         """End a lease; returns the jobs it still held."""
         remaining = list(lease.remaining())
         self._settled(lease, lease.count)
@@ -174,7 +174,7 @@ class Leases:
             del self._by_holder[lease.holder]
 
 
-def check_runs(runs: Iterable[Range]) -> list[Range]:
+def check_runs(runs: Iterable[JobRange]) -> list[JobRange]:
     """Reject ranges that no lease can hold, before they are expanded."""
     checked = list(runs)
     if any(lo >= hi for lo, hi in checked) or sum(hi - lo for lo, hi in checked) > MAX_POP:

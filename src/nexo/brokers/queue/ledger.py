@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from nexo.brokers.queue.batches import DEAD, DONE, OPEN, Batches, JobBatchRange, Range
+from nexo.brokers.queue.batches import DEAD, DONE, OPEN, Batches, JobBatchRange, JobRange
 from nexo.brokers.queue.lifetimes import Results
 from nexo.brokers.queue.records import (
     Changed,
@@ -26,7 +26,7 @@ from nexo.brokers.queue.records import (
     Moved,
     Pushed,
     QueueCreated,
-    Record,
+    QueueRecord,
     Replaced,
     Resulted,
     Revived,
@@ -99,7 +99,7 @@ class Ledger:
         self.results = Results()
         self.totals = {"pushed": 0, "finished": 0, "failed": 0, "died": 0}
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: QueueRecord) -> None:
         _APPLY[type(record)](self, record)
 
     def runs(self, lo: int, hi: int) -> Iterator[JobRun]:
@@ -110,7 +110,7 @@ class Ledger:
                 continue
             yield from self._special_runs(batch, run)
 
-    def _special_runs(self, batch: JobBatchRange, run: Range) -> Iterator[JobRun]:
+    def _special_runs(self, batch: JobBatchRange, run: JobRange) -> Iterator[JobRun]:
         """Split where the key or the due time of a retry differs."""
 
         def traits(job: int) -> tuple[str | None, int]:
@@ -261,12 +261,12 @@ _APPLY: dict[type, Any] = {
 }
 
 
-def pairs(flat: list[int]) -> Iterator[Range]:
+def pairs(flat: list[int]) -> Iterator[JobRange]:
     """``[lo, hi, lo, hi]`` as ranges."""
     return zip(flat[::2], flat[1::2], strict=True)
 
 
-def flatten(runs: Iterable[Range]) -> list[int]:
+def flatten(runs: Iterable[JobRange]) -> list[int]:
     """Ranges as ``[lo, hi, lo, hi]``; neighbours become one."""
     flat: list[int] = []
     for lo, hi in runs:
@@ -289,10 +289,10 @@ def within(jobs: Collection[int], lo: int, hi: int) -> list[int]:
     return [job for job in jobs if lo <= job < hi]
 
 
-def without(held: list[Range], taken: list[Range]) -> list[Range]:
+def without(held: list[JobRange], taken: list[JobRange]) -> list[JobRange]:
     """``held`` without ``taken``, which lies within it; both ascend."""
     if not taken or held == taken:
         return [] if taken else held
-    gone = {job for span in taken for job in range(*span)}
-    left = (job for span in held for job in range(*span) if job not in gone)
+    gone = {job for job_range in taken for job in range(*job_range)}
+    left = (job for job_range in held for job in range(*job_range) if job not in gone)
     return list(pairs(flatten((job, job + 1) for job in left)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
-from nexo.brokers.queue.batches import Batches, Range
+from nexo.brokers.queue.batches import Batches, JobRange
 from nexo.brokers.queue.records import Resulted
 
 SWEEP_MS = 1_000
@@ -27,12 +27,12 @@ class Lifetimes:
         """When to sweep next; only asked if there is `any`."""
         return max(now_ms, self._swept_ms + SWEEP_MS)
 
-    def expired(self, waiting: Iterable[Range], now_ms: int) -> list[Range]:
+    def expired(self, waiting: Iterable[JobRange], now_ms: int) -> list[JobRange]:
         """The open jobs among these that have expired."""
         return [
             run
-            for span in waiting
-            for batch, run in self._batches.runs(*span)
+            for job_range in waiting
+            for batch, run in self._batches.runs(*job_range)
             if 0 < batch.expires_ms <= now_ms
         ]
 

@@ -127,16 +127,16 @@ class Replaced(msgspec.Struct, array_like=True, tag=12, frozen=True):
     by: int
 
 
-Record: TypeAlias = (
+QueueRecord: TypeAlias = (
     QueueCreated | Changed | Pushed | Finished | Failed | Died | Revived | CronSet | CronMoved
     | Resulted | Moved | Replaced
 )  # fmt: skip
 
 encode_record = msgspec.msgpack.Encoder().encode
-_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
+_decoder: msgspec.msgpack.Decoder[QueueRecord] = msgspec.msgpack.Decoder(QueueRecord)
 
 
-def decode_record(data: bytes | memoryview) -> Record:
+def decode_record(data: bytes | memoryview) -> QueueRecord:
     """One record; `Corrupt` if the bytes are not what `encode_record` wrote."""
     try:
         return _decoder.decode(data)

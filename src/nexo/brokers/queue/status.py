@@ -66,7 +66,7 @@ def state_of(queue: QueueEngine, job: int) -> str:
 def waiting_jobs(queue: QueueEngine, limit: int, offset: int) -> list[int]:
     """The next jobs in line; keys and limits may change that order."""
     runs = queue.dispatch.lanes.in_order()
-    open_runs = (run for span in runs for _, run in queue.ledger.batches.runs(*span))
+    open_runs = (run for job_range in runs for _, run in queue.ledger.batches.runs(*job_range))
     return list(islice((job for run in open_runs for job in range(*run)), offset, offset + limit))
 
 

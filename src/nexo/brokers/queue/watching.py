@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nexo.brokers.queue.ledger import pairs, within
-from nexo.brokers.queue.records import Died, Finished, Record, Replaced
+from nexo.brokers.queue.records import Died, Finished, QueueRecord, Replaced
 
 
 class WatchedJobs:
@@ -15,11 +15,11 @@ class WatchedJobs:
         self.jobs: set[int] = set()
         self._ended: list[int] = []
 
-    def note(self, record: Record) -> None:
+    def note(self, record: QueueRecord) -> None:
         """Find the watched jobs that a record ends, at the cost of the smaller side."""
         match record:
             case Finished(runs=runs):
-                ended = [job for span in pairs(runs) for job in within(self.jobs, *span)]
+                ended = [job for job_range in pairs(runs) for job in within(self.jobs, *job_range)]
             case Died(jobs=jobs):
                 ended = [job for job in jobs if job in self.jobs]
             case Replaced(job=job):

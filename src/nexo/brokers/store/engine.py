@@ -18,7 +18,7 @@ from nexo.brokers.store import numbers
 from nexo.brokers.store.collections import ListCommands, MapCommands, SetCommands
 from nexo.brokers.store.coordination import FencingNumbers, KeyLeases, RateLimits
 from nexo.brokers.store.keyspace import ENTRY_BYTES, Keyspace, check_key
-from nexo.brokers.store.values import Value, kind_of, value_bytes, wrong_type
+from nexo.brokers.store.values import StoreValue, kind_of, value_bytes, wrong_type
 from nexo.errors import InvalidInput
 from nexo.limits import PAGE_BYTES
 from nexo.model.store import KeyInfo, KeysPage, SetResult
@@ -258,7 +258,7 @@ def _canonical(value: bytes) -> bytes:
     return msgspec.json.encode(msgspec.json.decode(value[1:]), order="sorted")
 
 
-def _is(held: Value | None, expected: bytes) -> bool:
+def _is(held: StoreValue | None, expected: bytes) -> bool:
     return isinstance(held, bytes) and same_value(held, expected)
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from nexo.brokers.store.expiry import Expiry
 from nexo.brokers.store.index import OrderedKeys
-from nexo.brokers.store.values import Value, value_bytes
+from nexo.brokers.store.values import StoreValue, value_bytes
 from nexo.errors import InvalidInput, PayloadTooLarge
 from nexo.values import MAX_KEY_BYTES
 
@@ -53,13 +53,13 @@ class Keyspace:
         self.expiry = Expiry()
         self.index = OrderedKeys()
         # Only a budget needs the order of use, and a plain dict is smaller and faster.
-        self._by_use: OrderedDict[str, Value] | None = OrderedDict() if max_bytes else None
-        self._values: dict[str, Value] = {} if self._by_use is None else self._by_use
+        self._by_use: OrderedDict[str, StoreValue] | None = OrderedDict() if max_bytes else None
+        self._values: dict[str, StoreValue] = {} if self._by_use is None else self._by_use
 
     def __len__(self) -> int:
         return len(self._values)
 
-    def find(self, key: str, now_ms: int) -> Value | None:
+    def find(self, key: str, now_ms: int) -> StoreValue | None:
         """The value of ``key``, counted as a use; an expired key is removed."""
         value = self._values.get(key)
         if value is None:
@@ -70,7 +70,7 @@ class Keyspace:
             self._by_use.move_to_end(key)
         return value
 
-    def peek(self, key: str, now_ms: int) -> Value | None:
+    def peek(self, key: str, now_ms: int) -> StoreValue | None:
         """Like `find`, but not counted as a use."""
         due_ms = self.expiry.due.get(key)
         if due_ms is not None and due_ms <= now_ms:
@@ -79,7 +79,7 @@ class Keyspace:
             return None
         return self._values.get(key)
 
-    def held(self, key: str) -> Value:
+    def held(self, key: str) -> StoreValue:
         """The value of ``key``, which must be in the index, expired or not."""
         return self._values[key]
 
@@ -92,7 +92,7 @@ class Keyspace:
         self.changes += 1
         return self.expiry.clear(key)
 
-    def put(self, key: str, value: Value) -> None:
+    def put(self, key: str, value: StoreValue) -> None:
         """Set the value of ``key``; its due time, if any, stays."""
         old = self._values.get(key)
         size = value_bytes(value)
@@ -136,7 +136,7 @@ class Keyspace:
                 raise self._too_large()
         return found
 
-    def check_reply(self, value: Value) -> None:
+    def check_reply(self, value: StoreValue) -> None:
         """Raise `PayloadTooLarge` if a whole collection exceeds what a reply may hold."""
         if self.max_reply_bytes and value_bytes(value) > self.max_reply_bytes:
             raise self._too_large()
@@ -146,7 +146,7 @@ class Keyspace:
             f"the reply would hold more than {self.max_reply_bytes} bytes: ask for less at a time"
         )
 
-    def drop(self, key: str) -> Value | None:
+    def drop(self, key: str) -> StoreValue | None:
         """Remove ``key``; returns its value."""
         value = self._values.pop(key, None)
         if value is not None:

@@ -13,7 +13,7 @@ from itertools import islice
 import msgspec
 
 from nexo.brokers.store.engine import StoreEngine
-from nexo.brokers.store.values import ListValue, MapValue, SetValue, Value, value_bytes
+from nexo.brokers.store.values import ListValue, MapValue, SetValue, StoreValue, value_bytes
 from nexo.storage.header import ALIGN, SIZE, Flags, seal
 
 CHUNK_KEYS = 1_000
@@ -51,7 +51,7 @@ def take_rows(store: StoreEngine, cursor: str) -> list[Row]:
     return rows
 
 
-def _row(key: str, due_ms: int | None, value: Value) -> Row:
+def _row(key: str, due_ms: int | None, value: StoreValue) -> Row:
     match value:
         case bytes():
             return Row(key, due_ms, "value", value)
@@ -70,7 +70,7 @@ def put_row(store: StoreEngine, row: Row, now_ms: int) -> None:
         store.keyspace.expiry.set(row.key, row.due_ms)
 
 
-def _value(row: Row) -> Value:
+def _value(row: Row) -> StoreValue:
     match row.kind, row.content:
         case "value", bytes() as value:
             return value

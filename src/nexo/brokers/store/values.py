@@ -168,8 +168,8 @@ def _taken(take: Callable[[], bytes], count: int, most_bytes: int) -> list[bytes
     return taken
 
 
-Collection: TypeAlias = MapValue | ListValue | SetValue
-Value: TypeAlias = bytes | MapValue | ListValue | SetValue
+CollectionValue: TypeAlias = MapValue | ListValue | SetValue
+StoreValue: TypeAlias = bytes | MapValue | ListValue | SetValue
 
 
 def items_bytes(items: Iterable[bytes]) -> int:
@@ -177,15 +177,15 @@ def items_bytes(items: Iterable[bytes]) -> int:
     return sum(len(item) + ITEM_BYTES for item in items)
 
 
-def value_bytes(value: Value) -> int:
+def value_bytes(value: StoreValue) -> int:
     """The assumed size of a value, without its key."""
     return len(value) if isinstance(value, bytes) else value.size_bytes
 
 
-def kind_of(value: Value) -> str:
+def kind_of(value: StoreValue) -> str:
     """``value``, ``map``, ``list`` or ``set``."""
     return "value" if isinstance(value, bytes) else value.kind
 
 
-def wrong_type(key: str, value: Value, wanted: str) -> WrongType:
+def wrong_type(key: str, value: StoreValue, wanted: str) -> WrongType:
     return WrongType(f"key {key[:64]!r} holds a {kind_of(value)}, not {wanted}")

@@ -353,10 +353,10 @@ class StreamEngine(BrokerState):
 
         What is ``in_lake`` can still be read, except by groups with claims, which only read logs.
         """
-        spans = [(partition, first, end) for first, end in ranges]
+        skipped = [(partition, first, end) for first, end in ranges]
         for name, group in stream.groups.items():
-            if spans and not (in_lake and group.claims is None):
-                group.skip(spans)
+            if skipped and not (in_lake and group.claims is None):
+                group.skip(skipped)
                 self.changed(stream, name, group)
 
     # -- the journal -----------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nexo.batch import Batch, Entry, decode, select
+from nexo.batch import Batch, EntryParts, decode, select
 from nexo.brokers.stream.partition import Partition
 from nexo.errors import Corrupt
 from nexo.storage.header import Header
@@ -66,7 +66,7 @@ class KeyIndex:
         gone = key in self._deleted or offset < self._partition.start_offset
         return -1 if gone else offset
 
-    def find(self, key: bytes) -> Entry | None:
+    def find(self, key: bytes) -> EntryParts | None:
         """The newest record of a key as a batch of one; None if deleted or never there."""
         self.advance()
         offset = self.offset_of(key)
@@ -77,7 +77,7 @@ class KeyIndex:
             return select(batch, [batch.index_of(offset)])
         return None
 
-    def current(self, entry: memoryview) -> Entry | None:
+    def current(self, entry: memoryview) -> EntryParts | None:
         """The records of a batch that are their keys' newest and not deletions."""
         batch = decode(entry)
         if batch.layout.keys is None:

@@ -147,12 +147,12 @@ class Aborted(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
     ranges: list[StreamRange]
 
 
-StreamRecord: TypeAlias = (
+StreamChange: TypeAlias = (
     Updated | Tiered | StreamTrimmed | Hidden | Checked | GroupMade | GroupChanged | GroupDropped
 )
 """Changes of a stream that may have been deleted since."""
 JournalRecord: TypeAlias = (
-    StreamCreated | Deleted | Opened | ProducerStarted | StreamRecord
+    StreamCreated | Deleted | Opened | ProducerStarted | StreamChange
     | OrderedMade | OrderedChanged | OrderedDropped | TransactionCommitted | Aborted
 )  # fmt: skip
 

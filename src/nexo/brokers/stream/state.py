@@ -19,8 +19,8 @@ from nexo.brokers.stream.records import (
     OrderedDropped,
     OrderedMade,
     ProducerStarted,
+    StreamChange,
     StreamCreated,
-    StreamRecord,
     StreamSnapshot,
     StreamTrimmed,
     Tiered,
@@ -97,7 +97,7 @@ class BrokerState:
         for change in record.changes:
             self.apply(change)
 
-    def _apply_to_stream(self, record: StreamRecord) -> None:
+    def _apply_to_stream(self, record: StreamChange) -> None:
         stream = self.streams.numbered(record.stream)
         if stream is None:
             return

@@ -17,7 +17,7 @@ MAX_LIMIT = 1_000
 OPENS = 5
 """Logs that one page may open to find their ends; then the page ends."""
 
-Members: TypeAlias = Callable[[str], Mapping[str, int]]
+MembersOf: TypeAlias = Callable[[str], Mapping[str, int]]
 """By stream: how many members of a group the engine does not know of."""
 
 
@@ -34,7 +34,7 @@ def broker_status(engine: StreamEngine) -> dict[str, Any]:
 class _Page:
     """What one page may still do, and what it found."""
 
-    def __init__(self, engine: StreamEngine, limit: int, members: Members) -> None:
+    def __init__(self, engine: StreamEngine, limit: int, members: MembersOf) -> None:
         self._engine = engine
         self._members = members
         self._left = limit
@@ -92,7 +92,7 @@ def _position(group: OrderedGroup, stream: OpenStream, index: int) -> int:
     return kept.offset + 1 if kept else 0
 
 
-def survey(engine: StreamEngine, position: int, limit: int, members: Members) -> StreamSurvey:
+def survey(engine: StreamEngine, position: int, limit: int, members: MembersOf) -> StreamSurvey:
     """The page at ``position``, bounded work: streams in order of creation, then ordered groups."""
     streams, ordered = len(engine.streams), len(engine.ordered)
     page = _Page(engine, limit, members)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.argument("stream")
 @click.argument("group")
 @click.argument("to", metavar="PLACE", type=place)
-def command(stream: str, group: str, to: wire.Position | datetime) -> None:
+def command(stream: str, group: str, to: wire.StartPosition | datetime) -> None:
     """Move GROUP of STREAM to PLACE; running consumers continue from there.
 
     PLACE is beginning, end, an offset, offsets by partition (0:10,1:20), a time
@@ -54,7 +54,7 @@ def _ordered_lag(nexo: Client, stream: str, group: str) -> int | None:
         return None
 
 
-def _seek_ordered(nexo: Client, stream: str, group: str, to: wire.Position | datetime) -> int:
+def _seek_ordered(nexo: Client, stream: str, group: str, to: wire.StartPosition | datetime) -> int:
     """An ordered group stores the last offset that was processed, so one before the place."""
     found = positions(nexo, stream, to, exact=True)
     chosen = to if isinstance(to, dict) else found

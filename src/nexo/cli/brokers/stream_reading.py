@@ -47,7 +47,7 @@ class PartitionsReader:
 
 
 def positions(
-    client: Client, stream: str, place: wire.Position | datetime, *, exact: bool = False
+    client: Client, stream: str, place: wire.StartPosition | datetime, *, exact: bool = False
 ) -> dict[int, int]:
     """The offset in each partition that a place stands for, always within what exists.
 
@@ -99,7 +99,7 @@ def _check_there(partitions: Iterable[int], count: int) -> None:
             raise InvalidOption(f"partition {number} does not exist: there are {count}, from 0")
 
 
-def _start(part: wire.PartitionInfo, number: int, place: wire.Position) -> int:
+def _start(part: wire.PartitionInfo, number: int, place: wire.StartPosition) -> int:
     match place:
         case "beginning":
             return part.start_offset

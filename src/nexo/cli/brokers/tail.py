@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from nexo.client.stream_records import Record
-    from nexo.protocol.stream import Position
+    from nexo.protocol.stream import StartPosition
 
 _POLL_S = 20.0
 
@@ -38,7 +38,7 @@ _POLL_S = 20.0
 def command(
     stream: str,
     last: int,
-    start: Position | datetime | None,
+    start: StartPosition | datetime | None,
     partition: int | None,
     key: str | None,
     count: int | None,

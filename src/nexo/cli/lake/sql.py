@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # ruff: noqa: PLC0415 - Spark, DuckDB and Arrow are slow to import, and optional
 
-Rows = tuple[list[str], list[tuple[Any, ...]]]
+QueryRows = tuple[list[str], list[tuple[Any, ...]]]
 
 
 @click.command()
@@ -102,7 +102,7 @@ def _print(columns: list[str], shown: list[tuple[Any, ...]], as_csv: bool) -> No
 class QueryEngine:
     """Runs queries."""
 
-    query: Callable[[str, int], Rows]
+    query: Callable[[str, int], QueryRows]
     """The columns and at most this many rows of what a query returns."""
     names: Callable[[], list[str]]
     """Views that a query may name."""
@@ -120,7 +120,7 @@ def _duckdb(lake: Lake, streams: list[str], as_of: datetime | None) -> Iterator[
         gc.enable()
     engine = Engine(lake, server_address())
 
-    def query(text: str, limit: int) -> Rows:
+    def query(text: str, limit: int) -> QueryRows:
         found = engine.query(text, limit=limit, streams=streams or None, as_of=as_of)
         return found.columns, [cells.zoned(row) for row in found.rows()]
 
@@ -139,7 +139,7 @@ def _spark(
 
     with spark_session.started(master, "nexo sql", quiet=True) as spark:
 
-        def query(text: str, limit: int) -> Rows:
+        def query(text: str, limit: int) -> QueryRows:
             with spark_session.shown(spark, "query"), plain_errors():
                 register_views(spark, lake, common().url, streams=streams or None, as_of=as_of)
                 frame = spark.sql(text).limit(limit)

@@ -23,7 +23,7 @@ _MANY = 1_000
 """Records or jobs that are sent together."""
 _WORKS = 8
 
-Row: TypeAlias = dict[str, object]
+BenchRow: TypeAlias = dict[str, object]
 """``work``, ``per_s`` and ``note``."""
 
 
@@ -42,8 +42,8 @@ def command(seconds: float, size: int) -> None:
     output.rows(loops.run(_measure(seconds, size)), ("work", "per_s", "note"))
 
 
-async def _measure(seconds: float, size: int) -> list[Row]:
-    name, found = f"nexo-bench-{secrets.token_hex(4)}", list[Row]()
+async def _measure(seconds: float, size: int) -> list[BenchRow]:
+    name, found = f"nexo-bench-{secrets.token_hex(4)}", list[BenchRow]()
     async with nexo.AsyncClient(common().url, **common().client_options()) as client:
         bench = Bench(client, name, bytes(size), seconds)
         try:
@@ -81,14 +81,14 @@ class Bench:
     def _keys(self) -> list[str]:
         return [f"{self.name}:{number}" for number in range(_TASKS)]
 
-    async def rows(self) -> AsyncIterator[Row]:
+    async def rows(self) -> AsyncIterator[BenchRow]:
         """Every piece of work, one after another."""
         yield await self._round_trips()
         for work in (self._store, self._pubsub, self._queue, self._stream):
             async for row in work():
                 yield row
 
-    async def _round_trips(self) -> Row:
+    async def _round_trips(self) -> BenchRow:
         """One request at a time."""
         times: list[float] = []
         end_s = time.perf_counter() + self.seconds
@@ -99,7 +99,7 @@ class Bench:
         note = f"p50 {p50:.0f} µs, p99 {p99:.0f} µs"
         return {"work": "round trips", "per_s": round(len(times) / sum(times)), "note": note}
 
-    async def _repeat(self, work: str, note: str, step: Callable[[], Awaitable[int]]) -> Row:
+    async def _repeat(self, work: str, note: str, step: Callable[[], Awaitable[int]]) -> BenchRow:
         """Run ``step``, which says how much it did, until time is up or nothing is left."""
         start_s, count = time.perf_counter(), 0
         while time.perf_counter() - start_s < self.seconds and (done := await step()):
@@ -107,7 +107,7 @@ class Bench:
         elapsed_s = time.perf_counter() - start_s
         return {"work": work, "per_s": round(count / elapsed_s), "note": note}
 
-    async def _store(self) -> AsyncIterator[Row]:
+    async def _store(self) -> AsyncIterator[BenchRow]:
         """Many tasks, a key each."""
         store, keys, note = self.client.store, self._keys(), f"{_TASKS} tasks"
 
@@ -120,7 +120,7 @@ class Bench:
         )
         yield await self._repeat("store get", note, lambda: each(store.get))
 
-    async def _pubsub(self) -> AsyncIterator[Row]:
+    async def _pubsub(self) -> AsyncIterator[BenchRow]:
         """Publish, and receive everything."""
         pubsub, topic, values = self.client.pubsub, f"{self.name}/topic", [self.value] * _TASKS
         async with await pubsub.subscribe(topic) as subscription:
@@ -133,7 +133,7 @@ class Bench:
 
             yield await self._repeat("pubsub publish to deliver", "one subscriber", step)
 
-    async def _queue(self) -> AsyncIterator[Row]:
+    async def _queue(self) -> AsyncIterator[BenchRow]:
         """Push in batches, then take and finish them."""
         queue: Any = await self.client.queue(self.name).create()
         note = f"batches of {_MANY}, file_sync"
@@ -150,7 +150,7 @@ class Bench:
         yield await self._repeat("queue push", note, push)
         yield await self._repeat("queue pop and ack", note, pop)
 
-    async def _stream(self) -> AsyncIterator[Row]:
+    async def _stream(self) -> AsyncIterator[BenchRow]:
         """Publish in batches, then read and ack them."""
         stream = await self.client.stream(self.name).create()
 

@@ -10,7 +10,7 @@ from typing import Any
 from nexo.errors import Forbidden, NexoError
 from nexo.options.units import size_text
 
-Status = Mapping[str, Any]
+BrokerFigures = Mapping[str, Any]
 
 _FLOWS = {
     "store": ("commands", None),
@@ -26,7 +26,7 @@ class Sample:
     """Every broker's status at one moment; an error instead of one that did not answer."""
 
     time_s: float
-    brokers: Mapping[str, Status | NexoError]
+    brokers: Mapping[str, BrokerFigures | NexoError]
 
 
 def broker_rows(before: Sample, now: Sample) -> Iterator[dict[str, Any]]:
@@ -42,7 +42,9 @@ def broker_rows(before: Sample, now: Sample) -> Iterator[dict[str, Any]]:
             yield _broker_row(name, known, status, now.time_s - before.time_s)
 
 
-def _broker_row(name: str, before: Status, now: Status, elapsed_s: float) -> dict[str, Any]:
+def _broker_row(
+    name: str, before: BrokerFigures, now: BrokerFigures, elapsed_s: float
+) -> dict[str, Any]:
     taken, given = _FLOWS[name]
     process, disk = now.get("process", {}), now.get("disk", {})
     spent = process.get("cpu_s", 0) - before.get("process", {}).get("cpu_s", 0)
@@ -59,14 +61,14 @@ def _broker_row(name: str, before: Status, now: Status, elapsed_s: float) -> dic
     }
 
 
-def rate(before: Status, now: Status, counter: str, elapsed_s: float) -> int:
+def rate(before: BrokerFigures, now: BrokerFigures, counter: str, elapsed_s: float) -> int:
     """How fast a counter rises; a restart of the broker counts as a start from zero."""
     then, value = before.get(counter, 0), now.get(counter, 0)
     grown = value - then if value >= then else value
     return round(grown / elapsed_s) if elapsed_s > 0 else 0
 
 
-def _holds(name: str, status: Status) -> str:
+def _holds(name: str, status: BrokerFigures) -> str:
     match name:
         case "store":
             return f"{_counted(status, 'keys')}, {size_text(status['used_bytes'])}"
@@ -79,7 +81,7 @@ def _holds(name: str, status: Status) -> str:
     return f"{_counted(status, 'streams')}, {_counted(status, 'groups')}"
 
 
-def _counted(status: Status, things: str) -> str:
+def _counted(status: BrokerFigures, things: str) -> str:
     number = status[things]
     return f"{number:,} {things if number != 1 else things[:-1]}"
 
@@ -93,7 +95,7 @@ class Board:
         self._rows: dict[tuple[str, ...], tuple[float, dict[str, Any]]] = {}
         self._unseen: set[tuple[str, ...]] = set()
 
-    def see(self, key: tuple[str, ...], row: Status, now_s: float) -> None:
+    def see(self, key: tuple[str, ...], row: BrokerFigures, now_s: float) -> None:
         """One row now."""
         before_s, before = self._rows.get(key, (now_s, row))
         rates = {

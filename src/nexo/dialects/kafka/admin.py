@@ -15,7 +15,7 @@ from nexo.dialects.kafka.configs import (
     described,
     options_of,
 )
-from nexo.dialects.kafka.format.codec import Message
+from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, error_of, failure
 from nexo.dialects.kafka.request import (
     NODE_ID,
@@ -51,7 +51,7 @@ def create_topics(request: Request) -> None:
     answer_each(request, "topics", "topics", _create_one)
 
 
-def _create_one(request: Request, row: Message, done: Callable[[Message], None]) -> None:
+def _create_one(request: Request, row: KafkaMessage, done: Callable[[KafkaMessage], None]) -> None:
     topic = row["name"] or ""
 
     def created(found: Any) -> None:
@@ -77,7 +77,7 @@ def _create_one(request: Request, row: Message, done: Callable[[Message], None])
             _admin(request).create(request.session, name, options, stored, fresh=True)
 
 
-def _options(request: Request, row: Message) -> dict[str, Any]:
+def _options(request: Request, row: KafkaMessage) -> dict[str, Any]:
     """Replication is accepted and means one copy; assignments only count partitions."""
     count, assigned = row["partitions"], row["assignments"] or ()
     if count == -1:
@@ -93,9 +93,9 @@ def delete_topics(request: Request) -> None:
     answer_each(request, "topics", "topics", _delete_one)
 
 
-def _delete_one(request: Request, topic: str | None, done: Callable[[Message], None]) -> None:
+def _delete_one(request: Request, topic: str | None, done: Callable[[KafkaMessage], None]) -> None:
     def deleted(error: NexoError | None) -> None:
-        row: Message = {"name": topic or ""}
+        row: KafkaMessage = {"name": topic or ""}
         done(row if error is None else row | failure(error))
 
     with errors_to(deleted):
@@ -107,7 +107,7 @@ def create_partitions(request: Request) -> None:
     request.answer({"results": [_no_more(request, row) for row in request["topics"] or ()]})
 
 
-def _no_more(request: Request, row: Message) -> Message:
+def _no_more(request: Request, row: KafkaMessage) -> KafkaMessage:
     topic = row["name"] or ""
     try:
         found = _admin(request).outline(request.session, stream_of(topic)).options.partitions
@@ -119,11 +119,11 @@ def _no_more(request: Request, row: Message) -> Message:
 
 def delete_records(request: Request) -> None:
     """Delete what lies below an offset."""
-    rows: list[tuple[str, Message]] = []
+    rows: list[tuple[str, KafkaMessage]] = []
     drop_before = _admin(request).drop_before
     for topic, part in rows_of(request):
         index, offset = part["partition"], part["offset"]
-        row: Message = {"partition": index}
+        row: KafkaMessage = {"partition": index}
         try:
             row["low"] = drop_before(request.session, stream_of(topic), index, offset)
         except NexoError as error:
@@ -140,8 +140,8 @@ def describe_configs(request: Request) -> None:
     request.answer({"results": [_described(request, row) for row in request["resources"] or ()]})
 
 
-def _described(request: Request, row: Message) -> Message:
-    answer: Message = {"type": row["type"], "name": row["name"]}
+def _described(request: Request, row: KafkaMessage) -> KafkaMessage:
+    answer: KafkaMessage = {"type": row["type"], "name": row["name"]}
     try:
         if row["type"] == _BROKER:
             settings = request.session.state.host.settings
@@ -158,7 +158,7 @@ def _described(request: Request, row: Message) -> Message:
 def alter_configs(request: Request) -> None:
     """Set all configurations of topics: what is not named gets its default."""
 
-    def options(row: Message, now: StreamOptions) -> dict[str, Any]:
+    def options(row: KafkaMessage, now: StreamOptions) -> dict[str, Any]:
         usual = _usual(request)
         reset = {name: getattr(usual, name) for name in now.__struct_fields__ if name in _CHANGES}
         given = options_of((each["name"] or "", each["value"]) for each in row["configs"] or ())
@@ -173,7 +173,7 @@ _CHANGES = {config.option for config in CONFIGS.values()} - {"tiering"}
 def incremental_alter_configs(request: Request) -> None:
     """Change some configurations of topics."""
 
-    def options(row: Message, now: StreamOptions) -> dict[str, Any]:
+    def options(row: KafkaMessage, now: StreamOptions) -> dict[str, Any]:
         rows = ((each["name"] or "", each["op"], each["value"]) for each in row["configs"] or ())
         return changed_options(now, _usual(request), rows)
 
@@ -181,12 +181,12 @@ def incremental_alter_configs(request: Request) -> None:
 
 
 def _alter_one(
-    options: Callable[[Message, StreamOptions], dict[str, Any]],
+    options: Callable[[KafkaMessage, StreamOptions], dict[str, Any]],
     request: Request,
-    row: Message,
-    done: Callable[[Message], None],
+    row: KafkaMessage,
+    done: Callable[[KafkaMessage], None],
 ) -> None:
-    answer: Message = {"type": row["type"], "name": row["name"]}
+    answer: KafkaMessage = {"type": row["type"], "name": row["name"]}
 
     def altered(found: Any) -> None:
         done(answer | failure(found) if isinstance(found, NexoError) else answer)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import uuid4
 
-from nexo.brokers.stream.groups.kafka.model import Join, Joined, JoinRefused, Reply, Synced
-from nexo.dialects.kafka.format.codec import Message
+from nexo.brokers.stream.groups.kafka.model import Join, Joined, JoinRefused, MemberReply, Synced
+from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, group_error, refusal
 from nexo.dialects.kafka.request import Request, answer_each, caller_of, errors_to, group_of
 from nexo.errors import NexoError
@@ -29,7 +29,7 @@ def _classic(request: Request) -> Classic:
 def join_group(request: Request) -> None:
     """Answer once all members have joined."""
 
-    def done(reply: Reply | NexoError) -> None:
+    def done(reply: MemberReply | NexoError) -> None:
         match reply:
             case Joined():
                 request.answer(_joined(request, reply))
@@ -62,7 +62,7 @@ def _join(request: Request) -> Join:
     )
 
 
-def _joined(request: Request, reply: Joined) -> Message:
+def _joined(request: Request, reply: Joined) -> KafkaMessage:
     members = [
         {"member": member, "instance": instance, "metadata": metadata}
         for member, instance, metadata in reply.members
@@ -81,7 +81,7 @@ def _joined(request: Request, reply: Joined) -> Message:
 def sync_group(request: Request) -> None:
     """Answer once the leader has sent the assignments."""
 
-    def done(reply: Reply | NexoError) -> None:
+    def done(reply: MemberReply | NexoError) -> None:
         match reply:
             case Synced():
                 kind = request["protocol_type"] or "consumer"
@@ -135,7 +135,7 @@ def describe_groups(request: Request) -> None:
     request.answer({"groups": [_described(request, group) for group in request["groups"] or ()]})
 
 
-def _described(request: Request, group: str | None) -> Message:
+def _described(request: Request, group: str | None) -> KafkaMessage:
     try:
         view = _classic(request).view(request.session, group_of(group))
     except NexoError as error:
@@ -154,7 +154,7 @@ def _described(request: Request, group: str | None) -> Message:
     return {"group": group, "members": members} | _shown(view)
 
 
-def _shown(view: ClassicView) -> Message:
+def _shown(view: ClassicView) -> KafkaMessage:
     return {
         "state": view.state,
         "protocol_type": view.protocol_type,
@@ -183,7 +183,7 @@ def delete_groups(request: Request) -> None:
     answer_each(request, "groups", "results", _delete_one)
 
 
-def _delete_one(request: Request, group: str | None, done: Callable[[Message], None]) -> None:
+def _delete_one(request: Request, group: str | None, done: Callable[[KafkaMessage], None]) -> None:
     def deleted(error: NexoError | None) -> None:
         done({"group": group, "error": Error.NONE if error is None else refusal(error)})
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from nexo.dialects.kafka.format.apis import APIS, Key
-from nexo.dialects.kafka.format.codec import Message
+from nexo.dialects.kafka.format.apis import APIS, ApiKey
+from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, error_of
 from nexo.dialects.kafka.request import (
     CLUSTER_ID,
@@ -39,7 +39,7 @@ def refuse_version(request: Request) -> None:
     For others the answer has the form of the nearest version that is served.
     """
     error = Error.UNSUPPORTED_VERSION
-    if request.api.key is Key.API_VERSIONS:
+    if request.api.key is ApiKey.API_VERSIONS:
         request.answer({"error": error, "keys": _VERSIONS}, form=0)
     else:
         nearest = min(max(request.version, request.api.low), request.api.high)
@@ -57,11 +57,11 @@ def describe_cluster(request: Request) -> None:
     request.answer(_cluster(request))
 
 
-def _cluster(request: Request) -> Message:
+def _cluster(request: Request) -> KafkaMessage:
     return {"cluster_id": CLUSTER_ID, "controller": NODE_ID, "brokers": [_here(request)]}
 
 
-def _here(request: Request) -> Message:
+def _here(request: Request) -> KafkaMessage:
     host, port = request.session.advertised_address
     return {"node_id": NODE_ID, "host": host, "port": port}
 
@@ -73,7 +73,9 @@ def metadata(request: Request) -> None:
     """Topics and partitions; those asked for by name are created if the settings say so."""
     asked = request["topics"]
     cluster = _cluster(request)
-    gather: Gather[Message] = Gather(lambda topics: request.answer(cluster | {"topics": topics}))
+    gather: Gather[KafkaMessage] = Gather(
+        lambda topics: request.answer(cluster | {"topics": topics})
+    )
     if asked is None or (request.version == 0 and not asked):
         for outline in _all(request):
             gather.expect()(_topic(outline))
@@ -96,7 +98,7 @@ def _all(request: Request) -> Iterable[Outline]:
         return  # nothing is there for this user
 
 
-def _look_up(request: Request, topic: str, gather: Gather[Message]) -> None:
+def _look_up(request: Request, topic: str, gather: Gather[KafkaMessage]) -> None:
     done = gather.expect()
     session = request.session
     admin, settings = session.streams.admin, session.state.host.settings
@@ -117,7 +119,7 @@ def _look_up(request: Request, topic: str, gather: Gather[Message]) -> None:
             admin.create(session, name, {"partitions": settings.kafka_partitions}, created)
 
 
-def _by_id(request: Request, found: UUID) -> Message:
+def _by_id(request: Request, found: UUID) -> KafkaMessage:
     try:
         return _topic(outline_of(request, found))
     except NotFound:
@@ -126,7 +128,7 @@ def _by_id(request: Request, found: UUID) -> Message:
         return {"error": error_of(error), "name": None, "id": found}
 
 
-def _topic(outline: Outline) -> Message:
+def _topic(outline: Outline) -> KafkaMessage:
     here = [NODE_ID]
     partitions = [
         {"partition": index, "leader": NODE_ID, "replicas": here, "isr": here}

@@ -7,7 +7,7 @@ from contextlib import suppress
 from nexo.brokers.stream.groups.kafka.model import GroupError
 from nexo.brokers.stream.groups.limits import MAX_METADATA
 from nexo.brokers.stream.groups.ordered_state import StoredOffset
-from nexo.dialects.kafka.format.codec import Message, Schema
+from nexo.dialects.kafka.format.codec import KafkaMessage, Schema
 from nexo.dialects.kafka.format.errors import Error, Refused, error_of, group_error, refusal
 from nexo.dialects.kafka.format.wire import Input
 from nexo.dialects.kafka.request import (
@@ -21,7 +21,7 @@ from nexo.dialects.kafka.request import (
     stream_of,
 )
 from nexo.errors import NexoError, NotFound, ProtocolError
-from nexo.model.stream import OffsetRow, TopicPartition
+from nexo.model.stream import OffsetRow, StreamPartition
 from nexo.names import text_of
 from nexo.services.stream.groups.kafka_classic import ClassicView
 
@@ -29,10 +29,10 @@ _SUBSCRIPTION = Schema("version:i16 topics:[]str", 999)
 """The beginning of the metadata that members of a group of type ``consumer`` send."""
 
 
-def sound_commits(request: Request) -> tuple[list[OffsetRow], list[tuple[str, Message]]]:
+def sound_commits(request: Request) -> tuple[list[OffsetRow], list[tuple[str, KafkaMessage]]]:
     """What may be committed, and the answer for every partition as if it were."""
     commits: list[OffsetRow] = []
-    answers: list[tuple[str, Message]] = []
+    answers: list[tuple[str, KafkaMessage]] = []
     for topic, part in rows_of(request):
         index, text = part["partition"], part["metadata"] or ""
         error = Error.NONE
@@ -48,7 +48,7 @@ def sound_commits(request: Request) -> tuple[list[OffsetRow], list[tuple[str, Me
     return commits, answers
 
 
-def with_error(answers: list[tuple[str, Message]], error: Error) -> Message:
+def with_error(answers: list[tuple[str, KafkaMessage]], error: Error) -> KafkaMessage:
     """Answers for partitions; those without an error of their own get this one."""
     for _, row in answers:
         row["error"] = row["error"] or error
@@ -88,7 +88,7 @@ def offset_fetch(request: Request) -> None:
         request.answer(_stored(request, request["group"], request["topics"]))
 
 
-def _stored(request: Request, group: str | None, topics: list[Message] | None) -> Message:
+def _stored(request: Request, group: str | None, topics: list[KafkaMessage] | None) -> KafkaMessage:
     streams, session = request.session.streams, request.session
     try:
         name = group_of(group)
@@ -108,9 +108,9 @@ def _stored(request: Request, group: str | None, topics: list[Message] | None) -
     return {"group": group, "topics": by_topic(rows)}
 
 
-def _row(at: TopicPartition, kept: StoredOffset | None, pending: bool) -> Message:
+def _row(at: StreamPartition, kept: StoredOffset | None, pending: bool) -> KafkaMessage:
     """One partition; a client that asks for stable offsets waits for open transactions."""
-    row: Message = {"partition": at[1], "offset": -1, "metadata": ""}
+    row: KafkaMessage = {"partition": at[1], "offset": -1, "metadata": ""}
     if pending:
         return row | {"error": Error.UNSTABLE_OFFSET_COMMIT}
     return row if kept is None else row | {"offset": kept.next_offset, "metadata": kept.metadata}
@@ -125,7 +125,7 @@ def offset_delete(request: Request) -> None:
         if error is not None:
             request.answer({"error": refusal(error)})
             return
-        answers: list[tuple[str, Message]] = [
+        answers: list[tuple[str, KafkaMessage]] = [
             (topic, {"partition": index, "error": is_read if topic in read else Error.NONE})
             for topic, index in rows
         ]

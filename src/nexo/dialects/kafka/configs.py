@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from nexo.config import Settings
-from nexo.dialects.kafka.format.codec import Message
+from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.errors import InvalidOption
 from nexo.options.stream import StreamOptions
 
@@ -124,7 +124,7 @@ def changed_options(
 
 def described(
     options: StreamOptions, defaults: StreamOptions, keys: Iterable[str] | None
-) -> list[Message]:
+) -> list[KafkaMessage]:
     """A topic's configurations, all or those asked for."""
     rows = [
         _row(name, config.write(value := getattr(options, config.option)), config.kind)
@@ -135,7 +135,7 @@ def described(
     return _asked(rows, keys)
 
 
-def broker_configs(settings: Settings, keys: Iterable[str] | None) -> list[Message]:
+def broker_configs(settings: Settings, keys: Iterable[str] | None) -> list[KafkaMessage]:
     shown: Mapping[str, tuple[str, int]] = {
         "auto.create.topics.enable": (str(settings.kafka_auto_create).lower(), _BOOLEAN),
         "default.replication.factor": ("1", _INT),
@@ -148,10 +148,10 @@ def broker_configs(settings: Settings, keys: Iterable[str] | None) -> list[Messa
     return _asked([row | {"read_only": True} for row in rows], keys)
 
 
-def _row(name: str, text: str, kind: int) -> Message:
+def _row(name: str, text: str, kind: int) -> KafkaMessage:
     return {"name": name, "value": text, "source": DEFAULT, "config_type": kind}
 
 
-def _asked(rows: list[Message], keys: Iterable[str] | None) -> list[Message]:
+def _asked(rows: list[KafkaMessage], keys: Iterable[str] | None) -> list[KafkaMessage]:
     wanted = None if keys is None else set(keys)
     return [row for row in rows if not wanted or row["name"] in wanted]

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from nexo.brokers.stream.groups.kafka.model import GroupError
-from nexo.dialects.kafka.format.codec import Message
+from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, group_error, refusal
 from nexo.dialects.kafka.request import (
     Request,
@@ -18,7 +18,7 @@ from nexo.dialects.kafka.request import (
     topic_id,
 )
 from nexo.errors import NexoError, NotFound
-from nexo.model.stream import TopicPartition
+from nexo.model.stream import StreamPartition
 from nexo.names import text_of
 from nexo.options.stream import Strategy
 from nexo.services.stream.groups.kafka_consumers import JOIN, Beat, BeatReply, MemberView
@@ -78,11 +78,11 @@ def _beat(request: Request) -> Beat:
     )
 
 
-def _owned(request: Request) -> set[TopicPartition] | None:
+def _owned(request: Request) -> set[StreamPartition] | None:
     """What a member says it owns; topics that are gone are nobody's."""
     if request["owned"] is None:
         return None
-    found: set[TopicPartition] = set()
+    found: set[StreamPartition] = set()
     for topic in request["owned"]:
         try:
             name = outline_of(request, topic["id"]).name
@@ -92,7 +92,7 @@ def _owned(request: Request) -> set[TopicPartition] | None:
     return found
 
 
-def _owns(request: Request, reply: BeatReply) -> Message:
+def _owns(request: Request, reply: BeatReply) -> KafkaMessage:
     assignment = None if reply.owned is None else {"topics": _by_id(request, reply.owned)}
     return {
         "member": reply.member,
@@ -102,11 +102,11 @@ def _owns(request: Request, reply: BeatReply) -> Message:
     }
 
 
-def _by_id(request: Request, owned: Iterable[TopicPartition]) -> list[Message]:
+def _by_id(request: Request, owned: Iterable[StreamPartition]) -> list[KafkaMessage]:
     admin, found = request.session.streams.admin, dict[str, list[int]]()
     for name, index in owned:
         found.setdefault(name, []).append(index)
-    rows: list[Message] = []
+    rows: list[KafkaMessage] = []
     for name, indexes in found.items():
         outline = admin.outline(request.session, name)
         rows.append({"id": topic_id(outline), "name": text_of(name), "partitions": indexes})
@@ -117,9 +117,9 @@ def describe(request: Request) -> None:
     request.answer({"groups": [_described(request, group) for group in request["groups"] or ()]})
 
 
-def _described(request: Request, group: str | None) -> Message:
+def _described(request: Request, group: str | None) -> KafkaMessage:
     streams, session = request.session.streams, request.session
-    answer: Message = {"group": group}
+    answer: KafkaMessage = {"group": group}
     try:
         name = group_of(group)
         view = streams.classic.view(session, name)

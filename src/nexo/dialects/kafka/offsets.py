@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from nexo.batch import decode
-from nexo.dialects.kafka.format.codec import Message
+from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, error_of
 from nexo.dialects.kafka.request import Gather, Request, by_topic, errors_to, stream_of
 from nexo.errors import NexoError
@@ -17,11 +17,11 @@ LATEST, EARLIEST, GREATEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 """What stands for a time: both ends, the greatest time, and the border between log and lake."""
 _ONE_BATCH = 1
 
-Answer: TypeAlias = Callable[[Message], None]
+AnswerPartition: TypeAlias = Callable[[KafkaMessage], None]
 
 
 def list_offsets(request: Request) -> None:
-    gather: Gather[tuple[str, Message]] = Gather(
+    gather: Gather[tuple[str, KafkaMessage]] = Gather(
         lambda rows: request.answer({"topics": by_topic(rows)})
     )
     for topic in request["topics"] or ():
@@ -37,7 +37,7 @@ def list_offsets(request: Request) -> None:
     gather.complete()
 
 
-def _answer(topic: str, index: int, gather: Gather[tuple[str, Message]]) -> Answer:
+def _answer(topic: str, index: int, gather: Gather[tuple[str, KafkaMessage]]) -> AnswerPartition:
     done = gather.expect()
     return lambda row: done((topic, {"partition": index} | row))
 
@@ -53,9 +53,9 @@ def _bounds(request: Request, topic: str) -> Sequence[PartitionInfo] | Error:
 def _list_one(
     request: Request,
     topic: str,
-    part: Message,
+    part: KafkaMessage,
     bounds: Sequence[PartitionInfo] | Error,
-    answer: Answer,
+    answer: AnswerPartition,
 ) -> None:
     index, time_ms = part["partition"], part["timestamp"]
     if isinstance(bounds, Error):
@@ -70,7 +70,7 @@ def _list_one(
         answer(_end(bounds[index], time_ms))
 
 
-def _end(bounds: PartitionInfo, which: int) -> Message:
+def _end(bounds: PartitionInfo, which: int) -> KafkaMessage:
     ends = {
         LATEST: bounds.stable_offset,
         EARLIEST: bounds.start_offset,
@@ -86,7 +86,7 @@ def _find(
     index: int,
     time_ms: int,
     bounds: PartitionInfo,
-    answer: Answer,
+    answer: AnswerPartition,
 ) -> None:
     """The first record at or after a time, with its own time."""
     reading, session, name = request.session.streams.reading, request.session, ""
@@ -123,7 +123,7 @@ def _time_of(found: RecordSlice, offset: int, asked_ms: int) -> int:
 
 def offset_for_leader_epoch(request: Request) -> None:
     """There has been one leader ever, so all that is there is of its epoch."""
-    rows: list[tuple[str, Message]] = []
+    rows: list[tuple[str, KafkaMessage]] = []
     for topic in request["topics"] or ():
         bounds = _bounds(request, topic["name"] or "")
         for part in topic["partitions"] or ():
@@ -131,8 +131,8 @@ def offset_for_leader_epoch(request: Request) -> None:
     request.answer({"topics": by_topic(rows)})
 
 
-def _epoch_end(index: int, bounds: Sequence[PartitionInfo] | Error) -> Message:
-    row: Message = {"partition": index}
+def _epoch_end(index: int, bounds: Sequence[PartitionInfo] | Error) -> KafkaMessage:
+    row: KafkaMessage = {"partition": index}
     if isinstance(bounds, Error):
         return row | {"error": bounds}
     if not 0 <= index < len(bounds):

@@ -8,7 +8,7 @@ from nexo.batch import decode
 from nexo.batch.compression import check_kafka_kind
 from nexo.batch.kafka import COMPRESSION, TRANSACTIONAL, KafkaHead, wrap
 from nexo.brokers.stream.publishing import Placed
-from nexo.dialects.kafka.format.codec import Message
+from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, failure
 from nexo.dialects.kafka.request import Gather, Request, by_topic, outline_with, rows_of
 from nexo.dialects.kafka.transactions import transaction_of
@@ -21,7 +21,7 @@ def produce(request: Request) -> None:
     A client that wants no answer is disconnected after an error.
     """
 
-    def finish(rows: list[tuple[str, Message]]) -> None:
+    def finish(rows: list[tuple[str, KafkaMessage]]) -> None:
         if request["acks"] != 0:
             request.answer({"topics": by_topic(rows)})
             return
@@ -29,14 +29,14 @@ def produce(request: Request) -> None:
         if any(row.get("error") for _, row in rows):
             request.session.finish()
 
-    gather: Gather[tuple[str, Message]] = Gather(finish)
+    gather: Gather[tuple[str, KafkaMessage]] = Gather(finish)
     for topic, part in rows_of(request):
         _produce_one(request, topic, part, gather)
     gather.complete()
 
 
 def _produce_one(
-    request: Request, topic: str, part: Message, gather: Gather[tuple[str, Message]]
+    request: Request, topic: str, part: KafkaMessage, gather: Gather[tuple[str, KafkaMessage]]
 ) -> None:
     done = gather.expect()
     index: int = part["index"]

@@ -12,8 +12,8 @@ from uuid import UUID
 from nexo.access.scram import Exchange
 from nexo.brokers.stream.groups.kafka.model import Caller
 from nexo.dialects.dialect import Dialect, HostPort, Origin
-from nexo.dialects.kafka.format.apis import Api, Key
-from nexo.dialects.kafka.format.codec import Message
+from nexo.dialects.kafka.format.apis import Api, ApiKey
+from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.encodings import Encodings
 from nexo.dialects.kafka.transactional_ids import KafkaTransactions
 from nexo.dialects.pipelined import Pending, PipelinedSession
@@ -76,12 +76,12 @@ class Request:
     version: int
     correlation: int
     client_id: str
-    body: Message
+    body: KafkaMessage
 
     def __getitem__(self, field: str) -> Any:
         return self.body[field]
 
-    def answer(self, message: Message, form: int | None = None) -> None:
+    def answer(self, message: KafkaMessage, form: int | None = None) -> None:
         """Answer with a message of the API's schema, of its own version or of another ``form``."""
         out = bytearray()
         self.api.response.write(out, message, self.version if form is None else form)
@@ -90,7 +90,7 @@ class Request:
     def answer_parts(self, body: list[Any]) -> None:
         """Answer with bytes, which are never joined."""
         head = _CORRELATION.pack(self.correlation)
-        if self.api.is_flexible(self.version) and self.api.key is not Key.API_VERSIONS:
+        if self.api.is_flexible(self.version) and self.api.key is not ApiKey.API_VERSIONS:
             head += b"\x00"
         size = len(head) + sum(map(len, body))
         self.pending.send([_SIZE.pack(size) + head, *body])
@@ -131,10 +131,10 @@ def answer_each(
     request: Request,
     asked: str,
     answered: str,
-    one: Callable[[Request, Any, Callable[[Message], None]], None],
+    one: Callable[[Request, Any, Callable[[KafkaMessage], None]], None],
 ) -> None:
     """Answer with a row for each that is asked for, which ``one`` gives now or later."""
-    gather: Gather[Message] = Gather(lambda rows: request.answer({answered: rows}))
+    gather: Gather[KafkaMessage] = Gather(lambda rows: request.answer({answered: rows}))
     for row in request[asked] or ():
         one(request, row, gather.expect())
     gather.complete()
@@ -158,9 +158,9 @@ def rows_of(request: Request) -> list[tuple[str, Any]]:
     ]
 
 
-def by_topic(rows: Iterable[tuple[str, Message]]) -> list[Message]:
+def by_topic(rows: Iterable[tuple[str, KafkaMessage]]) -> list[KafkaMessage]:
     """Rows of partitions as Kafka's responses have them: under their topics, in order."""
-    found: dict[str, list[Message]] = {}
+    found: dict[str, list[KafkaMessage]] = {}
     for topic, row in rows:
         found.setdefault(topic, []).append(row)
     return [{"name": topic, "partitions": parts} for topic, parts in found.items()]

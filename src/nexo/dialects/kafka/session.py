@@ -18,8 +18,8 @@ from nexo.dialects.kafka import (
     sasl,
     transactions,
 )
-from nexo.dialects.kafka.format.apis import APIS, UNKNOWN, Key
-from nexo.dialects.kafka.format.codec import Message
+from nexo.dialects.kafka.format.apis import APIS, UNKNOWN, ApiKey
+from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.wire import I16, Input
 from nexo.dialects.kafka.request import KafkaConnection, Request
 from nexo.dialects.pipelined import Pending
@@ -27,43 +27,43 @@ from nexo.errors import ProtocolError
 
 _SIZE = Struct(">i")
 _HEAD = Struct(">ihhi")
-_BEFORE_LOGIN = frozenset({Key.API_VERSIONS, Key.SASL_HANDSHAKE, Key.SASL_AUTHENTICATE})
+_BEFORE_LOGIN = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
-HANDLERS: dict[Key, Callable[[Request], None]] = {
-    Key.PRODUCE: producing.produce,
-    Key.INIT_PRODUCER_ID: transactions.init_producer_id,
-    Key.ADD_PARTITIONS_TO_TXN: transactions.add_partitions,
-    Key.ADD_OFFSETS_TO_TXN: transactions.add_offsets,
-    Key.TXN_OFFSET_COMMIT: transactions.offset_commit,
-    Key.END_TXN: transactions.end,
-    Key.FETCH: fetching.fetch,
-    Key.LIST_OFFSETS: offsets.list_offsets,
-    Key.OFFSET_FOR_LEADER_EPOCH: offsets.offset_for_leader_epoch,
-    Key.JOIN_GROUP: classic_groups.join_group,
-    Key.SYNC_GROUP: classic_groups.sync_group,
-    Key.HEARTBEAT: classic_groups.heartbeat,
-    Key.LEAVE_GROUP: classic_groups.leave_group,
-    Key.OFFSET_COMMIT: commits.offset_commit,
-    Key.OFFSET_FETCH: commits.offset_fetch,
-    Key.OFFSET_DELETE: commits.offset_delete,
-    Key.DESCRIBE_GROUPS: classic_groups.describe_groups,
-    Key.LIST_GROUPS: classic_groups.list_groups,
-    Key.DELETE_GROUPS: classic_groups.delete_groups,
-    Key.CONSUMER_GROUP_HEARTBEAT: consumer_groups.heartbeat,
-    Key.CONSUMER_GROUP_DESCRIBE: consumer_groups.describe,
-    Key.CREATE_TOPICS: admin.create_topics,
-    Key.DELETE_TOPICS: admin.delete_topics,
-    Key.CREATE_PARTITIONS: admin.create_partitions,
-    Key.DELETE_RECORDS: admin.delete_records,
-    Key.DESCRIBE_CONFIGS: admin.describe_configs,
-    Key.ALTER_CONFIGS: admin.alter_configs,
-    Key.INCREMENTAL_ALTER_CONFIGS: admin.incremental_alter_configs,
-    Key.SASL_HANDSHAKE: sasl.handshake,
-    Key.SASL_AUTHENTICATE: sasl.authenticate,
-    Key.API_VERSIONS: cluster.api_versions,
-    Key.METADATA: cluster.metadata,
-    Key.FIND_COORDINATOR: cluster.find_coordinator,
-    Key.DESCRIBE_CLUSTER: cluster.describe_cluster,
+HANDLERS: dict[ApiKey, Callable[[Request], None]] = {
+    ApiKey.PRODUCE: producing.produce,
+    ApiKey.INIT_PRODUCER_ID: transactions.init_producer_id,
+    ApiKey.ADD_PARTITIONS_TO_TXN: transactions.add_partitions,
+    ApiKey.ADD_OFFSETS_TO_TXN: transactions.add_offsets,
+    ApiKey.TXN_OFFSET_COMMIT: transactions.offset_commit,
+    ApiKey.END_TXN: transactions.end,
+    ApiKey.FETCH: fetching.fetch,
+    ApiKey.LIST_OFFSETS: offsets.list_offsets,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.offset_for_leader_epoch,
+    ApiKey.JOIN_GROUP: classic_groups.join_group,
+    ApiKey.SYNC_GROUP: classic_groups.sync_group,
+    ApiKey.HEARTBEAT: classic_groups.heartbeat,
+    ApiKey.LEAVE_GROUP: classic_groups.leave_group,
+    ApiKey.OFFSET_COMMIT: commits.offset_commit,
+    ApiKey.OFFSET_FETCH: commits.offset_fetch,
+    ApiKey.OFFSET_DELETE: commits.offset_delete,
+    ApiKey.DESCRIBE_GROUPS: classic_groups.describe_groups,
+    ApiKey.LIST_GROUPS: classic_groups.list_groups,
+    ApiKey.DELETE_GROUPS: classic_groups.delete_groups,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_groups.heartbeat,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_groups.describe,
+    ApiKey.CREATE_TOPICS: admin.create_topics,
+    ApiKey.DELETE_TOPICS: admin.delete_topics,
+    ApiKey.CREATE_PARTITIONS: admin.create_partitions,
+    ApiKey.DELETE_RECORDS: admin.delete_records,
+    ApiKey.DESCRIBE_CONFIGS: admin.describe_configs,
+    ApiKey.ALTER_CONFIGS: admin.alter_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: admin.incremental_alter_configs,
+    ApiKey.SASL_HANDSHAKE: sasl.handshake,
+    ApiKey.SASL_AUTHENTICATE: sasl.authenticate,
+    ApiKey.API_VERSIONS: cluster.api_versions,
+    ApiKey.METADATA: cluster.metadata,
+    ApiKey.FIND_COORDINATOR: cluster.find_coordinator,
+    ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,
 }
 assert HANDLERS.keys() == APIS.keys()
 
@@ -85,7 +85,7 @@ class KafkaSession(KafkaConnection):
         data = Input(memoryview(request.data)[_HEAD.size :])
         client_id = _client_id(data)
         api = APIS.get(key, UNKNOWN)
-        body: Message = {}
+        body: KafkaMessage = {}
         handle: Callable[[Request], None] = cluster.refuse_version
         if api.low <= version <= api.high:
             if api.is_flexible(version):

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from nexo.brokers.stream.producers import ProducerSession
-from nexo.dialects.kafka.format.codec import Message
+from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused
 
 _OWNER = "kafka"
@@ -46,7 +46,7 @@ class KafkaTransactions:
     def __init__(self) -> None:
         self._known: dict[str, Transactional] = {}
 
-    def get(self, asked: Message) -> Transactional:
+    def get(self, asked: KafkaMessage) -> Transactional:
         """The producer that a request names, unless a later one has taken its place."""
         found = self._known.get(asked["transactional_id"] or "")
         if found is None or asked["producer_id"] != found.producer:

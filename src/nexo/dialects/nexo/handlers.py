@@ -40,7 +40,7 @@ Handler: TypeAlias = Callable[[Peer, int, memoryview], None]
 """``handler(peer, request_id, payload)``. It replies through ``peer``, now or later, or raises
 a `NexoError`, which is sent as the reply. ``payload`` is only valid during the call."""
 
-Answer: TypeAlias = Callable[[Peer, memoryview], bytes | None]
+DirectHandler: TypeAlias = Callable[[Peer, memoryview], bytes | None]
 """``answer(peer, payload)``, for requests that never wait: it returns the reply, None for
 NULL and ``b""`` for OK. Cheaper than a `Handler`; otherwise the same.
 """
@@ -54,7 +54,7 @@ def json_options(text: str, kind: type[T], refusal: type[InvalidInput] = Invalid
         raise refusal(f"Invalid JSON options: {error}") from None
 
 
-def handler_of(answer: Answer) -> Handler:
+def handler_of(answer: DirectHandler) -> Handler:
 
     def handle(peer: Peer, request_id: int, payload: memoryview) -> None:
         reply = answer(peer, payload)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from time import monotonic_ns
 
 from nexo.dialects.nexo.inbox import Drain, Inbox
-from nexo.dialects.nexo.timings import Timings, Waiting
+from nexo.dialects.nexo.timings import Timings, UnansweredRequest
 
 
 class Meter:
@@ -25,7 +25,7 @@ class Meter:
         self.arrived_ns = monotonic_ns()
         """When the last bytes came, on the monotonic clock."""
         self.bytes_in = self.bytes_out = self.requests = 0
-        self.waiting: dict[int, Waiting] = {}
+        self.waiting: dict[int, UnansweredRequest] = {}
         """By id, the requests not answered during the read in which they arrived."""
         self._left: list[int] = []
         """Opcodes of the requests that the current read has left waiting."""

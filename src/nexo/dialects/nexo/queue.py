@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nexo.blocks import check_block
-from nexo.brokers.queue.batches import Range
+from nexo.brokers.queue.batches import JobRange
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.ledger import pairs
 from nexo.dialects.nexo.classic_queue import ClassicQueueRequests
@@ -157,7 +157,7 @@ def _settlement(settled: wire.Settled) -> JobSettlement:
     return JobSettlement(settled.token, runs, settled.results)
 
 
-def _runs(flat: list[int]) -> list[Range]:
+def _runs(flat: list[int]) -> list[JobRange]:
     if len(flat) % 2:
         raise InvalidInput("runs of jobs are pairs of first and end")
     return list(pairs(flat))

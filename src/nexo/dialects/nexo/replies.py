@@ -18,7 +18,7 @@ from nexo.protocol.messages import pack, pack_headed, unpack
 from nexo.services.connection import Done
 
 T = TypeVar("T")
-Reply: TypeAlias = Callable[[Peer, int], Done[Any]]
+ReplyWith: TypeAlias = Callable[[Peer, int], Done[Any]]
 """Makes the callback that answers a request."""
 
 
@@ -73,7 +73,7 @@ def reply_headed(peer: Peer, request_id: int) -> Done[tuple[Any, Iterable[Buffer
 def calling(
     kind: type[msgspec.Struct],
     use_case: Callable[..., None],
-    reply: Reply = reply_packed,
+    reply: ReplyWith = reply_packed,
     refusal: type[InvalidInput] = InvalidOption,
 ) -> Handler:
     """Call a use case that answers through ``done``."""
@@ -86,7 +86,7 @@ def calling(
 
 
 def waiting(
-    kind: type[msgspec.Struct], use_case: Callable[..., None], reply: Reply = reply_packed
+    kind: type[msgspec.Struct], use_case: Callable[..., None], reply: ReplyWith = reply_packed
 ) -> Handler:
     """Call a use case that may wait, and can be cancelled by the request's number."""
 
@@ -100,7 +100,7 @@ def waiting(
 def returning(
     kind: type[msgspec.Struct],
     use_case: Callable[..., object],
-    reply: Reply = reply_packed,
+    reply: ReplyWith = reply_packed,
     refusal: type[InvalidInput] = InvalidOption,
 ) -> Handler:
     """Call a use case that returns its result."""

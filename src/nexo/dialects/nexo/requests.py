@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from nexo.dialects.nexo.handlers import Answer, Handler, Peer
+from nexo.dialects.nexo.handlers import DirectHandler, Handler, Peer
 from nexo.errors import ShuttingDown, Unauthenticated
 from nexo.model import Broker
 from nexo.protocol.ops import Op
@@ -18,7 +18,7 @@ class Table:
     __slots__ = ("answers", "handlers")
 
     def __init__(
-        self, handlers: Iterable[Handler | None], answers: Iterable[Answer | None]
+        self, handlers: Iterable[Handler | None], answers: Iterable[DirectHandler | None]
     ) -> None:
         self.handlers = list(handlers)
         self.answers = list(answers)
@@ -80,10 +80,10 @@ def requests_of(service: Service) -> Requests:
 
 def build_table(services: Mapping[Broker, Service]) -> Table:
     handlers: list[Handler | None] = [None] * 256
-    answers: list[Answer | None] = [None] * 256
+    answers: list[DirectHandler | None] = [None] * 256
     for service in services.values():
         requests = requests_of(service)
-        quick: Mapping[int, Answer] = getattr(requests, "answers", {})
+        quick: Mapping[int, DirectHandler] = getattr(requests, "answers", {})
         for op, handler in requests.handlers.items():
             handlers[op], answers[op] = handler, quick.get(op)
     return Table(handlers, answers)

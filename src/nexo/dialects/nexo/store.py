@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from msgspec.structs import asdict
 
-from nexo.dialects.nexo.handlers import Answer, Handler, Peer, handler_of
+from nexo.dialects.nexo.handlers import DirectHandler, Handler, Peer, handler_of
 from nexo.dialects.nexo.replies import reply_packed
 from nexo.model.store import LeaseAnswer
 from nexo.protocol import store as wire
@@ -67,7 +67,7 @@ class StoreRequests:
 
     def __init__(self, service: StoreService) -> None:
         self._service = service
-        self.answers: Mapping[int, Answer] = {
+        self.answers: Mapping[int, DirectHandler] = {
             Op.MAP_SET: self._map_set,
             Op.MAP_GET: self._map_get,
             Op.MAP_DEL: self._map_del,
@@ -91,7 +91,7 @@ class StoreRequests:
         self._service.delete(peer, [classic.decode_map_key(payload)])
         return b""
 
-    def _answer(self, op: Op, use_case: UseCase) -> Answer:
+    def _answer(self, op: Op, use_case: UseCase) -> DirectHandler:
         def answer(peer: Peer, payload: memoryview) -> bytes:
             return pack(use_case(peer, **asdict(wire.decode_request(op, payload))))
 

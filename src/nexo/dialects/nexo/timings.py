@@ -13,7 +13,7 @@ from nexo.protocol.ops import BROKER_OF, Op
 
 _OPS = frozenset(Op)
 
-Waiting: TypeAlias = tuple[int, int]
+UnansweredRequest: TypeAlias = tuple[int, int]
 """Opcode and arrival, in ns, of a request that has no reply yet."""
 
 
@@ -26,9 +26,9 @@ class Timings:
             Histogram() if BROKER_OF[op] in here and op in _OPS else elsewhere for op in range(256)
         ]
         """All other opcodes share one: requests of other brokers are timed where they run."""
-        self._answered: list[Waiting] = []
+        self._answered: list[UnansweredRequest] = []
 
-    def answered(self, request: Waiting) -> None:
+    def answered(self, request: UnansweredRequest) -> None:
         """A request that waited has its reply, which is sent at the end of this turn."""
         self._answered.append(request)
 

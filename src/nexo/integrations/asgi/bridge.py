@@ -25,7 +25,7 @@ _KEEP_ALIVE_S = 15.0
 _GOING_AWAY = 1001
 
 Data = Callable[[Message[Any]], str | bytes]
-Received = Callable[[str | bytes], Coroutine[Any, Any, None]]
+OnReceive = Callable[[str | bytes], Coroutine[Any, Any, None]]
 
 
 async def bridge(
@@ -34,7 +34,7 @@ async def bridge(
     pattern: str,
     *,
     data: Data | None = None,
-    on_receive: Received | None = None,
+    on_receive: OnReceive | None = None,
     **options: Any,
 ) -> None:
     """Send what is published to ``pattern`` to a WebSocket, until either side ends.
@@ -68,7 +68,7 @@ async def _send_all(
             await websocket.send_text(content)
 
 
-async def _receive_all(websocket: WebSocket, on_receive: Received | None) -> None:
+async def _receive_all(websocket: WebSocket, on_receive: OnReceive | None) -> None:
     while True:
         message = await websocket.receive()
         if message["type"] == "websocket.disconnect":

@@ -17,7 +17,7 @@ from nexo.lake.catalog import Lake
 from nexo.lake.derived import derive
 from nexo.lake.derived.derive import DeriveStep
 from nexo.lake.files import DataFileFacts
-from nexo.lake.read import FileSpan, row_groups, spans
+from nexo.lake.read import FileRange, file_ranges, row_groups
 from nexo.lake.rows import ROWS
 from nexo.lake.tables import DEAD_LETTERS, StreamId
 from nexo.lake.typed.columns import REJECTED
@@ -38,15 +38,15 @@ def plan(lake: Lake, stream: StreamId) -> tuple[Table, list[DeriveStep]] | None:
         return None
     rejected_id = int(source.schema().find_field(REJECTED).field_id)
     table = lake.ensure(stream, LETTERS, DEAD_LETTERS)
-    steps = derive.steps(source, table, lambda span: _refuses(span, rejected_id))
+    steps = derive.steps(source, table, lambda part: _refuses(part, rejected_id))
     due = [step for step in steps if step.added]
     return (table, due) if due else None
 
 
-def _refuses(span: FileSpan, rejected_id: int) -> bool:
+def _refuses(part: FileRange, rejected_id: int) -> bool:
     """Whether a file has rejected rows; files older than the column have none."""
-    rows = (span.file.value_counts or {}).get(rejected_id, 0)
-    nulls = (span.file.null_value_counts or {}).get(rejected_id)
+    rows = (part.file.value_counts or {}).get(rejected_id, 0)
+    nulls = (part.file.null_value_counts or {}).get(rejected_id)
     return rows > 0 and nulls != rows
 
 
@@ -65,8 +65,8 @@ def count(lake: Lake, stream: StreamId) -> dict[int, int]:
     """How many a stream has, by partition."""
     table = lake.known(stream, DEAD_LETTERS)
     found: dict[int, int] = {}
-    for span in spans(table) if table is not None else ():
-        found[span.partition] = found.get(span.partition, 0) + span.file.record_count
+    for part in file_ranges(table) if table is not None else ():
+        found[part.partition] = found.get(part.partition, 0) + part.file.record_count
     return found
 
 
@@ -82,11 +82,11 @@ class RefusedRecord:
 
 def newest(table: Table, most: int) -> list[RefusedRecord]:
     """The newest letters of a table of them, newest first; reads the last file of a partition."""
-    last = {span.partition: span for span in spans(table)}
+    last = {part.partition: part for part in file_ranges(table)}
     found: list[RefusedRecord] = []
-    for span in last.values():
-        for rows in row_groups(table.io, span.path, _SHOWN):
+    for part in last.values():
+        for rows in row_groups(table.io, part.path, _SHOWN):
             for row in rows.slice(max(rows.num_rows - most, 0)).to_pylist():
                 time_ms = int(row["timestamp"].timestamp() * 1000)
-                found.append(RefusedRecord(span.partition, row["offset"], time_ms, row["reason"]))
+                found.append(RefusedRecord(part.partition, row["offset"], time_ms, row["reason"]))
     return sorted(found, key=lambda letter: letter.time_ms, reverse=True)[:most]

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nexo.lake.commit import TakenRange, commit
+from nexo.lake.commit import WrittenRange, commit
 from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io, target
-from nexo.lake.read import FileSpan, every, row_groups, spans
+from nexo.lake.read import FileRange, every, file_ranges, row_groups
 from nexo.lake.tables import offsets_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 
-Wanted: TypeAlias = Callable[[int, int], bool]
+WantedOffsets: TypeAlias = Callable[[int, int], bool]
 """Whether any offset from the first to the second, both included, is of use."""
 
 
@@ -43,7 +43,7 @@ class DeriveStep:
     def writer(self, kind: str) -> FileWriter:
         return FileWriter(self.target, f"{self.partition:04}-{self.end:016}-{kind}")
 
-    def rows(self, columns: pa.Schema, wanted: Wanted = every) -> Iterator[pa.Table]:
+    def rows(self, columns: pa.Schema, wanted: WantedOffsets = every) -> Iterator[pa.Table]:
         """What earlier steps left, then what came since, in the order of offsets.
 
         ``wanted`` may leave out row groups by their first and last offset.
@@ -53,7 +53,7 @@ class DeriveStep:
             yield from row_groups(io, path, columns, wanted)
         yield from self.new_rows(columns, wanted)
 
-    def new_rows(self, columns: pa.Schema, wanted: Wanted = every) -> Iterator[pa.Table]:
+    def new_rows(self, columns: pa.Schema, wanted: WantedOffsets = every) -> Iterator[pa.Table]:
         """What came since."""
         io, low, high = file_io(self.target), self.after or 0, self.end
         within = (pc.field("offset") >= low) & (pc.field("offset") < high)
@@ -67,24 +67,24 @@ class DeriveStep:
 
 
 def steps(
-    source: Table, table: Table, wanted: Callable[[FileSpan], bool] = lambda _: True
+    source: Table, table: Table, wanted: Callable[[FileRange], bool] = lambda _: True
 ) -> list[DeriveStep]:
     """What ``table`` lacks of ``source``, per partition, looking only at ``wanted`` files."""
     done, ends, where = offsets_of(table.properties), offsets_of(source.properties), target(table)
-    kept, added = _paths(spans(table)), [span for span in spans(source) if wanted(span)]
+    kept, added = _paths(file_ranges(table)), [part for part in file_ranges(source) if wanted(part)]
     found = []
     for partition, end in ends.items():
         after = done.get(partition)
         if end > (after or 0):
-            new = _paths(span for span in added if span.last >= (after or 0)).get(partition, [])
+            new = _paths(part for part in added if part.last >= (after or 0)).get(partition, [])
             found.append(DeriveStep(partition, after, end, kept.get(partition, []), new, where))
     return found
 
 
-def _paths(found: Iterable[FileSpan]) -> dict[int, list[str]]:
+def _paths(found: Iterable[FileRange]) -> dict[int, list[str]]:
     paths: dict[int, list[str]] = {}
-    for span in found:
-        paths.setdefault(span.partition, []).append(span.path)
+    for part in found:
+        paths.setdefault(part.partition, []).append(part.path)
     return paths
 
 
@@ -96,7 +96,7 @@ def finish(
 ) -> Table:
     """Add the steps' files, remove ``replaced`` ones and move the offsets, in one commit."""
     taken = [
-        TakenRange(step.partition, step.after, step.end, files)
+        WrittenRange(step.partition, step.after, step.end, files)
         for step, files in zip(done, written, strict=True)
     ]
     return commit(table, taken, replaced)

@@ -15,7 +15,7 @@ from nexo.errors import NotFound, ProtocolError
 from nexo.lake.catalog import Lake
 from nexo.lake.derived.dead_letters import LETTERS
 from nexo.lake.failures import lake_errors
-from nexo.lake.read import FileSpan, row_groups, spans
+from nexo.lake.read import FileRange, file_ranges, row_groups
 from nexo.lake.tables import DEAD_LETTERS, StreamId, offsets_of, offsets_text
 from nexo.protocol.values import decode_content
 
@@ -27,32 +27,32 @@ SENT = "nexo.redriven"
 """A property of the table: by partition, letters below this offset were sent again."""
 HEADER = "nexo-dead-letter"
 
-Publish = Callable[[Sequence[Any], Sequence[Any], Sequence[dict[str, Any]]], Any]
+PublishAgain = Callable[[Sequence[Any], Sequence[Any], Sequence[dict[str, Any]]], Any]
 """Publishes values with their keys and headers, as ``Stream.publish_many`` does."""
 
 
-def redrive(lake: Lake, stream: StreamId, publish: Publish) -> int:
+def redrive(lake: Lake, stream: StreamId, publish: PublishAgain) -> int:
     """Publish the dead letters that were not sent again yet; returns how many there were."""
     table = lake.known(stream, DEAD_LETTERS)
     if table is None:
         raise NotFound(f"stream {stream.name!r} has no dead letters")
     count = 0
     with lake_errors(f"cannot read the dead letters of stream {stream.name!r}"):
-        for span in spans(table):
-            for letters in _unsent(table, span):
+        for part in file_ranges(table):
+            for letters in _unsent(table, part):
                 publish(*_records(letters, stream.name))
-                _note(table, span.partition, letters.column("offset")[-1].as_py() + 1)
+                _note(table, part.partition, letters.column("offset")[-1].as_py() + 1)
                 count += letters.num_rows
     return count
 
 
-def _unsent(table: Table, span: FileSpan) -> Iterator[pa.Table]:
+def _unsent(table: Table, part: FileRange) -> Iterator[pa.Table]:
     import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
 
-    first = offsets_of(table.properties, SENT).get(span.partition, 0)
-    if span.last < first:
+    first = offsets_of(table.properties, SENT).get(part.partition, 0)
+    if part.last < first:
         return
-    for letters in row_groups(table.io, span.path, LETTERS, lambda _, last: last >= first):
+    for letters in row_groups(table.io, part.path, LETTERS, lambda _, last: last >= first):
         left = letters.filter(pc.field("offset") >= first)
         if left.num_rows:
             yield left

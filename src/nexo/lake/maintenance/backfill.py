@@ -19,7 +19,7 @@ from nexo.lake.commit import refresh
 from nexo.lake.failures import lake_errors
 from nexo.lake.files import DataFileFacts, FileWriter, Target, target
 from nexo.lake.maintenance.maintain import replace_files
-from nexo.lake.read import FileSpan, row_groups, spans
+from nexo.lake.read import FileRange, file_ranges, row_groups
 from nexo.lake.rows import ROWS
 from nexo.lake.schema import leaf_ids
 from nexo.lake.typed.columns import MISFITS, REJECTED, Terms, parser_of
@@ -60,10 +60,10 @@ def _round(table: Table, done: Backfilled) -> bool:
         raise InvalidOption(f"table {'.'.join(table.name())} has no typed columns: set them first")
     where = target(table)
     ids = _ids(where, terms)
-    due = iter([each for each in spans(table) if _lacks(each, ids)])
+    due = iter([each for each in file_ranges(table) if _lacks(each, ids)])
     undisturbed = True
     while some := list(islice(due, FILES_PER_COMMIT)):
-        made = [(span, facts) for span in some if (facts := _filled(table, span, where, terms))]
+        made = [(part, facts) for part in some if (facts := _filled(table, part, where, terms))]
         undisturbed &= not made or _replace(table, made, done)
     return undisturbed
 
@@ -74,40 +74,40 @@ def _ids(where: Target, terms: Terms) -> list[int]:
     return [field_id for name in names for field_id in leaf_ids(where.schema.field(name))]
 
 
-def _lacks(span: FileSpan, ids: list[int]) -> bool:
+def _lacks(part: FileRange, ids: list[int]) -> bool:
     """Whether a column has no value in a file, which may be older than the column."""
-    counts, nulls = span.file.value_counts or {}, span.file.null_value_counts or {}
+    counts, nulls = part.file.value_counts or {}, part.file.null_value_counts or {}
     return any(counts.get(each, 0) <= nulls.get(each, 0) for each in ids)
 
 
-def _filled(table: Table, span: FileSpan, where: Target, terms: Terms) -> list[DataFileFacts]:
+def _filled(table: Table, part: FileRange, where: Target, terms: Terms) -> list[DataFileFacts]:
     """A file with its columns filled; nothing if they already are."""
-    if not _differs(table, span, where, terms):
+    if not _differs(table, part, where, terms):
         return []
-    label = f"{span.partition:04}-{span.first:016}-{span.last + 1:016}-filled"
-    return FileWriter(where, label).save(_parsed(table, span, terms))
+    label = f"{part.partition:04}-{part.first:016}-{part.last + 1:016}-filled"
+    return FileWriter(where, label).save(_parsed(table, part, terms))
 
 
-def _parsed(table: Table, span: FileSpan, terms: Terms) -> Iterator[pa.Table]:
-    return parsed(row_groups(table.io, span.path, ROWS), terms)
+def _parsed(table: Table, part: FileRange, terms: Terms) -> Iterator[pa.Table]:
+    return parsed(row_groups(table.io, part.path, ROWS), terms)
 
 
-def _differs(table: Table, span: FileSpan, where: Target, terms: Terms) -> bool:
+def _differs(table: Table, part: FileRange, where: Target, terms: Terms) -> bool:
     names = [*(terms.names[column.field_id] for column in terms.columns), REJECTED]
     names += [MISFITS] if terms.permissive else []
     wanted = pa.schema([where.schema.field(name) for name in names])
-    stored = row_groups(table.io, span.path, where.schema)
+    stored = row_groups(table.io, part.path, where.schema)
     return any(
         not before.select(names).equals(after.select(names).cast(wanted))
-        for before, after in zip(stored, _parsed(table, span, terms), strict=True)
+        for before, after in zip(stored, _parsed(table, part, terms), strict=True)
     )
 
 
 def _replace(
-    table: Table, made: list[tuple[FileSpan, list[DataFileFacts]]], done: Backfilled
+    table: Table, made: list[tuple[FileRange, list[DataFileFacts]]], done: Backfilled
 ) -> bool:
     added = [facts for _, files in made for facts in files]
-    if not replace_files(table, (span.path for span, _ in made), added):
+    if not replace_files(table, (part.path for part, _ in made), added):
         return False
     done.files += len(made)
     done.rows += sum(facts.count for facts in added)

@@ -18,7 +18,7 @@ from nexo.lake.commit import apply, refresh
 from nexo.lake.failures import lake_errors
 from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.maintenance.sweep import sweep
-from nexo.lake.read import FileSpan, row_groups, spans
+from nexo.lake.read import FileRange, file_ranges, row_groups
 from nexo.lake.rows import chunked
 from nexo.lake.snapshot import Draft, FilesGone, TableChange, draft, expiry
 from nexo.lake.tables import KIND, NEWEST, OFFSETS, offsets_of, offsets_text
@@ -97,7 +97,7 @@ def _merge_files(table: Table, care: Care, report: Report) -> None:
     merged: list[DataFileFacts] = []
     for run in _runs(refresh(table), care):
         merged += _rewritten(table, run)
-        removed += [span.path for span in run]
+        removed += [part.path for part in run]
         if time.monotonic() >= ends_s:
             break
     if removed and replace_files(table, removed, merged):
@@ -123,33 +123,33 @@ def _apply_change(table: Table, change: TableChange) -> None:
     apply(table, prepare, change.commit_id, [facts.path for facts in change.added])
 
 
-def _runs(table: Table, care: Care) -> Iterator[list[FileSpan]]:
+def _runs(table: Table, care: Care) -> Iterator[list[FileRange]]:
     """Small files next to each other, of one partition and day, as many as fit one file."""
     for _, found in groupby(
-        spans(table), key=lambda span: (span.partition, span.file.partition[0])
+        file_ranges(table), key=lambda part: (part.partition, part.file.partition[0])
     ):
-        run: list[FileSpan] = []
+        run: list[FileRange] = []
         size = 0
-        for span in found:
-            small = span.file.file_size_in_bytes < care.small_bytes
-            if not small or size + span.file.file_size_in_bytes > care.target_bytes:
+        for part in found:
+            small = part.file.file_size_in_bytes < care.small_bytes
+            if not small or size + part.file.file_size_in_bytes > care.target_bytes:
                 if len(run) >= care.min_files:
                     yield run
                 run, size = [], 0
             if small:
-                run.append(span)
-                size += span.file.file_size_in_bytes
+                run.append(part)
+                size += part.file.file_size_in_bytes
         if len(run) >= care.min_files:
             yield run
 
 
-def _rewritten(table: Table, run: Sequence[FileSpan]) -> list[DataFileFacts]:
+def _rewritten(table: Table, run: Sequence[FileRange]) -> list[DataFileFacts]:
     where = target(table)
     label = f"{run[0].partition:04}-{run[0].first:016}-{run[-1].last + 1:016}-merged"
     small = (
         batch
-        for span in run
-        for rows in row_groups(table.io, span.path, where.schema)
+        for part in run
+        for rows in row_groups(table.io, part.path, where.schema)
         for batch in rows.to_batches()
     )
     return FileWriter(where, label).save(chunked(small))

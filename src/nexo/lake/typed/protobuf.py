@@ -34,9 +34,9 @@ from nexo.lake.typed.kinds import (
 
 # ruff: noqa: PLC0415 - protobuf is optional
 
-Read: TypeAlias = Callable[[Any], Any]
+ReadItem: TypeAlias = Callable[[Any], Any]
 """An item of a message as the Python value of its column."""
-Part: TypeAlias = tuple[Kind, Read]
+KindAndReader: TypeAlias = tuple[Kind, ReadItem]
 
 _LONG, _INT = PlainKind("long"), PlainKind("int")
 _PLAIN: dict[int, Kind] = {
@@ -167,7 +167,7 @@ class _Parts:
     def __init__(self) -> None:
         self._within: list[str] = []
 
-    def of(self, message: Any) -> Part:
+    def of(self, message: Any) -> KindAndReader:
         name = message.full_name
         if name == "google.protobuf.Timestamp":
             return PlainKind("timestamp"), lambda item: item.ToDatetime(tzinfo=UTC)
@@ -184,7 +184,7 @@ class _Parts:
         finally:
             self._within.pop()
 
-    def _struct(self, message: Any) -> Part:
+    def _struct(self, message: Any) -> KindAndReader:
         parts = [(field, *self._field(field)) for field in message.fields]
         kind = StructKind(tuple((field.name, kind) for field, kind, _ in parts))
         readers = [(f.name, bool(f.has_presence), read) for f, _, read in parts]
@@ -201,7 +201,7 @@ class _Parts:
         found = nested(kind)
         return found, _as_dict if found == JSON else read
 
-    def _field(self, field: Any) -> Part:
+    def _field(self, field: Any) -> KindAndReader:
         if not _is_repeated(field):
             return self._item(field)
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
@@ -209,7 +209,7 @@ class _Parts:
         kind, read = self._item(field)
         return ListKind(kind), lambda items: [read(item) for item in items]
 
-    def _map(self, entry: Any) -> Part:
+    def _map(self, entry: Any) -> KindAndReader:
         key, _ = self._item(entry.fields_by_name["key"])
         kind, read = self._item(entry.fields_by_name["value"])
         if key not in (STRING, _INT, _LONG):  # booleans, and long ones without a sign
@@ -219,7 +219,7 @@ class _Parts:
         assert isinstance(key, PlainKind)
         return MapKind(key, kind), lambda items: {name: read(items[name]) for name in items}
 
-    def _item(self, field: Any) -> Part:
+    def _item(self, field: Any) -> KindAndReader:
         if field.type in (_MESSAGE, _GROUP):
             return self.of(field.message_type)
         if field.type == _ENUM:

@@ -34,7 +34,7 @@ WATCH_S = 0.5
 BACKLOG = 1024
 _TLS_HANDSHAKE = 0x16
 
-Route: TypeAlias = tuple[Dialect, Broker]
+DialectAndBroker: TypeAlias = tuple[Dialect, Broker]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Arrival:
 HandOver: TypeAlias = Callable[[Broker, Arrival], None]
 
 
-def route(first: bytes, dialects: Sequence[Dialect] = DIALECTS) -> Route | None:
+def route(first: bytes, dialects: Sequence[Dialect] = DIALECTS) -> DialectAndBroker | None:
     """Whose connection begins with ``first``, or None while too little has arrived to tell.
 
     What nobody claims goes to the first dialect, whose session refuses it properly.
@@ -75,7 +75,7 @@ def route(first: bytes, dialects: Sequence[Dialect] = DIALECTS) -> Route | None:
     return None if undecided else (dialects[0], dialects[0].home)
 
 
-def _route_tls(first: bytes, dialects: Sequence[Dialect]) -> Route | None:
+def _route_tls(first: bytes, dialects: Sequence[Dialect]) -> DialectAndBroker | None:
     names = alpn_names(first)
     if names is None:
         return None

@@ -22,7 +22,7 @@ from nexo.brokers.queue.records import (
     Moved,
     Pushed,
     QueueCreated,
-    Record,
+    QueueRecord,
     decode_record,
     encode_record,
 )
@@ -100,7 +100,7 @@ class OpenQueue:
                 self.write(now_ms)
         return ledger.created_ms > 0
 
-    def _place(self, record: Record, offset: int) -> None:
+    def _place(self, record: QueueRecord, offset: int) -> None:
         if isinstance(record, Pushed):
             self.values.add(record, offset)
         elif isinstance(record, Moved):

@@ -34,7 +34,7 @@ class Budget:
     free_bytes: int = MEMORY_BYTES
 
 
-Headers: TypeAlias = list[bytes | None] | None
+BlockHeaders: TypeAlias = list[bytes | None] | None
 """Headers of the jobs of a block, one item per job."""
 
 
@@ -46,7 +46,7 @@ class JobSlice(NamedTuple):
     pushed_ms: int
     ends: bytes
     content: bytes
-    headers: Headers = None
+    headers: BlockHeaders = None
     """One per job, if any job has headers."""
 
 
@@ -57,7 +57,7 @@ class Values:
         self.places = places
         self._log = journal.log
         self._budget = budget
-        self._kept: dict[int, tuple[bytes, Headers]] = {}
+        self._kept: dict[int, tuple[bytes, BlockHeaders]] = {}
         self._unwritten: dict[int, Pushed] = {}
         """Pushes that the disk has refused so far: their values are nowhere else."""
         self._read: dict[int, Pushed | Moved] = {}
@@ -107,7 +107,7 @@ class Values:
                 return JobPlace(push.base, _NOWHERE, push.now_ms)
         return self.places.find(job)
 
-    def _block(self, job: int, base: int, offset: int) -> tuple[bytes, Headers, int, int]:
+    def _block(self, job: int, base: int, offset: int) -> tuple[bytes, BlockHeaders, int, int]:
         """The block and headers that hold a job, its index there, and how many follow it."""
         if offset == _NOWHERE:
             push = self._unwritten[base]
@@ -153,7 +153,7 @@ class Values:
         self._read.clear()
 
 
-def _cost(block: bytes, headers: Headers) -> int:
+def _cost(block: bytes, headers: BlockHeaders) -> int:
     """How much of the budget a cached block takes."""
     size = len(block) + _OVERHEAD_BYTES
     return size + sum(len(each or b"") for each in headers) if headers else size

@@ -9,7 +9,7 @@ import msgspec
 from nexo import limits
 from nexo.access.permit import ANY, READ, WRITE, permit
 from nexo.blocks import parse_id, unpack_id
-from nexo.brokers.queue.batches import OPEN, Range
+from nexo.brokers.queue.batches import OPEN, JobRange
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.leases import Lease, check_runs
 from nexo.brokers.queue.status import job_state
@@ -31,7 +31,7 @@ class JobSettlement(msgspec.Struct, frozen=True):
     """How a worker settles jobs of one lease."""
 
     token: int
-    runs: list[Range] | None = None
+    runs: list[JobRange] | None = None
     """None for all that the lease still holds."""
     results: dict[int, bytes] | None = None
 
@@ -166,7 +166,7 @@ class QueueWork(QueueCore):
         return lost
 
     def begin(
-        self, connection: Connection, name: str, begun: Sequence[tuple[int, list[Range]]]
+        self, connection: Connection, name: str, begun: Sequence[tuple[int, list[JobRange]]]
     ) -> None:
         """Handlers of some jobs begin: ``(token, runs)``. From now on the delivery counts."""
         permit(connection.identity, Broker.QUEUE, READ, name)

@@ -10,12 +10,12 @@ from nexo.access.permit import READ, WRITE
 from nexo.brokers.store.engine import StoreEngine
 from nexo.services.connection import Connection
 
-May: TypeAlias = Callable[[Connection, Sequence[Action], Iterable[str]], int]
+CheckKeys: TypeAlias = Callable[[Connection, Sequence[Action], Iterable[str]], int]
 """Checks permission for a command on keys and counts it; returns the time."""
 
 
 class _UseCases:
-    def __init__(self, store: StoreEngine, may: May) -> None:
+    def __init__(self, store: StoreEngine, may: CheckKeys) -> None:
         self._store = store
         self._may = may
 

@@ -14,7 +14,7 @@ from nexo.access.grants import Action, Extent
 from nexo.access.permit import ADMIN, ANY, permit, visible_rows
 from nexo.brokers.stream.cleanup.retention import retain
 from nexo.brokers.stream.registry import OpenStream
-from nexo.brokers.stream.status import MAX_LIMIT, Members, survey
+from nexo.brokers.stream.status import MAX_LIMIT, MembersOf, survey
 from nexo.errors import AlreadyExists, NexoError, NotFound, OffsetOutOfRange
 from nexo.model import Broker, Persistence, check_name
 from nexo.model.stream import GroupInfo, PartitionInfo, PartitionProgress, StreamInfo, StreamSurvey
@@ -49,7 +49,7 @@ class StreamAdmin:
         self._keyed = keyed
         self.on_deleted: Callable[[], None] = lambda: None
         """Called when a stream was deleted."""
-        self.members: Members = lambda _group: {}
+        self.members: MembersOf = lambda _group: {}
         """The readers of a group besides the members that the engine knows."""
 
     # -- streams -------------------------------------------------------------------------

@@ -16,9 +16,9 @@ log = logging.getLogger("nexo.stream")
 SLICE_MS = 4
 """How long requests may have to wait for a slice."""
 
-Pause: TypeAlias = Callable[[Done[None]], None]
+CallWhenReady: TypeAlias = Callable[[Done[None]], None]
 """Calls back when the work can continue, or with the error that ends it."""
-Steps: TypeAlias = Iterator[Pause | None]
+Steps: TypeAlias = Iterator[CallWhenReady | None]
 """Work that can stop wherever it yields: briefly, or for a pause."""
 
 

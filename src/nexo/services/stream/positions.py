@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from nexo.brokers.stream.delivery import first_since, offset_at
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError
-from nexo.model.stream import Position
+from nexo.model.stream import StartPosition
 from nexo.services.connection import Done
 from nexo.services.stream.replay import LakeReplay, Portion, StreamPosition
 from nexo.storage.header import parse
@@ -16,7 +16,7 @@ _PROBE_BYTES = 1
 """One entry is enough to compare."""
 
 
-def positions(replay: LakeReplay, stream: OpenStream, to: Position) -> dict[int, int]:
+def positions(replay: LakeReplay, stream: OpenStream, to: StartPosition) -> dict[int, int]:
     """An offset per partition, or per named one if ``to`` is a mapping.
 
     `OffsetOutOfRange` for one that the partition does not have.

@@ -174,7 +174,7 @@ class Transact:
         changes: list[GroupChanged | OrderedChanged] = []
         for stream, acks in transaction.acks:
             group = stream.group(acks.group)
-            group.ack(acks.consumer, acks.generation, acks.spans)
+            group.ack(acks.consumer, acks.generation, acks.ranges)
             changes.append(GroupChanged(stream.id, acks.group, group.drain()))
             self._core.touched(stream)
         for ask, commits, checked in transaction.offsets:
@@ -190,7 +190,7 @@ class Transact:
         for stream, acks in transaction.acks:
             group = stream.group(acks.group)
             # Renewing the leases checks that they are held, and keeps them.
-            refusals = group.extend(acks.consumer, acks.generation, self._core.now_ms, acks.spans)
+            refusals = group.extend(acks.consumer, acks.generation, self._core.now_ms, acks.ranges)
             if refusals:
                 raise refusals[0].error
         for ask, commits, checked in transaction.offsets:
@@ -252,7 +252,7 @@ class Transact:
 
     def _release(self, stream: OpenStream, group: SharedGroup, acks: TxAcks) -> None:
         if acks.generation == group.generation:
-            group.release(acks.consumer, acks.generation, acks.spans)
+            group.release(acks.consumer, acks.generation, acks.ranges)
             self._core.changed(stream, acks.group, group)
             self._core.touched(stream)
 

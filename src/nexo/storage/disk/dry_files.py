@@ -12,14 +12,14 @@ from nexo.model import Buffer
 from nexo.storage.disk.files import boot_id
 from nexo.storage.ports import File, Settles
 
-Verb: TypeAlias = Literal["write", "cut", "remove", "rename"]
+FileVerb: TypeAlias = Literal["write", "cut", "remove", "rename"]
 
 
 @dataclass(frozen=True, slots=True)
 class DryChange:
     """A change that would have been made."""
 
-    verb: Verb
+    verb: FileVerb
     path: Path
     size_bytes: int = 0
     """Bytes that would have been written or cut off."""

@@ -159,7 +159,7 @@ class Desk:
         self._peers += 1
         return DeskPeer(self, self._peers)
 
-    def pass_time(self, span_ms: int) -> None:
-        self.runtime.time.now += span_ms
+    def pass_time(self, duration_ms: int) -> None:
+        self.runtime.time.now += duration_ms
         self.service.tick(self.runtime.time.now)
         self.runtime.end_turn()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from nexo.access.login import Identity
-from nexo.batch import BatchProducer, BatchRecord, Entry, decode, encode, entries
+from nexo.batch import BatchProducer, BatchRecord, EntryParts, decode, encode, entries
 from nexo.dialects.nexo.stream.requests import StreamRequests
 from nexo.errors import NexoError
 from nexo.model import Buffer, Persistence
@@ -224,9 +224,9 @@ class Consumer:
         delay_ms: int = 0,
         begins: list[wire.Range] | None = None,
     ) -> list[wire.RefusedRange]:
-        spans = [(partition, offset, offset + 1) for offset in offsets]
+        ranges = [(partition, offset, offset + 1) for offset in offsets]
         who = self._stream, self._group, self.name, self.generation
-        ask = wire.SettleRecords(*who, verb, spans, delay_ms, "", begins or [])
+        ask = wire.SettleRecords(*who, verb, ranges, delay_ms, "", begins or [])
         return self.peer.call(Op.S_SETTLE, ask, list[wire.RefusedRange])
 
 
@@ -263,5 +263,5 @@ class Desk:
         return self.crash()
 
 
-def joined(entry: Entry) -> bytes:
+def joined(entry: EntryParts) -> bytes:
     return bytes(entry[0]) + b"".join(entry[1])

@@ -108,7 +108,7 @@ def test_a_deleted_consumer_of_xstreams_is_answered_and_does_not_come_back(desk:
     gone, kept = peer.send(Op.S_X_READ, x_read("a")), peer.send(Op.S_X_READ, x_read("b"))
     peer.ask(Op.S_X_CONSUMER_DELETE, wire.pack(xstreams.ConsumerName("s", "x", "a")))
     head, _ = wire.unpack_headed(xstreams.XDelivered, peer.replies[gone])
-    assert head.spans == []
+    assert head.ranges == []
     assert kept not in peer.replies
     peer.publish("s", b"new")
     info = peer.call(Op.S_X_INFO, xstreams.XName("s"), xstreams.XInfo)

@@ -34,8 +34,8 @@ class Tx:
         self.peer.ask(Op.S_TX_PUBLISH, head + batch)
 
     def ack(self, consumer: Consumer, stream: str, group: str, offset: int) -> None:
-        spans = [(0, offset, offset + 1)]
-        acks = [transactions.TxAcks(stream, group, consumer.name, consumer.generation, spans)]
+        ranges = [(0, offset, offset + 1)]
+        acks = [transactions.TxAcks(stream, group, consumer.name, consumer.generation, ranges)]
         self.peer.ask(
             Op.S_TX_INPUTS, wire.pack(transactions.TxInputs(transaction=self.id, acks=acks))
         )

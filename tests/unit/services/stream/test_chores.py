@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nexo.errors import Corrupt, NexoError
-from nexo.services.stream.chores import Chores, Pause
+from nexo.services.stream.chores import CallWhenReady, Chores
 from tests.unit.brokers.stream.desk import Desk
 
 
-def failing(error: Exception) -> Iterator[Pause | None]:
+def failing(error: Exception) -> Iterator[CallWhenReady | None]:
     yield None
     raise error
 
 
-def steps(done: list[str], name: str) -> Iterator[Pause | None]:
+def steps(done: list[str], name: str) -> Iterator[CallWhenReady | None]:
     yield None
     done.append(name)
 

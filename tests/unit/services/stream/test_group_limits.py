@@ -147,8 +147,8 @@ def test_parked_records_come_in_bounded_replies(
     for offset in range(10):
         who = "s", "g", consumer.name, consumer.generation
         reason = f"no {offset}"
-        spans = [(0, offset, offset + 1)]
-        peer.ask(Op.S_SETTLE, wire.pack(wire.SettleRecords(*who, "nack", spans, 0, reason)))
+        ranges = [(0, offset, offset + 1)]
+        peer.ask(Op.S_SETTLE, wire.pack(wire.SettleRecords(*who, "nack", ranges, 0, reason)))
     found: list[int] = []
     while rows := parked_rows(peer, skip=len(found)):
         assert len(rows) <= 3
@@ -189,4 +189,4 @@ def test_a_claim_takes_over_a_bounded_number(peer: Peer, monkeypatch: pytest.Mon
     x_read(peer, "a")
     ask = xstreams.XClaim("s", "x", "b", 0, 1 << 40)
     head, _ = wire.unpack_headed(xstreams.XDelivered, peer.ask(Op.S_X_CLAIM, wire.pack(ask)))
-    assert sum(end - first for first, end, _ in head.spans) == 5
+    assert sum(end - first for first, end, _ in head.ranges) == 5

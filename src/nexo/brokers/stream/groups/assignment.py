@@ -11,7 +11,7 @@ from collections.abc import Mapping, Set
 from itertools import cycle
 from typing import TypeAlias
 
-from nexo.model.stream import TopicPartition
+from nexo.model.stream import StreamPartition
 from nexo.options.stream import Strategy
 
 Subscriptions: TypeAlias = Mapping[str, Set[str]]
@@ -20,7 +20,7 @@ Subscriptions: TypeAlias = Mapping[str, Set[str]]
 
 def assign(
     strategy: Strategy, subscriptions: Subscriptions, partitions: Mapping[str, int]
-) -> dict[TopicPartition, str]:
+) -> dict[StreamPartition, str]:
     """The owner of every partition of every subscribed topic."""
     if strategy == "range":
         return _by_range(subscriptions, partitions)
@@ -29,9 +29,9 @@ def assign(
 
 def _by_range(
     subscriptions: Subscriptions, partitions: Mapping[str, int]
-) -> dict[TopicPartition, str]:
+) -> dict[StreamPartition, str]:
     """Per topic, a contiguous run each; the first members take the remainder."""
-    owners: dict[TopicPartition, str] = {}
+    owners: dict[StreamPartition, str] = {}
     for topic in sorted(partitions):
         members = _subscribers(subscriptions, topic)
         first = 0
@@ -45,9 +45,9 @@ def _by_range(
 
 def _round_robin(
     subscriptions: Subscriptions, partitions: Mapping[str, int]
-) -> dict[TopicPartition, str]:
+) -> dict[StreamPartition, str]:
     """Deal all partitions of all topics in turn, skipping members not subscribed."""
-    owners: dict[TopicPartition, str] = {}
+    owners: dict[StreamPartition, str] = {}
     turns = cycle(subscriptions)
     for topic in sorted(partitions):
         if _subscribers(subscriptions, topic):

@@ -22,7 +22,7 @@ from nexo.brokers.stream.groups.ordered_state import (
     TopicForgotten,
 )
 from nexo.errors import Fenced, InvalidInput, NotOwner
-from nexo.model.stream import TopicPartition
+from nexo.model.stream import StreamPartition
 from nexo.options.stream import OrderedOptions
 
 STANDALONE = -1
@@ -104,7 +104,7 @@ class OrderedGroup(OrderedMembership):
         return self._state.offsets.get((topic, partition))
 
     @property
-    def offsets(self) -> Mapping[TopicPartition, StoredOffset]:
+    def offsets(self) -> Mapping[StreamPartition, StoredOffset]:
         """Every stored offset."""
         return self._state.offsets
 
@@ -133,7 +133,7 @@ class OrderedGroup(OrderedMembership):
         if self._partitions.pop(topic, None) is not None:
             self._rebalance(now_ms)
 
-    def forget_offsets(self, partitions: list[TopicPartition]) -> None:
+    def forget_offsets(self, partitions: list[StreamPartition]) -> None:
         """Delete stored offsets, as if nothing had been committed."""
         self._state.log(OffsetsForgotten(partitions))
 

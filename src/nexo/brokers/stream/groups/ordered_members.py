@@ -20,7 +20,7 @@ from nexo.brokers.stream.groups.assignment import assign
 from nexo.brokers.stream.groups.limits import MAX_NAME, check_length, check_number
 from nexo.brokers.stream.groups.ordered_state import OrderedState, Regenerated
 from nexo.errors import Fenced, NotMember
-from nexo.model.stream import Assigned, TopicPartition
+from nexo.model.stream import Assigned, StreamPartition
 from nexo.options.stream import OrderedOptions
 
 MAX_MEMBERS = 1_000
@@ -49,9 +49,9 @@ class OrderedMembership:
         self._state = state
         self._members: dict[str, _Member] = {}
         self._partitions: dict[str, int] = {}
-        self._target: dict[TopicPartition, str] = {}
-        self._owners: dict[TopicPartition, str] = {}
-        self._recalled: set[TopicPartition] = set()
+        self._target: dict[StreamPartition, str] = {}
+        self._owners: dict[StreamPartition, str] = {}
+        self._recalled: set[StreamPartition] = set()
         self._deadlines: list[tuple[int, str]] = []
         """A heap of the earliest time at which each member may expire."""
 
@@ -81,7 +81,7 @@ class OrderedMembership:
         return next(iter(self._members), "")
 
     @property
-    def owners(self) -> Mapping[TopicPartition, str]:
+    def owners(self) -> Mapping[StreamPartition, str]:
         """The owner of each partition; one that is changing owners may have none."""
         return self._owners
 
@@ -204,7 +204,7 @@ class OrderedMembership:
 
     # -- ownership -------------------------------------------------------------
 
-    def _is_revoked(self, at: TopicPartition) -> bool:
+    def _is_revoked(self, at: StreamPartition) -> bool:
         return at in self._recalled or self._target.get(at) != self._owners[at]
 
     def _holds_revoked(self, member: str) -> bool:
@@ -214,7 +214,7 @@ class OrderedMembership:
         self._free([at for at, owner in self._owners.items() if owner == member])
         return self._members.pop(member, None) is not None
 
-    def _free(self, partitions: list[TopicPartition]) -> None:
+    def _free(self, partitions: list[StreamPartition]) -> None:
         for at in partitions:
             del self._owners[at]
             self._recalled.discard(at)

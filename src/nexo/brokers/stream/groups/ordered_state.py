@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from nexo.model.stream import TopicPartition
+from nexo.model.stream import StreamPartition
 from nexo.options.stream import OrderedOptions
 
 
@@ -57,7 +57,7 @@ class TopicForgotten(msgspec.Struct, frozen=True, array_like=True, tag="forget")
 class OffsetsForgotten(msgspec.Struct, frozen=True, array_like=True, tag="forget-offsets"):
     """The stored offsets of these partitions were deleted."""
 
-    partitions: list[TopicPartition]
+    partitions: list[StreamPartition]
 
 
 class Retuned(msgspec.Struct, frozen=True, array_like=True, tag="tune"):
@@ -87,7 +87,7 @@ class OrderedState:
     def __init__(self, options: OrderedOptions) -> None:
         self.options = options
         self.generation = 0
-        self.offsets: dict[TopicPartition, StoredOffset] = {}
+        self.offsets: dict[StreamPartition, StoredOffset] = {}
         self.journal: list[OrderedRecord] = []
 
     def log(self, record: OrderedRecord) -> None:

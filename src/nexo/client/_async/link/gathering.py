@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from time import monotonic
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from nexo.client._async.link.wire import ReplyFuture
 from nexo.client.connecting import RESTART_S
 from nexo.client.replies import Reply, room_bytes
 from nexo.errors import Forbidden, InvalidInput, NexoError, ProtocolError, ShuttingDown
@@ -25,7 +26,6 @@ log = logging.getLogger("nexo.client")
 
 R = TypeVar("R")
 S = TypeVar("S", bound="GatheredSends[Any]")
-ReplyFuture = asyncio.Future[Reply]
 
 FULL = 256
 """A run of this many sends is sent at once: the server works on it while the next is built."""

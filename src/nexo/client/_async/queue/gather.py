@@ -10,8 +10,9 @@ import logging
 from typing import Protocol, TypeVar
 
 from nexo.blocks import pack_block
-from nexo.client._async.link.gathering import GatheredSends, ReplyFuture, RunSender
+from nexo.client._async.link.gathering import GatheredSends, RunSender
 from nexo.client._async.link.link import Link
+from nexo.client._async.link.wire import ReplyFuture
 from nexo.client.queue_views import check_refused, pushed_ids
 from nexo.client.replies import Reply
 from nexo.errors import InvalidInput, LeaseLost, NexoError, QueueFull

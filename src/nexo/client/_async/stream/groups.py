@@ -50,7 +50,7 @@ class Group(Generic[T]):
         ask = wire.GroupName(stream=self.stream, group=self.name)
         return await is_found(self._link.ask, Op.S_GROUP_DELETE, wire.pack(ask))
 
-    async def seek(self, to: wire.Position | datetime) -> int:
+    async def seek(self, to: wire.StartPosition | datetime) -> int:
         """Reset it to ``'beginning'``, ``'end'``, an offset, offsets by partition, or a time.
 
         Running consumers continue from there; earlier acks are rejected. Returns the group's new
@@ -113,10 +113,10 @@ class Parked(Generic[T]):
         return await self._settle("discard", None)
 
     async def _settle(self, verb: Any, record: Record[Any] | None) -> int:
-        spans = None
+        ranges = None
         if record is not None:
-            spans = [(record.partition, record.offset, record.offset + 1)]
-        ask = wire.ParkedSettle(stream=self._stream, group=self._group, verb=verb, spans=spans)
+            ranges = [(record.partition, record.offset, record.offset + 1)]
+        ask = wire.ParkedSettle(stream=self._stream, group=self._group, verb=verb, ranges=ranges)
         return await request(self._link.ask, Op.S_PARKED_SETTLE, ask, int)
 
 

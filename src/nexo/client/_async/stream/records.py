@@ -31,7 +31,7 @@ class RecordHolder(Protocol):
         self,
         verb: wire.Verb,
         generation: int,
-        spans: list[wire.Range],
+        ranges: list[wire.Range],
         delay_ms: int = 0,
         reason: str = "",
     ) -> None:
@@ -57,22 +57,22 @@ class StreamRecord(Record[T]):
         """Who holds its lease."""
 
     @property
-    def span(self) -> wire.Range:
+    def range(self) -> wire.Range:
         """The range that it alone is."""
         return self.partition, self.offset, self.offset + 1
 
     async def ack(self) -> None:
         """Finish it; `Fenced` or `NotPending` if this consumer no longer holds it."""
-        await self.consumer.send("ack", self.generation, [self.span])
+        await self.consumer.send("ack", self.generation, [self.range])
 
     async def nack(self, reason: object = "", *, delay: Duration = 0) -> None:
         """Report a failure: redelivered at once or after ``delay``, or parked."""
         delay_ms, text = millis(delay, "delay"), readable(reason)
-        await self.consumer.send("nack", self.generation, [self.span], delay_ms, text)
+        await self.consumer.send("nack", self.generation, [self.range], delay_ms, text)
 
     async def extend(self) -> None:
         """Restart the lease."""
-        await self.consumer.send("extend", self.generation, [self.span])
+        await self.consumer.send("extend", self.generation, [self.range])
 
 
 class Records(Sequence[StreamRecord[T]], Generic[T]):
@@ -140,32 +140,32 @@ class Records(Sequence[StreamRecord[T]], Generic[T]):
 
     async def ack(self) -> None:
         """Finish all of them, with one request."""
-        await self._consumer.send("ack", self._head.generation, self._spans())
+        await self._consumer.send("ack", self._head.generation, self._ranges())
 
     async def nack(self, reason: object = "", *, delay: Duration = 0) -> None:
         """Report all as failed: redelivered at once or after ``delay``, or parked."""
         delay_ms, text = millis(delay, "delay"), readable(reason)
-        await self._consumer.send("nack", self._head.generation, self._spans(), delay_ms, text)
+        await self._consumer.send("nack", self._head.generation, self._ranges(), delay_ms, text)
 
     async def release(self) -> None:
         """Return all of them, without counting an attempt."""
-        await self._consumer.send("release", self._head.generation, self._spans())
+        await self._consumer.send("release", self._head.generation, self._ranges())
 
-    def _spans(self) -> list[wire.Range]:
+    def _ranges(self) -> list[wire.Range]:
         return [(p, first, end) for p, first, end, _, _ in self._head.deliveries]
 
 
-def spans_of(records: Iterable[StreamRecord[Any]]) -> dict[int, list[wire.Range]]:
+def ranges_of(records: Iterable[StreamRecord[Any]]) -> dict[int, list[wire.Range]]:
     """The ranges that records form, by generation."""
     found: dict[int, list[wire.Range]] = {}
     for record in records:
-        add_span(found.setdefault(record.generation, []), record.partition, record.offset)
+        add_range(found.setdefault(record.generation, []), record.partition, record.offset)
     return found
 
 
-def add_span(spans: list[wire.Range], partition: int, offset: int) -> None:
-    """Add one record, extending the last span if it is adjacent."""
-    if spans and spans[-1][0] == partition and spans[-1][2] == offset:
-        spans[-1] = (partition, spans[-1][1], offset + 1)
+def add_range(ranges: list[wire.Range], partition: int, offset: int) -> None:
+    """Add one record, extending the last range if it is adjacent."""
+    if ranges and ranges[-1][0] == partition and ranges[-1][2] == offset:
+        ranges[-1] = (partition, ranges[-1][1], offset + 1)
     else:
-        spans.append((partition, offset, offset + 1))
+        ranges.append((partition, offset, offset + 1))

@@ -147,7 +147,7 @@ class Stream(Generic[T]):
         ask = wire.GroupsAsk(stream=self.name)
         return await request(self._link.repeat, Op.S_GROUPS, ask, list[GroupInfo])
 
-    async def seek(self, group: str, to: wire.Position | datetime) -> int:
+    async def seek(self, group: str, to: wire.StartPosition | datetime) -> int:
         """See `Group.seek`."""
         return await self.group(group).seek(to)
 
@@ -211,7 +211,7 @@ class Stream(Generic[T]):
         *,
         batch: int = 100,
         wait: Duration = 20.0,
-        start: wire.Position | datetime = "beginning",
+        start: wire.StartPosition | datetime = "beginning",
         max_bytes: int = wire.DEFAULT_BYTES,
         **options: Unpack[GroupSettings],
     ) -> StreamConsumer[T]:
@@ -226,7 +226,7 @@ class Stream(Generic[T]):
     def _joining(
         self,
         group: str,
-        start: wire.Position | datetime,
+        start: wire.StartPosition | datetime,
         options: dict[str, Any],
         *,
         reports_starts: bool = False,
@@ -249,7 +249,7 @@ class Stream(Generic[T]):
         batch: int = 100,
         wait: Duration = 20.0,
         concurrency: int = 1,
-        start: wire.Position | datetime = "beginning",
+        start: wire.StartPosition | datetime = "beginning",
         time_limit: Duration | None = None,
         **options: Unpack[GroupSettings],
     ) -> StreamSubscription[T]:

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from nexo.client._async import runtime
 from nexo.client._async.handling import RENEWALS_PER_LEASE, HandlerLoop
 from nexo.client._async.stream.consumer import AHEAD_S, StreamConsumer
-from nexo.client._async.stream.records import StreamRecord, spans_of
+from nexo.client._async.stream.records import StreamRecord, ranges_of
 from nexo.client.checks import seconds
 from nexo.client.failures import failure_text
 from nexo.errors import NexoError
@@ -150,7 +150,7 @@ class StreamSubscription(HandlerLoop, Generic[T]):
     async def _handle_beside(self, record: StreamRecord[T]) -> None:
         """Handle one record beside others; the keeper reports them together."""
         if self._careful:
-            await self._settle("start", record.generation, [record.span])
+            await self._settle("start", record.generation, [record.range])
         else:
             self._begun.append(record)
             self._wake.set()
@@ -184,7 +184,7 @@ class StreamSubscription(HandlerLoop, Generic[T]):
         if failure is None:
             self.handled += 1
             return True
-        await self._settle("nack", record.generation, [record.span], failure)
+        await self._settle("nack", record.generation, [record.range], failure)
         return False
 
     # -- reporting to the broker
@@ -192,18 +192,18 @@ class StreamSubscription(HandlerLoop, Generic[T]):
     async def _flush(self) -> None:
         """Ack what was handled since the last flush, in one request, and report what is next."""
         self._flushed_s = runtime.now_s()
-        for generation, spans in spans_of(_emptied(self._done)).items():
-            await self._settle("ack", generation, spans)
+        for generation, ranges in ranges_of(_emptied(self._done)).items():
+            await self._settle("ack", generation, ranges)
 
     async def _settle(
-        self, verb: wire.Verb, generation: int, spans: list[wire.Range], reason: str = ""
+        self, verb: wire.Verb, generation: int, ranges: list[wire.Range], reason: str = ""
     ) -> None:
         """Settle; a rejection is not an error here: after a seek or
         a lost connection the record is redelivered.
         """
         try:
             begins = self._begins(generation)
-            await self._consumer.send(verb, generation, spans, 0, reason, begins)
+            await self._consumer.send(verb, generation, ranges, 0, reason, begins)
         except NexoError as error:
             log.info("group %r: %s", self._consumer.group, error)
 
@@ -215,7 +215,7 @@ class StreamSubscription(HandlerLoop, Generic[T]):
             records = list(self._running)
             with contextlib.suppress(IndexError):
                 records = records or [self._waiting[0]]
-        return spans_of(records).get(generation, [])
+        return ranges_of(records).get(generation, [])
 
     # -- leases
 
@@ -227,8 +227,8 @@ class StreamSubscription(HandlerLoop, Generic[T]):
             await self._wake.wait(max(0.0, due_s - runtime.now_s()))
             self._wake.clear()
             await self._flush()
-            for generation, spans in spans_of(_emptied(self._begun)).items():
-                await self._settle("start", generation, spans)
+            for generation, ranges in ranges_of(_emptied(self._begun)).items():
+                await self._settle("start", generation, ranges)
             if runtime.now_s() >= due_s:
                 due_s = runtime.now_s() + pause_s
                 await self._keep_leases(runtime.now_s() - pause_s)
@@ -246,8 +246,8 @@ class StreamSubscription(HandlerLoop, Generic[T]):
         """Release what was not begun; nothing is counted."""
         records = _emptied(self._waiting)
         self._given_back += len(records)
-        for generation, spans in spans_of(records).items():
-            await self._settle("release", generation, spans)
+        for generation, ranges in ranges_of(records).items():
+            await self._settle("release", generation, ranges)
 
 
 def _emptied(records: deque[StreamRecord[T]]) -> list[StreamRecord[T]]:

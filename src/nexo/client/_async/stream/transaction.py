@@ -12,7 +12,7 @@ from nexo.batch.murmur import partition_of
 from nexo.client._async import runtime
 from nexo.client._async.link.link import Link
 from nexo.client._async.requests import request
-from nexo.client._async.stream.records import StreamRecord, add_span
+from nexo.client._async.stream.records import StreamRecord, add_range
 from nexo.client.stream_records import (
     Headers,
     Key,
@@ -158,7 +158,7 @@ class Transaction:
         for record in records:
             if isinstance(record, StreamRecord):
                 key = record.consumer, record.generation
-                add_span(self._acks.setdefault(key, []), record.partition, record.offset)
+                add_range(self._acks.setdefault(key, []), record.partition, record.offset)
             elif (source := _source(record)) is not None:
                 self._messages.setdefault(source, []).append(record)
         return runtime.DONE
@@ -266,8 +266,8 @@ class Transaction:
 
     def _inputs(self, number: int) -> transactions.TxInputs:
         acks = [
-            transactions.TxAcks(consumer.stream, consumer.group, consumer.name, generation, spans)
-            for (consumer, generation), spans in self._acks.items()
+            transactions.TxAcks(consumer.stream, consumer.group, consumer.name, generation, ranges)
+            for (consumer, generation), ranges in self._acks.items()
         ]
         return transactions.TxInputs(
             transaction=number, acks=acks, offsets=self._offsets, unchanged=self._unchanged

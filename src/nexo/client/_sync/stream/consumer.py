@@ -12,7 +12,7 @@ from nexo.client._sync import runtime
 from nexo.client._sync.closing import Closing
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.requests import request
-from nexo.client._sync.stream.records import Records, StreamRecord, add_span, spans_of
+from nexo.client._sync.stream.records import Records, StreamRecord, add_range, ranges_of
 from nexo.client.checks import whole
 from nexo.client.connecting import LATE_S
 from nexo.client.failures import readable
@@ -157,10 +157,10 @@ class StreamConsumer(Closing, Generic[T]):
     def _give_back(self, reply: Reply) -> None:
         """Release records that arrived after the fetch was cancelled; no attempt is counted."""
         head, _ = wire.unpack_headed(wire.TakeReply, reply or b"")
-        spans = [(p, first, end) for p, first, end, _, _ in head.deliveries]
-        if spans and self._name is not None:
+        ranges = [(p, first, end) for p, first, end, _, _ in head.deliveries]
+        if ranges and self._name is not None:
             ask = wire.SettleRecords(
-                self.stream, self.group, self._name, head.generation, "release", spans
+                self.stream, self.group, self._name, head.generation, "release", ranges
             )
             self._link.call(Op.S_SETTLE, wire.pack(ask))
 
@@ -245,21 +245,21 @@ class StreamConsumer(Closing, Generic[T]):
         reason: str = "",
     ) -> None:
         """Settle records; raises the error of the first rejected one."""
-        for generation, spans in spans_of(records).items():
-            self.send(verb, generation, spans, delay_ms, reason)
+        for generation, ranges in ranges_of(records).items():
+            self.send(verb, generation, ranges, delay_ms, reason)
 
     def send(
         self,
         verb: wire.Verb,
         generation: int,
-        spans: list[wire.Range],
+        ranges: list[wire.Range],
         delay_ms: int = 0,
         reason: str = "",
         begins: list[wire.Range] | None = None,
     ) -> None:
         """`settle` for ranges; ``begins`` is what a handler starts next."""
         ask = wire.SettleRecords(
-            self.stream, self.group, self._name or "", generation, verb, spans, delay_ms, reason,
+            self.stream, self.group, self._name or "", generation, verb, ranges, delay_ms, reason,
             begins or [],
         )  # fmt: skip
         reply = self._link.call(Op.S_SETTLE, wire.pack(ask))
@@ -284,10 +284,10 @@ class StreamConsumer(Closing, Generic[T]):
         name, self._name = self._name, None
         if name is None:
             return
-        spans: list[wire.Range] = []
+        ranges: list[wire.Range] = []
         for record in [*self._buffer, *(unstarted or ())]:
-            add_span(spans, record.partition, record.offset)
-        ask = wire.GroupLeave(stream=self.stream, group=self.group, consumer=name, unstarted=spans)
+            add_range(ranges, record.partition, record.offset)
+        ask = wire.GroupLeave(stream=self.stream, group=self.group, consumer=name, unstarted=ranges)
         try:
             self._link.call(Op.S_GROUP_LEAVE, wire.pack(ask))
         except NexoError as error:

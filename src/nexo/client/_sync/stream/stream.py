@@ -148,7 +148,7 @@ class Stream(Generic[T]):
         ask = wire.GroupsAsk(stream=self.name)
         return request(self._link.repeat, Op.S_GROUPS, ask, list[GroupInfo])
 
-    def seek(self, group: str, to: wire.Position | datetime) -> int:
+    def seek(self, group: str, to: wire.StartPosition | datetime) -> int:
         """See `Group.seek`."""
         return self.group(group).seek(to)
 
@@ -212,7 +212,7 @@ class Stream(Generic[T]):
         *,
         batch: int = 100,
         wait: Duration = 20.0,
-        start: wire.Position | datetime = "beginning",
+        start: wire.StartPosition | datetime = "beginning",
         max_bytes: int = wire.DEFAULT_BYTES,
         **options: Unpack[GroupSettings],
     ) -> StreamConsumer[T]:
@@ -227,7 +227,7 @@ class Stream(Generic[T]):
     def _joining(
         self,
         group: str,
-        start: wire.Position | datetime,
+        start: wire.StartPosition | datetime,
         options: dict[str, Any],
         *,
         reports_starts: bool = False,
@@ -250,7 +250,7 @@ class Stream(Generic[T]):
         batch: int = 100,
         wait: Duration = 20.0,
         concurrency: int = 1,
-        start: wire.Position | datetime = "beginning",
+        start: wire.StartPosition | datetime = "beginning",
         time_limit: Duration | None = None,
         **options: Unpack[GroupSettings],
     ) -> StreamSubscription[T]:

@@ -9,7 +9,7 @@ from nexo.dialects.kafka.format.codec import Schema
 _NEVER = 999
 
 
-class Key(enum.IntEnum):
+class ApiKey(enum.IntEnum):
     """The number that a request begins with."""
 
     UNKNOWN = -1
@@ -55,7 +55,7 @@ class Api:
     __slots__ = ("_flexible_from", "high", "key", "low", "request", "response")
 
     def __init__(
-        self, key: Key, low: int, high: int, flexible_from: int, request: str, response: str
+        self, key: ApiKey, low: int, high: int, flexible_from: int, request: str, response: str
     ) -> None:
         self.key, self.low, self.high = key, low, high
         self._flexible_from = flexible_from
@@ -76,7 +76,7 @@ _TXN = "transactional_id:str producer_id:i64 epoch:i16"
 
 _ALL = (
     Api(
-        Key.PRODUCE, 3, 9, 9,
+        ApiKey.PRODUCE, 3, 9, 9,
         """transactional_id:str acks:i16 timeout_ms:i32
         topics:[ name:str partitions:[ index:i32 records:bytes ] ]""",
         """topics:[ name:str partitions:[ index:i32 error:i16 base_offset:i64=-1
@@ -84,7 +84,7 @@ _ALL = (
         message:str@8+=null ] ] throttle:i32""",
     ),
     Api(
-        Key.FETCH, 4, 12, 12,
+        ApiKey.FETCH, 4, 12, 12,
         """replica_id:i32 max_wait_ms:i32 min_bytes:i32 max_bytes:i32 isolation:i8
         session_id:i32@7+ session_epoch:i32@7+=-1 topics:[ name:str partitions:[ partition:i32
         leader_epoch:i32@9+=-1 offset:i64 last_epoch:i32@12+ log_start:i64@5+ max_bytes:i32 ] ]
@@ -95,14 +95,14 @@ _ALL = (
         aborted:[ producer_id:i64 first_offset:i64 ] replica:i32@11+=-1 records:bytes=null ] ]""",
     ),
     Api(
-        Key.LIST_OFFSETS, 1, 9, 6,
+        ApiKey.LIST_OFFSETS, 1, 9, 6,
         """replica_id:i32 isolation:i8@2+ topics:[ name:str partitions:[ partition:i32
         leader_epoch:i32@4+ timestamp:i64 ] ]""",
         """throttle:i32@2+ topics:[ name:str partitions:[ partition:i32 error:i16
         timestamp:i64=-1 offset:i64=-1 leader_epoch:i32@4+=-1 ] ]""",
     ),
     Api(
-        Key.METADATA, 0, 12, 9,
+        ApiKey.METADATA, 0, 12, 9,
         """topics:[ id:uuid@10+ name:str ] auto_create:bool@4+=true cluster_operations:bool@8-10
         topic_operations:bool@8+""",
         f"""throttle:i32@3+ brokers:[ {_BROKER} rack:str@1+=null ] cluster_id:str@2+=null
@@ -111,14 +111,14 @@ _ALL = (
         offline:[]i32@5+ ] operations:i32@8+=-2147483648 ] operations:i32@8-10=-2147483648""",
     ),
     Api(
-        Key.OFFSET_COMMIT, 2, 9, 8,
+        ApiKey.OFFSET_COMMIT, 2, 9, 8,
         """group:str generation:i32 member:str instance:str@7+=null retention_ms:i64@2-4
         topics:[ name:str partitions:[ partition:i32 offset:i64 leader_epoch:i32@6+ metadata:str
         ] ]""",
         "throttle:i32@3+ topics:[ name:str partitions:[ partition:i32 error:i16 ] ]",
     ),
     Api(
-        Key.OFFSET_FETCH, 1, 9, 6,
+        ApiKey.OFFSET_FETCH, 1, 9, 6,
         """group:str@1-7 topics:[ name:str partitions:[]i32 ]@1-7
         groups:[ group:str member:str@9+=null epoch:i32@9+=-1
         topics:[ name:str partitions:[]i32 ] ]@8+ stable:bool@7+""",
@@ -126,13 +126,13 @@ _ALL = (
         groups:[ group:str topics:[ name:str partitions:[ {_STORED} ] ] error:i16 ]@8+""",
     ),
     Api(
-        Key.FIND_COORDINATOR, 0, 4, 3,
+        ApiKey.FIND_COORDINATOR, 0, 4, 3,
         "key:str@0-3 key_type:i8@1+ keys:[]str@4+",
         f"""throttle:i32@1+ error:i16@0-3 message:str@1-3=null node_id:i32@0-3 host:str@0-3
         port:i32@0-3 coordinators:[ key:str {_BROKER} error:i16 message:str=null ]@4+""",
     ),
     Api(
-        Key.JOIN_GROUP, 0, 9, 6,
+        ApiKey.JOIN_GROUP, 0, 9, 6,
         """group:str session_ms:i32 rebalance_ms:i32@1+=-1 member:str instance:str@5+=null
         protocol_type:str protocols:[ name:str metadata:bytes ] reason:str@8+""",
         """throttle:i32@2+ error:i16 generation:i32=-1 protocol_type:str@7+ protocol:str
@@ -140,43 +140,43 @@ _ALL = (
         metadata:bytes ]""",
     ),
     Api(
-        Key.HEARTBEAT, 0, 4, 4,
+        ApiKey.HEARTBEAT, 0, 4, 4,
         "group:str generation:i32 member:str instance:str@3+=null",
         "throttle:i32@1+ error:i16",
     ),
     Api(
-        Key.LEAVE_GROUP, 0, 5, 4,
+        ApiKey.LEAVE_GROUP, 0, 5, 4,
         "group:str member:str@0-2 members:[ member:str instance:str reason:str@5+ ]@3+",
         "throttle:i32@1+ error:i16 members:[ member:str instance:str error:i16 ]@3+",
     ),
     Api(
-        Key.SYNC_GROUP, 0, 5, 4,
+        ApiKey.SYNC_GROUP, 0, 5, 4,
         """group:str generation:i32 member:str instance:str@3+=null protocol_type:str@5+=null
         protocol:str@5+=null assignments:[ member:str assignment:bytes ]""",
         """throttle:i32@1+ error:i16 protocol_type:str@5+=null protocol:str@5+=null
         assignment:bytes""",
     ),
     Api(
-        Key.DESCRIBE_GROUPS, 0, 5, 5,
+        ApiKey.DESCRIBE_GROUPS, 0, 5, 5,
         "groups:[]str operations:bool@3+",
         """throttle:i32@1+ groups:[ error:i16 group:str state:str protocol_type:str protocol:str
         members:[ member:str instance:str@4+=null client_id:str client_host:str metadata:bytes
         assignment:bytes ] operations:i32@3+=-2147483648 ]""",
     ),
     Api(
-        Key.LIST_GROUPS, 0, 5, 3,
+        ApiKey.LIST_GROUPS, 0, 5, 3,
         "states:[]str@4+ types:[]str@5+",
         """throttle:i32@1+ error:i16 groups:[ group:str protocol_type:str state:str@4+
         type:str@5+ ]""",
     ),
-    Api(Key.SASL_HANDSHAKE, 1, 1, _NEVER, "mechanism:str", "error:i16 mechanisms:[]str"),
+    Api(ApiKey.SASL_HANDSHAKE, 1, 1, _NEVER, "mechanism:str", "error:i16 mechanisms:[]str"),
     Api(
-        Key.API_VERSIONS, 0, 3, 3,
+        ApiKey.API_VERSIONS, 0, 3, 3,
         "name:str@3+ version:str@3+",
         "error:i16 keys:[ key:i16 low:i16 high:i16 ] throttle:i32@1+",
     ),
     Api(
-        Key.CREATE_TOPICS, 2, 6, 5,
+        ApiKey.CREATE_TOPICS, 2, 6, 5,
         """topics:[ name:str partitions:i32 replication:i16 assignments:[ partition:i32
         brokers:[]i32 ] configs:[ name:str value:str ] ] timeout_ms:i32 validate_only:bool""",
         """throttle:i32 topics:[ name:str error:i16 message:str=null partitions:i32@5+=-1
@@ -184,91 +184,91 @@ _ALL = (
         sensitive:bool ]@5+ ]""",
     ),
     Api(
-        Key.DELETE_TOPICS, 1, 5, 4,
+        ApiKey.DELETE_TOPICS, 1, 5, 4,
         "topics:[]str timeout_ms:i32",
         "throttle:i32 topics:[ name:str error:i16 message:str@5+=null ]",
     ),
     Api(
-        Key.DELETE_RECORDS, 0, 2, 2,
+        ApiKey.DELETE_RECORDS, 0, 2, 2,
         "topics:[ name:str partitions:[ partition:i32 offset:i64 ] ] timeout_ms:i32",
         "throttle:i32 topics:[ name:str partitions:[ partition:i32 low:i64=-1 error:i16 ] ]",
     ),
     Api(
-        Key.INIT_PRODUCER_ID, 0, 4, 2,
+        ApiKey.INIT_PRODUCER_ID, 0, 4, 2,
         "transactional_id:str timeout_ms:i32 producer_id:i64@3+=-1 epoch:i16@3+=-1",
         "throttle:i32 error:i16 producer_id:i64=-1 epoch:i16=-1",
     ),
     Api(
-        Key.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4,
         """replica_id:i32@3+ topics:[ name:str partitions:[ partition:i32 current_epoch:i32
         epoch:i32 ] ]""",
         """throttle:i32 topics:[ name:str partitions:[ error:i16 partition:i32 epoch:i32=-1
         end_offset:i64=-1 ] ]""",
     ),
     Api(
-        Key.ADD_PARTITIONS_TO_TXN, 0, 3, 3,
+        ApiKey.ADD_PARTITIONS_TO_TXN, 0, 3, 3,
         f"{_TXN} topics:[ name:str partitions:[]i32 ]", _MEMBER_ERRORS,
     ),
-    Api(Key.ADD_OFFSETS_TO_TXN, 0, 3, 3, f"{_TXN} group:str", "throttle:i32 error:i16"),
-    Api(Key.END_TXN, 0, 3, 3, f"{_TXN} committed:bool", "throttle:i32 error:i16"),
+    Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 3, 3, f"{_TXN} group:str", "throttle:i32 error:i16"),
+    Api(ApiKey.END_TXN, 0, 3, 3, f"{_TXN} committed:bool", "throttle:i32 error:i16"),
     Api(
-        Key.TXN_OFFSET_COMMIT, 0, 3, 3,
+        ApiKey.TXN_OFFSET_COMMIT, 0, 3, 3,
         """transactional_id:str group:str producer_id:i64 epoch:i16 generation:i32@3+=-1
         member:str@3+ instance:str@3+=null topics:[ name:str partitions:[ partition:i32 offset:i64
         leader_epoch:i32@2+ metadata:str ] ]""",
         _MEMBER_ERRORS,
     ),
     Api(
-        Key.DESCRIBE_CONFIGS, 1, 4, 4,
+        ApiKey.DESCRIBE_CONFIGS, 1, 4, 4,
         """resources:[ type:i8 name:str keys:[]str ] synonyms:bool docs:bool@3+""",
         """throttle:i32 results:[ error:i16 message:str=null type:i8 name:str configs:[ name:str
         value:str read_only:bool source:i8 sensitive:bool synonyms:[ name:str value:str source:i8 ]
         config_type:i8@3+ docs:str@3+=null ] ]""",
     ),
     Api(
-        Key.ALTER_CONFIGS, 0, 2, 2,
+        ApiKey.ALTER_CONFIGS, 0, 2, 2,
         "resources:[ type:i8 name:str configs:[ name:str value:str ] ] validate_only:bool",
         _ALTERED,
     ),
     Api(
-        Key.SASL_AUTHENTICATE, 0, 2, 2,
+        ApiKey.SASL_AUTHENTICATE, 0, 2, 2,
         "auth:bytes", "error:i16 message:str=null auth:bytes lifetime_ms:i64@1+",
     ),
     Api(
-        Key.CREATE_PARTITIONS, 0, 3, 2,
+        ApiKey.CREATE_PARTITIONS, 0, 3, 2,
         """topics:[ name:str count:i32 assignments:[ brokers:[]i32 ] ] timeout_ms:i32
         validate_only:bool""",
         "throttle:i32 results:[ name:str error:i16 message:str=null ]",
     ),
     Api(
-        Key.DELETE_GROUPS, 0, 2, 2,
+        ApiKey.DELETE_GROUPS, 0, 2, 2,
         "groups:[]str", "throttle:i32 results:[ group:str error:i16 ]",
     ),
     Api(
-        Key.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1,
         "resources:[ type:i8 name:str configs:[ name:str op:i8 value:str ] ] validate_only:bool",
         _ALTERED,
     ),
     Api(
-        Key.OFFSET_DELETE, 0, 0, _NEVER,
+        ApiKey.OFFSET_DELETE, 0, 0, _NEVER,
         "group:str topics:[ name:str partitions:[ partition:i32 ] ]",
         "error:i16 throttle:i32 topics:[ name:str partitions:[ partition:i32 error:i16 ] ]",
     ),
     Api(
-        Key.DESCRIBE_CLUSTER, 0, 0, 0,
+        ApiKey.DESCRIBE_CLUSTER, 0, 0, 0,
         "operations:bool",
         f"""throttle:i32 error:i16 message:str=null cluster_id:str controller:i32
         brokers:[ {_BROKER} rack:str=null ] operations:i32=-2147483648""",
     ),
     Api(
-        Key.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0,
         """group:str member:str epoch:i32 instance:str rack:str rebalance_ms:i32=-1 topics:[]str
         regex:str@1+=null assignor:str owned:[ id:uuid partitions:[]i32 ]""",
         """throttle:i32 error:i16 message:str=null member:str=null epoch:i32 heartbeat_ms:i32
         assignment:?{ topics:[ id:uuid partitions:[]i32 ] }""",
     ),
     Api(
-        Key.CONSUMER_GROUP_DESCRIBE, 0, 0, 0,
+        ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 0, 0,
         "groups:[]str operations:bool",
         f"""throttle:i32 groups:[ error:i16 message:str=null group:str state:str epoch:i32
         assignment_epoch:i32 assignor:str members:[ member:str instance:str=null rack:str=null
@@ -280,5 +280,5 @@ _ALL = (
 APIS = {api.key.value: api for api in _ALL}
 """By key."""
 
-UNKNOWN = Api(Key.UNKNOWN, 1, 0, _NEVER, "", "error:i16")
+UNKNOWN = Api(ApiKey.UNKNOWN, 1, 0, _NEVER, "", "error:i16")
 """What is known of all others: most answers begin with an error."""

@@ -18,7 +18,7 @@ from uuid import UUID
 from nexo.dialects.kafka.format.wire import I16, I32, Input, write_length
 from nexo.errors import ProtocolError
 
-Message: TypeAlias = dict[str, Any]
+KafkaMessage: TypeAlias = dict[str, Any]
 """A structure by field names."""
 
 _NUMBERS = {
@@ -32,7 +32,7 @@ _I8 = _NUMBERS["i8"]
 _FIELD = re.compile(r"(?P<name>\w+):(?P<type>\[\]?\w*|\??\{|\w+)(?P<rest>\S*)")
 _REST = re.compile(r"(?:@(?P<low>\d+)(?P<to>[+-])(?P<high>\d*))?(?:=(?P<default>\S+))?$")
 _LAST = 32_767
-_EMPTY: Message = {"str": "", "bytes": b"", "uuid": UUID(int=0), "bool": False}
+_EMPTY: KafkaMessage = {"str": "", "bytes": b"", "uuid": UUID(int=0), "bool": False}
 
 
 class FieldCodec(NamedTuple):
@@ -65,15 +65,15 @@ class Schema:
         self._flexible_from = flexible_from
         self._kinds: dict[int, FieldCodec] = {}
 
-    def read(self, data: Input, version: int) -> Message:
-        found: Message = self._kind(version).read(data)
+    def read(self, data: Input, version: int) -> KafkaMessage:
+        found: KafkaMessage = self._kind(version).read(data)
         return found
 
-    def write(self, out: bytearray, message: Message, version: int) -> None:
+    def write(self, out: bytearray, message: KafkaMessage, version: int) -> None:
         """A message to bytes; what it leaves out gets its default."""
         self._kind(version).write(out, message)
 
-    def refusal(self, code: int) -> Message:
+    def refusal(self, code: int) -> KafkaMessage:
         """A message with an error wherever it has room: in itself, or in one row of its arrays."""
         return _refusal(self.fields, code)
 
@@ -125,8 +125,8 @@ def _default(kind: str, is_array: bool, text: str | None) -> Any:
     return text == "true" if kind == "bool" else int(text)
 
 
-def _refusal(fields: list[Field], code: int) -> Message:
-    found: Message = {field.name: code for field in fields if field.name == "error"}
+def _refusal(fields: list[Field], code: int) -> KafkaMessage:
+    found: KafkaMessage = {field.name: code for field in fields if field.name == "error"}
     for field in fields:
         if field.is_array and field.fields and (row := _refusal(field.fields, code)):
             found[field.name] = [row]
@@ -142,9 +142,9 @@ def _structure(fields: list[Field], version: int, flexible: bool) -> FieldCodec:
         for field in fields
         if field.low <= version <= field.high
     ]
-    absent: Message = {f.name: f.default for f in fields if not f.low <= version <= f.high}
+    absent: KafkaMessage = {f.name: f.default for f in fields if not f.low <= version <= f.high}
 
-    def read(data: Input) -> Message:
+    def read(data: Input) -> KafkaMessage:
         found = {name: kind.read(data) for name, kind, _ in here}
         if flexible:
             data.skip_tags()
@@ -169,10 +169,10 @@ def _field_kind(field: Field, version: int, flexible: bool) -> FieldCodec:
 
 
 def _nullable(of: FieldCodec) -> FieldCodec:
-    def read(data: Input) -> Message | None:
+    def read(data: Input) -> KafkaMessage | None:
         return of.read(data) if data.number(_I8) >= 0 else None
 
-    def write(out: bytearray, value: Message | None) -> None:
+    def write(out: bytearray, value: KafkaMessage | None) -> None:
         out += _I8.pack(-1 if value is None else 1)
         if value is not None:
             of.write(out, value)

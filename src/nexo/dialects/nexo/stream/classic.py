@@ -153,8 +153,8 @@ class ClassicRequests:
         with self._in_classic_words(stream):
             partitions = self._groups.partitions(peer, stream, group)
             partition, offset = _place(partitions, reader.u64())
-            spans = [(partition, offset, offset + 1)]
-            said = SettleRecords(stream, group, consumer, generation, verb, spans)
+            ranges = [(partition, offset, offset + 1)]
+            said = SettleRecords(stream, group, consumer, generation, verb, ranges)
             self._groups.settle(peer, said, done)
 
     def seek(self, peer: Peer, request_id: int, payload: memoryview) -> None:

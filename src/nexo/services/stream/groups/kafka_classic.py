@@ -21,8 +21,8 @@ from nexo.brokers.stream.groups.kafka.model import (
     GroupMember,
     Join,
     JoinRefused,
+    MemberReply,
     RebalanceState,
-    Reply,
 )
 from nexo.brokers.stream.groups.limits import MAX_GROUPS, check_number
 from nexo.model import Broker, check_name
@@ -54,7 +54,7 @@ class Classic:
         self._ordered = ordered
         self._groups: dict[str, Coordinator] = {}
         """Groups that have members, or clients about to join."""
-        self._waiting: dict[int, Done[Reply]] = {}
+        self._waiting: dict[int, Done[MemberReply]] = {}
         """The waiting requests, by ticket."""
         self._tickets = 0
         self._deadlines: KeyDeadlines[str] = KeyDeadlines(core.runtime.wake_at)
@@ -75,7 +75,7 @@ class Classic:
     # -- membership --------------------------------------------------------------------
 
     def join(
-        self, connection: Connection, group: str, ask: Join, new_id: str, done: Done[Reply]
+        self, connection: Connection, group: str, ask: Join, new_id: str, done: Done[MemberReply]
     ) -> None:
         """Become a member, or join the next generation; answers `Joined` or `JoinRefused`."""
         permit_ordered(connection, group)
@@ -96,7 +96,7 @@ class Classic:
         group: str,
         caller: Caller,
         assignments: Mapping[str, bytes],
-        done: Done[Reply],
+        done: Done[MemberReply],
         protocol: str | None = None,
     ) -> None:
         """Ask for an assignment; answers `Synced` or `JoinRefused`."""
@@ -125,7 +125,7 @@ class Classic:
         permit_ordered(connection, group)
         return self._groups.get(group) or Coordinator()
 
-    def _ticket(self, done: Done[Reply]) -> int:
+    def _ticket(self, done: Done[MemberReply]) -> int:
         self._tickets += 1
         self._waiting[self._tickets] = done
         return self._tickets

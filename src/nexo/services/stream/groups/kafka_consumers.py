@@ -15,7 +15,7 @@ from typing import TypeAlias
 from nexo.brokers.stream.groups.kafka.model import Caller, GroupError
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.model import Persistence, check_name
-from nexo.model.stream import Assigned, TopicPartition
+from nexo.model.stream import Assigned, StreamPartition
 from nexo.options.stream import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, Strategy
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core
@@ -36,7 +36,7 @@ class Beat:
     epoch: int
     instance: str | None = None
     topics: Sequence[str] | None = None
-    owned: Collection[TopicPartition] | None = None
+    owned: Collection[StreamPartition] | None = None
     rebalance_ms: int = -1
     strategy: Strategy | None = None
     client_id: str = ""
@@ -49,7 +49,7 @@ class BeatReply:
 
     member: str
     epoch: int
-    owned: list[TopicPartition] | None = None
+    owned: list[StreamPartition] | None = None
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class AssignedMember:
     """The topics it subscribes to, existing or not."""
     is_away: bool = False
     """A static member that may come back."""
-    last_answer: list[TopicPartition] | None = None
+    last_answer: list[StreamPartition] | None = None
     """What it owned according to the last answer; None if that may be lost."""
 
     @property
@@ -79,11 +79,11 @@ class MemberView:
 
     consumer: AssignedMember
     epoch: int
-    owned: list[TopicPartition]
-    target: list[TopicPartition]
+    owned: list[StreamPartition]
+    target: list[StreamPartition]
 
 
-Answer: TypeAlias = Done[BeatReply | GroupError]
+BeatDone: TypeAlias = Done[BeatReply | GroupError]
 
 
 class Consumers:
@@ -106,7 +106,7 @@ class Consumers:
 
     # -- membership --------------------------------------------------------------------
 
-    def heartbeat(self, connection: Connection, group: str, beat: Beat, done: Answer) -> None:
+    def heartbeat(self, connection: Connection, group: str, beat: Beat, done: BeatDone) -> None:
         """Join, stay or leave; answers what the member owns now."""
         found = self._core.engine.ordered.get(group)
         permit_ordered(connection, group, found, beat.topics or ())
@@ -126,7 +126,7 @@ class Consumers:
     def _of(self, group: str, member: str) -> AssignedMember | None:
         return self._known.get((group, self._names.get((group, member), "")))
 
-    def _join(self, connection: Connection, group: str, beat: Beat, done: Answer) -> None:
+    def _join(self, connection: Connection, group: str, beat: Beat, done: BeatDone) -> None:
         new = AssignedMember(
             beat.member, beat.instance, beat.client_id, beat.client_host, beat.topics or ()
         )
@@ -148,7 +148,7 @@ class Consumers:
         return {name: streams.get(name).options.partitions for name in topics if name in streams}
 
     def _stay(
-        self, group: str, found: OrderedGroup, known: AssignedMember, beat: Beat, done: Answer
+        self, group: str, found: OrderedGroup, known: AssignedMember, beat: Beat, done: BeatDone
     ) -> None:
         epoch = found.confirmed(known.name)
         has = {at for at, owner in found.owners.items() if owner == known.name}
@@ -168,8 +168,8 @@ class Consumers:
         group: str,
         found: OrderedGroup,
         known: AssignedMember,
-        owned: Collection[TopicPartition] | None,
-        done: Answer,
+        owned: Collection[StreamPartition] | None,
+        done: BeatDone,
         *,
         joined: bool = False,
     ) -> None:
@@ -190,7 +190,7 @@ class Consumers:
         else:
             self._core.done_when_safe(Persistence.FILE_ASYNC, done, reply)
 
-    def _leave(self, group: str, known: AssignedMember, beat: Beat, done: Answer) -> None:
+    def _leave(self, group: str, known: AssignedMember, beat: Beat, done: BeatDone) -> None:
         if beat.epoch == LEAVE_FOR_A_WHILE and known.instance is not None:
             known.is_away = True
         else:
@@ -237,7 +237,7 @@ class Consumers:
         return found, views
 
 
-def _is_free(now: Assigned, owned: Collection[TopicPartition] | None) -> bool:
+def _is_free(now: Assigned, owned: Collection[StreamPartition] | None) -> bool:
     """Whether a member has nothing to give up, or says that it has given it up."""
     return not now.revoked or (owned is not None and not set(now.revoked).intersection(owned))
 

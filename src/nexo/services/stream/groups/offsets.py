@@ -16,7 +16,7 @@ from nexo.brokers.stream.groups.ordered_members import not_member
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit, StoredOffset
 from nexo.errors import Conflict, OffsetOutOfRange
 from nexo.model import Persistence
-from nexo.model.stream import CommittedAt, OffsetRow, TopicPartition, TxOffsets
+from nexo.model.stream import CommittedAt, OffsetRow, StreamPartition, TxOffsets
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core, safest
 from nexo.services.stream.groups.ordered import Ordered
@@ -103,7 +103,7 @@ class GroupOffsets:
 
     def committed_in(
         self, connection: Connection, group: str, topics: Iterable[str] | None
-    ) -> Mapping[TopicPartition, StoredOffset]:
+    ) -> Mapping[StreamPartition, StoredOffset]:
         """All stored offsets of a group; the client may read these topics, or all without any."""
         found = self._permitted(connection, group, topics)
         return found.offsets if found is not None else {}
@@ -141,7 +141,7 @@ class GroupOffsets:
         self,
         connection: Connection,
         group: str,
-        partitions: Sequence[TopicPartition],
+        partitions: Sequence[StreamPartition],
         done: Done[None],
     ) -> None:
         """Delete stored offsets of topics that no member reads."""

@@ -55,13 +55,13 @@ class ParkedService:
         stream: str,
         group: str,
         verb: Literal["replay", "discard"],
-        spans: list[Range] | None,
+        ranges: list[Range] | None,
         done: Done[int],
     ) -> None:
-        """Replay or discard parked records (all without ``spans``); answers how many."""
+        """Replay or discard parked records (all without ``ranges``); answers how many."""
         permit_group(connection, stream, group, ADMIN)
         found, shared = self._core.engine.find(stream, group)
-        count = shared.replay(spans) if verb == "replay" else shared.discard(spans)
+        count = shared.replay(ranges) if verb == "replay" else shared.discard(ranges)
         self._leasing.moved(found, group, shared)
         self._core.done_when_safe(found.options.persistence, done, count)
 

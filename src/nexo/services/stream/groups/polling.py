@@ -10,7 +10,7 @@ from nexo.errors import NexoError
 from nexo.services.connection import Connection
 from nexo.services.stream.core import Core
 from nexo.services.stream.replay import InLake
-from nexo.services.waiting import ELSEWHERE, Key, Wait
+from nexo.services.waiting import ELSEWHERE, Wait, WaitKey
 
 
 class Polling:
@@ -18,7 +18,7 @@ class Polling:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._fetching: dict[Key, Wait] = {}
+        self._fetching: dict[WaitKey, Wait] = {}
         """Polls that left the waiting room because the lake was asked."""
 
     def start(self, wait: Wait, stream: OpenStream) -> None:

@@ -14,7 +14,7 @@ from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError
 from nexo.model import check_name
-from nexo.model.stream import Position, Range, SettleRecords
+from nexo.model.stream import Range, SettleRecords, StartPosition
 from nexo.options.described import merged
 from nexo.options.stream import SharedOptions
 from nexo.services.connection import Connection, Done
@@ -82,7 +82,7 @@ class Groups:
         done: Done[JoinedConsumer],
         *,
         options: dict[str, Any] | None = None,
-        start: Position = "beginning",
+        start: StartPosition = "beginning",
         start_ms: int | None = None,
         reports_starts: bool = False,
     ) -> None:
@@ -91,7 +91,7 @@ class Groups:
         check_name(group, "group")
         found = self._core.engine.streams.get(stream)
 
-        def join(at: Position) -> None:
+        def join(at: StartPosition) -> None:
             shared = self._ensure(found, group, options or {}, at)
             consumer = self._enter(connection, found, group, reports_starts=reports_starts)
             joined = JoinedConsumer(
@@ -105,7 +105,7 @@ class Groups:
             self._at_time(connection, found, start_ms, done, join)
 
     def _ensure(
-        self, stream: OpenStream, name: str, options: dict[str, Any], start: Position
+        self, stream: OpenStream, name: str, options: dict[str, Any], start: StartPosition
     ) -> SharedGroup:
         """The group, created if necessary, tuned if options are given."""
         core, group = self._core, stream.groups.get(name)
@@ -261,18 +261,18 @@ class Groups:
         now_ms, who, generation = self._core.now_ms, said.consumer, said.generation
         match said.verb:
             case "ack":
-                return group.ack(who, generation, said.spans)
+                return group.ack(who, generation, said.ranges)
             case "nack":
                 reason = said.reason or "nack"
                 return group.nack(
-                    who, generation, said.spans, now_ms, delay_ms=said.delay_ms, reason=reason
+                    who, generation, said.ranges, now_ms, delay_ms=said.delay_ms, reason=reason
                 )
             case "release":
-                return group.release(who, generation, said.spans)
+                return group.release(who, generation, said.ranges)
             case "extend":
-                return group.extend(who, generation, now_ms, said.spans or None)
+                return group.extend(who, generation, now_ms, said.ranges or None)
             case "start":
-                group.start(who, generation, said.spans)
+                group.start(who, generation, said.ranges)
                 return []
 
     # -- seeking and deleting ----------------------------------------------------------
@@ -284,7 +284,7 @@ class Groups:
         group: str,
         done: Done[int],
         *,
-        to: Position = "beginning",
+        to: StartPosition = "beginning",
         to_ms: int | None = None,
     ) -> None:
         """Reset a group, creating it if necessary; answers its new generation."""

@@ -29,7 +29,7 @@ from nexo.services.waiting import Wait
 
 MAX_CLAIMED = 10_000
 """The most messages that one claim takes over."""
-Delivery: TypeAlias = tuple[XDelivered, list[Buffer]]
+XDelivery: TypeAlias = tuple[XDelivered, list[Buffer]]
 """What was delivered, and the batches that hold it."""
 
 
@@ -117,17 +117,17 @@ class XGroups:
         count: int,
         wait_ms: int,
         max_pending: int,
-        done: Done[Delivery],
+        done: Done[XDelivery],
     ) -> None:
         """Deliver new messages, unless the consumer holds ``max_pending``; wait for some."""
         found, _, _ = self._permitted(connection, stream, group)
         _at_least_one(count)
 
-        def attempt() -> Delivery | None:
+        def attempt() -> XDelivery | None:
             return self._delivered(found, stream, group, consumer, count, max_pending)
 
-        def delivered(messages: Delivery | NexoError) -> None:
-            if isinstance(messages, NexoError) or not messages[0].spans:
+        def delivered(messages: XDelivery | NexoError) -> None:
+            if isinstance(messages, NexoError) or not messages[0].ranges:
                 done(messages)
             else:  # holdings must be durable before they are reported
                 self._core.done_when_safe(found.options.persistence, done, messages)
@@ -135,14 +135,14 @@ class XGroups:
         # One channel each: a consumer at its limit must not block the others.
         channels = (_channel(found, group, consumer),)
         due_ms = self._core.due_ms(wait_ms)
-        nothing: Delivery = XDelivered([]), []
+        nothing: XDelivery = XDelivered([]), []
         self._core.answer_or_wait(
             Wait(connection, ticket, channels, due_ms, attempt, delivered, nothing)
         )
 
     def _delivered(
         self, found: OpenStream, stream: str, name: str, consumer: str, count: int, max_pending: int
-    ) -> Delivery | None:
+    ) -> XDelivery | None:
         _, group, claims = self._find(stream, name)
         log, now_ms = self._messages.log(found), self._core.now_ms
         if claims.after_id is not None:
@@ -157,8 +157,8 @@ class XGroups:
             if batches.gaps:
                 group.skip(batches.gaps)
             if batches.parts:
-                spans = [(each.first, each.end, each.attempt) for each in given]
-                return XDelivered(spans), batches.parts
+                ranges = [(each.first, each.end, each.attempt) for each in given]
+                return XDelivered(ranges), batches.parts
 
     def ack(
         self, connection: Connection, stream: str, group: str, ids: Sequence[Id], done: Done[int]
@@ -199,7 +199,7 @@ class XGroups:
         consumer: str,
         min_idle_ms: int,
         count: int,
-        done: Done[Delivery],
+        done: Done[XDelivery],
     ) -> None:
         """Give a consumer messages that some consumer has held for too long."""
         found, shared, claims = self._permitted(connection, stream, group)

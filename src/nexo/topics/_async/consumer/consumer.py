@@ -22,6 +22,7 @@ from nexo.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from nexo.options.stream import Strategy
 from nexo.options.units import Duration, millis
 from nexo.topics._async.consumer.message_source import Doubts, MessageSource
 from nexo.topics._async.consumer.subscription import ConsumerSubscription
@@ -31,13 +32,19 @@ from nexo.topics.model import (
     ReaderOptions,
     Rebalance,
     Reset,
-    Strategy,
     T,
     TopicMessage,
     TopicPartition,
     topic_names,
 )
-from nexo.topics.places import Commitable, Partition, commits_of, lane_of, position_in, time_ms
+from nexo.topics.places import (
+    Commitable,
+    PartitionOrNumber,
+    commits_of,
+    lane_of,
+    position_in,
+    time_ms,
+)
 from nexo.topics.progress import MessageProgress, current_transaction
 from nexo.topics.settings import at_least_one, group_timeout_ms, one_of, option_ms
 
@@ -300,17 +307,17 @@ class AsyncConsumer(Generic[T]):
         place = position_in(partition, self._subscription.topics)
         await self._seek({place.lane: place.offset})
 
-    async def seek_to_beginning(self, *partitions: Partition) -> None:
+    async def seek_to_beginning(self, *partitions: PartitionOrNumber) -> None:
         """Replay these partitions from the start, or all that it owns."""
         reader, chosen = await self._subscription.chosen(partitions)
         await self._seek({at: (await reader.bounds(at))[0] for at in chosen})
 
-    async def seek_to_end(self, *partitions: Partition) -> None:
+    async def seek_to_end(self, *partitions: PartitionOrNumber) -> None:
         """Skip to the latest of these partitions, or of all that it owns."""
         reader, chosen = await self._subscription.chosen(partitions)
         await self._seek({at: (await reader.bounds(at))[1] for at in chosen})
 
-    async def seek_to_timestamp(self, time: datetime | int, *partitions: Partition) -> None:
+    async def seek_to_timestamp(self, time: datetime | int, *partitions: PartitionOrNumber) -> None:
         """Continue at the first message at or after that time (or Unix milliseconds)."""
         since_ms = time_ms(time)
         reader, chosen = await self._subscription.chosen(partitions)
@@ -321,12 +328,12 @@ class AsyncConsumer(Generic[T]):
         await reader.seek(positions)
         self._progress.leave(positions)
 
-    async def pause(self, *partitions: Partition) -> None:
+    async def pause(self, *partitions: PartitionOrNumber) -> None:
         """Deliver nothing from these partitions, or from all that it owns, until `resume`."""
         reader, chosen = await self._subscription.chosen(partitions)
         reader.pause(chosen, paused=True)
 
-    async def resume(self, *partitions: Partition) -> None:
+    async def resume(self, *partitions: PartitionOrNumber) -> None:
         """Undo `pause`."""
         reader, chosen = await self._subscription.chosen(partitions)
         reader.pause(chosen, paused=False)

@@ -23,6 +23,7 @@ from nexo.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from nexo.options.stream import Strategy
 from nexo.options.units import Duration, millis
 from nexo.topics._sync.consumer.message_source import Doubts, MessageSource
 from nexo.topics._sync.consumer.subscription import ConsumerSubscription
@@ -32,13 +33,19 @@ from nexo.topics.model import (
     ReaderOptions,
     Rebalance,
     Reset,
-    Strategy,
     T,
     TopicMessage,
     TopicPartition,
     topic_names,
 )
-from nexo.topics.places import Commitable, Partition, commits_of, lane_of, position_in, time_ms
+from nexo.topics.places import (
+    Commitable,
+    PartitionOrNumber,
+    commits_of,
+    lane_of,
+    position_in,
+    time_ms,
+)
 from nexo.topics.progress import MessageProgress, current_transaction
 from nexo.topics.settings import at_least_one, group_timeout_ms, one_of, option_ms
 
@@ -301,17 +308,17 @@ class Consumer(Generic[T]):
         place = position_in(partition, self._subscription.topics)
         self._seek({place.lane: place.offset})
 
-    def seek_to_beginning(self, *partitions: Partition) -> None:
+    def seek_to_beginning(self, *partitions: PartitionOrNumber) -> None:
         """Replay these partitions from the start, or all that it owns."""
         reader, chosen = self._subscription.chosen(partitions)
         self._seek({at: (reader.bounds(at))[0] for at in chosen})
 
-    def seek_to_end(self, *partitions: Partition) -> None:
+    def seek_to_end(self, *partitions: PartitionOrNumber) -> None:
         """Skip to the latest of these partitions, or of all that it owns."""
         reader, chosen = self._subscription.chosen(partitions)
         self._seek({at: (reader.bounds(at))[1] for at in chosen})
 
-    def seek_to_timestamp(self, time: datetime | int, *partitions: Partition) -> None:
+    def seek_to_timestamp(self, time: datetime | int, *partitions: PartitionOrNumber) -> None:
         """Continue at the first message at or after that time (or Unix milliseconds)."""
         since_ms = time_ms(time)
         reader, chosen = self._subscription.chosen(partitions)
@@ -322,12 +329,12 @@ class Consumer(Generic[T]):
         reader.seek(positions)
         self._progress.leave(positions)
 
-    def pause(self, *partitions: Partition) -> None:
+    def pause(self, *partitions: PartitionOrNumber) -> None:
         """Deliver nothing from these partitions, or from all that it owns, until `resume`."""
         reader, chosen = self._subscription.chosen(partitions)
         reader.pause(chosen, paused=True)
 
-    def resume(self, *partitions: Partition) -> None:
+    def resume(self, *partitions: PartitionOrNumber) -> None:
         """Undo `pause`."""
         reader, chosen = self._subscription.chosen(partitions)
         reader.pause(chosen, paused=False)

@@ -29,7 +29,7 @@ def claims(shared: SharedGroup) -> Claims:
 def take(
     shared: SharedGroup, consumer: str, limit: int, end: int = 100, now_ms: int = NOW
 ) -> list[tuple[int, int, int]]:
-    return spans(claims(shared).deliver(consumer, limit, end, now_ms))
+    return ranges(claims(shared).deliver(consumer, limit, end, now_ms))
 
 
 def claim(
@@ -40,7 +40,7 @@ def claim(
     return claims(shared).take_over(consumer, stale, now_ms)
 
 
-def spans(got: list[DeliveredRange]) -> list[tuple[int, int, int]]:
+def ranges(got: list[DeliveredRange]) -> list[tuple[int, int, int]]:
     return [(d.first, d.end, d.attempt) for d in got]
 
 
@@ -90,10 +90,10 @@ class TestDelivering:
 
     def test_a_consumer_holds_no_more_than_it_may(self) -> None:  # SPEC J3
         shared = group()
-        assert spans(claims(shared).deliver("a", 10, 100, NOW, max_held=3)) == [(0, 3, 1)]
+        assert ranges(claims(shared).deliver("a", 10, 100, NOW, max_held=3)) == [(0, 3, 1)]
         assert claims(shared).deliver("a", 10, 100, NOW, max_held=3) == []
         claims(shared).ack([(0, 1, 2)])
-        assert spans(claims(shared).deliver("a", 10, 100, NOW, max_held=3)) == [(3, 4, 1)]
+        assert ranges(claims(shared).deliver("a", 10, 100, NOW, max_held=3)) == [(3, 4, 1)]
 
 
 class TestClaiming:
@@ -101,7 +101,7 @@ class TestClaiming:
         shared = group()
         take(shared, "a", 4)
         assert claim(shared, "b", 100, 10, NOW + 99) == []
-        assert spans(claim(shared, "b", 100, 3, NOW + 100)) == [(0, 3, 2)]
+        assert ranges(claim(shared, "b", 100, 3, NOW + 100)) == [(0, 3, 2)]
         assert held(shared) == [
             ("a", 3, 4, 1, NOW), *[("b", n, n + 1, 2, NOW + 100) for n in range(3)],
         ]  # fmt: skip
@@ -117,7 +117,7 @@ class TestClaiming:
         take(shared, "a", 2)
         take(shared, "b", 2)
         claim(shared, "b", 0, 1, NOW + 1)
-        assert spans(claim(shared, "b", 0, 10, NOW + 2)) == [
+        assert ranges(claim(shared, "b", 0, 10, NOW + 2)) == [
             (0, 1, 3), (1, 2, 2), (2, 4, 2),
         ]  # fmt: skip
 
@@ -206,7 +206,7 @@ class TestSurviving:
         again = reborn(shared.snapshot(), [])
         assert seen(again) == seen(shared)
         assert claims(again).position == claims(shared).position == 4
-        assert spans(claim(again, "c", 5, 1, NOW + 5)) == [(2, 3, 2)]
+        assert ranges(claim(again, "c", 5, 1, NOW + 5)) == [(2, 3, 2)]
 
     def test_consumers_survive_without_messages(self) -> None:
         shared = group()

@@ -30,14 +30,14 @@ def group(partitions: int = 1, **options: int) -> SharedGroup:
     return made
 
 
-def spans(got: list[DeliveredRange]) -> list[tuple[int, int, int]]:
+def ranges(got: list[DeliveredRange]) -> list[tuple[int, int, int]]:
     return [(d.partition, d.first, d.end) for d in got]
 
 
 def take(
     shared: SharedGroup, consumer: str, limit: int, end: int = 100, now_ms: int = NOW
 ) -> list[tuple[int, int, int]]:
-    return spans(shared.deliver(consumer, limit, [end], now_ms))
+    return ranges(shared.deliver(consumer, limit, [end], now_ms))
 
 
 def attempts(got: list[DeliveredRange]) -> list[tuple[int, int, int]]:
@@ -119,12 +119,12 @@ class TestAck:
         assert isinstance(refusal.error, NotPending)
         assert refusal.error.message == "seq 42 not pending"
 
-    @pytest.mark.parametrize("span", [(1, 0, 1), (-1, 0, 1), (0, 3, 3), (0, -1, 2)])
-    def test_a_bad_range_changes_nothing(self, span: tuple[int, int, int]) -> None:
+    @pytest.mark.parametrize("bad", [(1, 0, 1), (-1, 0, 1), (0, 3, 3), (0, -1, 2)])
+    def test_a_bad_range_changes_nothing(self, bad: tuple[int, int, int]) -> None:
         shared = group()
         take(shared, "a", 10)
         with pytest.raises(InvalidInput):
-            shared.ack("a", 1, [(0, 0, 10), span])
+            shared.ack("a", 1, [(0, 0, 10), bad])
         assert shared.floor(0) == 0
         assert shared.drain() == []
 
@@ -293,7 +293,7 @@ class TestSeek:  # SPEC F4
         shared = group(partitions=2)
         shared.deliver("a", 20, [10, 10], NOW)
         shared.seek({0: 10})
-        assert spans(shared.deliver("b", 20, [10, 10], NOW)) == [(1, 0, 10)]
+        assert ranges(shared.deliver("b", 20, [10, 10], NOW)) == [(1, 0, 10)]
 
     def test_back_to_the_beginning_everything_is_new_again(self) -> None:
         shared = group()
@@ -386,7 +386,7 @@ class TestKeyOrder:  # SPEC F8
         return shared
 
     def take(self, shared: SharedGroup, consumer: str) -> list[tuple[int, int, int]]:
-        return spans(shared.deliver(consumer, 10, [6], NOW, self.keys_of))
+        return ranges(shared.deliver(consumer, 10, [6], NOW, self.keys_of))
 
     def test_different_keys_go_in_parallel_one_of_each(self) -> None:
         shared = self.keyed()
@@ -420,7 +420,7 @@ class TestKeyOrder:  # SPEC F8
         def sparse(partition: int, first: int, end: int) -> Mapping[int, bytes | None]:
             return {offset: b"k" for offset in range(first, end) if offset >= 3}
 
-        assert spans(shared.deliver("a", 10, [6], NOW, sparse)) == [(0, 3, 4)]
+        assert ranges(shared.deliver("a", 10, [6], NOW, sparse)) == [(0, 3, 4)]
         assert shared.floor(0) == 3
 
     def test_skipping_a_whole_key_revives_none_of_it(self) -> None:

@@ -96,7 +96,7 @@ class JoinRefused:
     member_id: str = ""
 
 
-Reply: TypeAlias = Joined | Synced | JoinRefused
+MemberReply: TypeAlias = Joined | Synced | JoinRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Answer:
     """The reply to a request that was given as ``ticket``."""
 
     ticket: Hashable
-    reply: Reply
+    reply: MemberReply
 
 
 @dataclass(slots=True, eq=False)
