@@ -33,9 +33,8 @@ class Extent(enum.IntEnum):
     TOPICS = enum.auto()
     """Every topic that matches it, ``+`` and ``#`` as in a subscription."""
     GROUP = enum.auto()
-    """A group or producer by itself, because some requests name no stream: a grant on any stream
-    is enough, unless it is for another group.
-    """
+    """A group or producer without a stream: a grant on any stream is enough, unless it names
+    another group."""
 
 
 @dataclass(frozen=True, slots=True)

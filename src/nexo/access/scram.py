@@ -60,7 +60,7 @@ def _keys(name: str, password: str, salt: bytes) -> ScramKeys:
 
 
 def parse_keys(text: str) -> ScramKeys:
-    """Stored keys; `InvalidInput` if they cannot be ones."""
+    """Stored keys; `InvalidInput` if malformed."""
     try:
         iterations, *parts = text.split("$")
         salt, stored, server = (b64decode(part, validate=True) for part in parts)

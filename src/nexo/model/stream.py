@@ -6,6 +6,7 @@ get them, so a field that is added here is added everywhere.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -24,6 +25,11 @@ Verb: TypeAlias = Literal["ack", "nack", "release", "extend", "start"]
 StartPosition: TypeAlias = Literal["beginning", "end"] | int | dict[int, int]
 """Where to start: a word, one offset for every partition, or an offset per partition."""
 GroupKind: TypeAlias = Literal["shared", "ordered", "xstreams"]
+
+
+def shared_kind(options: Mapping[str, Any]) -> GroupKind:
+    """The kind of a group that is not ordered: consumers of `nexo.xstreams` keep their messages."""
+    return "xstreams" if options.get("release") else "shared"
 
 
 # -- streams ------------------------------------------------------------------------

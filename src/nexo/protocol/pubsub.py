@@ -168,7 +168,7 @@ def pack_receivers(counts: Iterable[tuple[int, int]]) -> bytes:
     return b"".join([pack_u32(receivers) * messages for receivers, messages in counts])
 
 
-def pack_partly(counts: Iterable[tuple[int, int]], refused: Sequence[int]) -> bytes:
+def pack_with_refused(counts: Iterable[tuple[int, int]], refused: Sequence[int]) -> bytes:
     """The reply to a run of which ``refused`` messages were not published.
 
     ``counts`` covers the others. Rejected ones have 0, and their indexes follow.
@@ -179,7 +179,7 @@ def pack_partly(counts: Iterable[tuple[int, int]], refused: Sequence[int]) -> by
     return b"".join(map(pack_u32, [*receivers, *refused]))
 
 
-def parse_partly(reply: Buffer, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def parse_with_refused(reply: Buffer, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The receivers of ``count`` messages, and the indexes of rejected ones."""
     found = unpack(f">{len(reply) // 4}I", reply)
     return found[:count], found[count:]

@@ -7,11 +7,7 @@ or deleted meanwhile may be missing or appear twice until the next round.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from nexo.model import AsMap
-from nexo.model.stream import GroupKind
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000
@@ -27,8 +23,3 @@ class SurveyAsk(AsMap, frozen=True):
     """Queues by name instead of by creation."""
     search: str = ""
     """With ``by_name``: only queues whose name contains this, ignoring case."""
-
-
-def shared_kind(options: Mapping[str, Any]) -> GroupKind:
-    """The kind of a group that is not ordered: consumers of `nexo.xstreams` keep their messages."""
-    return "xstreams" if options.get("release") else "shared"

@@ -25,8 +25,8 @@ class LogObject(msgspec.Struct, frozen=True, array_like=True):
     time_ms: int = 0
     """The writer's clock, for a restore to a chosen time; nothing is decided by it."""
     reset: str = ""
-    """Of a claim: the key of a manifest that the files are to be made like, because the claimant
-    continues with files of its own that hold more than the log."""
+    """Claim only: key of the manifest to restore, because the claimant's files are ahead of the
+    log."""
 
 
 FORMAT = ObjectFormat(b"NEXOGRP\0", LogObject, "log object")

@@ -65,11 +65,11 @@ class LogReplay:
         self._files = files
         self._root = root
         self.mark = Mark()
-        """Where the folder is now; set it for a folder that is what a mark says."""
+        """The folder's position in the log; set it if the folder is already at a mark."""
         self.time_ms = 0
         """The writer's clock, of the last object that was applied."""
         self._whole = True
-        """False while the folder is between two places of the log."""
+        """False while the folder matches no position of the log."""
 
     def load(self, until_ms: int | None = None) -> None:
         """Make the folder from the newest base, or empty it if there is none.

@@ -12,7 +12,7 @@ from nexo.errors import Forbidden
 from nexo.model import Broker
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import BROKER_OF, Op
-from nexo.protocol.pubsub import Listing, message_frame, parse_partly
+from nexo.protocol.pubsub import Listing, message_frame, parse_with_refused
 from tests.unit.access.samples import NAME, REQUESTS
 from tests.unit.brokers.pubsub.desk import Connection, Desk
 
@@ -69,7 +69,7 @@ def test_of_a_run_what_is_permitted_is_published_and_the_rest_named() -> None:
     run = b"".join(message_frame(topic.encode(), b"\0x", 1) for topic in topics)
     reply = client(desk, Grant("pubsub", pattern="mine/+")).ask(Op.PUBLISH_RUN, run)
     assert isinstance(reply, bytes)
-    assert parse_partly(reply, 4) == ((1, 0, 1, 0), (1, 3))
+    assert parse_with_refused(reply, 4) == ((1, 0, 1, 0), (1, 3))
     assert listener.received == [("mine/1", b"x"), ("mine/2", b"x")]
 
 

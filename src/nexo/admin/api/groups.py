@@ -14,11 +14,10 @@ from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, ChangeCount
 from nexo.errors import InvalidInput, NotFound, OffsetOutOfRange
 from nexo.model import Broker
-from nexo.model.stream import KafkaMember
+from nexo.model.stream import KafkaMember, shared_kind
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.ops import Op
-from nexo.protocol.survey import shared_kind
 
 routes = ApiRoutes("Stream", "/stream")
 

@@ -60,7 +60,7 @@ class Book(Generic[K, W]):
         return [self.watches[key] for key in keys if key in self.watches]
 
     def see(self, key: K, info: Any, now_s: float, make: Callable[[Any], W]) -> None:
-        """One thing now."""
+        """Take in the current state of one thing and judge it; new ones only up to `MOST`."""
         watch = self.watches.get(key)
         if watch is None:
             if len(self.watches) >= MOST:

@@ -52,7 +52,7 @@ class Lease:
     def counted(self) -> list[JobRange]:
         """The jobs whose delivery counts although their worker is gone (SPEC D5).
 
-        For a worker that does not report, the first one not settled: if any had begun, it had. A
+        A worker that does not report begins jobs in order, so the first unsettled job counts. A
         job that kills its workers becomes the first, and dies.
         """
         if self.reports:

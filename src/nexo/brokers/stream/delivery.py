@@ -42,8 +42,8 @@ class Gathered:
 def gather(stream: OpenStream, deliveries: Iterable[DeliveredRange], max_bytes: int) -> Gathered:
     """The entries that hold the delivered ranges, cut to them unless compressed.
 
-    At least one available entry, then no more than ``max_bytes``, and none after a damaged one:
-    if nothing precedes that one, raises `Corrupt`.
+    At least one available entry, then no more than ``max_bytes``. Stops before a damaged entry;
+    raises `Corrupt` if that is the first.
     """
     found, damaged = Gathered(), False
     for delivery in deliveries:

@@ -18,7 +18,7 @@ OPENS = 5
 """Logs that one page may open to find their ends; then the page ends."""
 
 MembersOf: TypeAlias = Callable[[str], Mapping[str, int]]
-"""By stream: how many members of a group the engine does not know of."""
+"""Of a group, per stream: how many members only the coordinator knows."""
 
 
 def broker_status(engine: StreamEngine) -> dict[str, Any]:

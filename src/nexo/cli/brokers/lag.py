@@ -13,10 +13,10 @@ from nexo.cli.options import client
 from nexo.client._sync.requests import request
 from nexo.errors import Forbidden, NotFound
 from nexo.model import Broker
-from nexo.model.stream import StreamSurvey
+from nexo.model.stream import StreamSurvey, shared_kind
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_ordered import OrderedAsk, OrderedInfo
-from nexo.protocol.survey import SurveyAsk, shared_kind
+from nexo.protocol.survey import SurveyAsk
 
 if TYPE_CHECKING:
     from nexo import Client

@@ -13,8 +13,8 @@ from nexo.cli.brokers.lag import ordered_groups, shared_row
 from nexo.cli.brokers.tail import as_row
 from nexo.cli.options import client, common, limit_option, offset_option
 from nexo.errors import NotFound
+from nexo.model.stream import shared_kind
 from nexo.names import name_of, text_of
-from nexo.protocol.survey import shared_kind
 
 if TYPE_CHECKING:
     from nexo import Client

@@ -1,9 +1,9 @@
 """Which transactional ids there are, and which transaction each has open.
 
-That is lost with the process, as is an open transaction: what was not committed is rolled back.
-A producer that continues after that might be in the middle of a transaction, whose rest must not be
-committed alone. So it is refused until it has asked for its id again, which clients do by
-themselves once the transaction is aborted. Ids and epochs of producers are durable.
+This is lost with the process, and open transactions are rolled back. A producer that was
+mid-transaction is rejected until it asks for its id again, so half a transaction is never
+committed; clients ask by themselves once the transaction is aborted. Ids and epochs of producers
+are durable.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Kafka's transactions on the engine's own (SPEC H1, L4).
 
 A transactional producer may change connections, so its transaction belongs to its transactional
-id; see `transactional`.
+id; see `transactional_ids`.
 """
 
 from __future__ import annotations

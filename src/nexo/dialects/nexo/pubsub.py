@@ -215,7 +215,7 @@ def _receivers(peer: Peer, request_id: int) -> Callable[[Receivers | NexoError],
         if isinstance(result, NexoError):
             peer.fail(request_id, result)
         elif result.refused:
-            peer.data(request_id, wire.pack_partly(result.counts, result.refused))
+            peer.data(request_id, wire.pack_with_refused(result.counts, result.refused))
         else:
             peer.data(request_id, wire.pack_receivers(result.counts))
 

@@ -93,7 +93,7 @@ class Member:
         return {broker.label: int(cells.first()) for broker, cells in self._shown.items()}
 
     def shipping_lag_ms(self) -> int:
-        """For how long something has waited to be shipped by the brokers' processes."""
+        """How long the oldest unshipped write has waited."""
         return int(max(cells.get()[1] for cells in self._shown.values()))
 
     def small_files(self) -> SmallFiles:

@@ -78,7 +78,6 @@ class Core:
 
     @property
     def now_ms(self) -> int:
-        """The time."""
         return self.runtime.clock.now_ms()
 
     def check_there(self, stream: OpenStream) -> None:

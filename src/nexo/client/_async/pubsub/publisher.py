@@ -21,7 +21,7 @@ from nexo.protocol.pubsub import (
     RUN_BYTES,
     Publish,
     message_frame,
-    parse_partly,
+    parse_with_refused,
     topic_of,
 )
 
@@ -91,7 +91,7 @@ class _Messages(GatheredSends[int]):
         return part
 
     def results(self, reply: Reply) -> Sequence[int | NexoError]:
-        counts, refused = parse_partly(reply or b"", len(self.frames))
+        counts, refused = parse_with_refused(reply or b"", len(self.frames))
         if not refused:
             return counts
         found: list[int | NexoError] = [*counts]
