@@ -116,7 +116,7 @@ class Plain(msgspec.Struct):
 
     type: Literal["json", "text", "bytes", "deleted"]
     data: msgspec.Raw
-    """The JSON value itself, a text, or base64; null of what was deleted."""
+    """The JSON value itself, a text, or base64; null if deleted."""
 
 
 def plain(value: Buffer) -> Plain:

@@ -151,7 +151,7 @@ class Tracker:
         describe(found, table)
 
     def took(self, table: Table, batch: MicroBatchResult, *, complete: bool) -> None:
-        """A micro-batch is in the table; ``complete`` if it went up to what was there."""
+        """A micro-batch is in the table; ``complete`` if it took all that readers could see."""
         found = self.of(batch.stream)
         found.batches += 1
         found.taken += batch.rows

@@ -25,7 +25,7 @@ LEASE = "lease/"
 STANDBY = "standby/"
 HANDOVER = "handover/"
 KEPT = 20
-"""Leases that are left when older ones are deleted."""
+"""How many of the newest leases are kept."""
 
 
 class LeaderLease(msgspec.Struct, frozen=True, array_like=True):
@@ -46,7 +46,7 @@ class LeaderLease(msgspec.Struct, frozen=True, array_like=True):
     released: bool = False
     """The leader has stopped: anybody may take over at once."""
     to: str = ""
-    """Of a released one: the only server that should, if it is there."""
+    """Released lease only: the one server that should take over, if it is there."""
     alone: bool = False
     """The leader knows of no standby, so it may continue after the end of this lease."""
 

@@ -1,8 +1,8 @@
-"""A folder made and kept like a broker's files elsewhere: newest base, then the log.
+"""Keeps a folder equal to a broker's files elsewhere: the newest base, then the log.
 
 A `Mark` says that a folder is exactly what the log objects below a number give. It is written
-when a standby or a leader stops cleanly, and removed before the folder is changed again; a folder
-without one is made again from the store, with its own files as a source of equal contents.
+when a standby or a leader stops cleanly, and removed before the folder is changed again. A folder
+without one is rebuilt from the store; files that it has already are copied, not downloaded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nexo.storage.disk import recording
 from nexo.storage.ports import Files
 
 AHEAD = 8
-"""Objects that are asked for at once."""
+"""Objects requested at a time."""
 _ASIDE = ".superseded"
 
 
@@ -117,7 +117,7 @@ class LogReplay:
         return True
 
     def _reset(self, key: str) -> None:
-        """Make the folder like the claimant's."""
+        """Rebuild the folder from the claimant's manifest."""
         data = self._store.get(key)
         if data is None:
             raise Corrupt(f"{key}, which a claim begins with, is missing")
@@ -129,7 +129,7 @@ class LogReplay:
     def to_end(
         self, until_ms: int | None = None, may_continue: Callable[[], bool] = lambda: True
     ) -> None:
-        """Apply all there is; a log whose next object was deleted is begun again at a base."""
+        """Apply all there is; if the next object was deleted, continue from the newest base."""
         while may_continue():
             if self.step(until_ms):
                 continue

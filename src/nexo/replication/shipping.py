@@ -32,7 +32,7 @@ class Put(NamedTuple):
     key: str
     data: bytes
     ticket: int
-    """The last one that it carries."""
+    """Of the last operations in it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class ReplicaState(msgspec.Struct):
     term: str = ""
     """Names the leadership."""
     lag_ms: int = 0
-    """Of a leader: how long something has waited to be shipped. Of a standby: how far behind."""
+    """Leader: how long the oldest unshipped write has waited. Standby: how far it is behind."""
     lease_number: int = -1
     last_put_ms: int = 0
     """When this leader last renewed its lease; 0 for a standby."""

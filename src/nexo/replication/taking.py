@@ -62,7 +62,7 @@ class Taking:
     ) -> tuple[Shipper, bases.Manifest | None]:
         """A shipper that leads, and the base that was made on the way, if any.
 
-        ``is_sure``: the folder was only made like the log since the mark was noted.
+        ``is_sure``: since the mark was noted, the folder was changed only by applying the log.
         """
         while True:
             try:

@@ -10,9 +10,9 @@ from nexo.replication.lease import LeaderLease
 from nexo.replication.state import FOREVER
 
 PATIENCE = 1.1
-"""Leases that a standby waits for a renewal."""
+"""How long a standby waits for a renewal, in leases."""
 RELEASED_PATIENCE = 3.0
-"""Leases that others wait for the standby to which the lead was given."""
+"""How long others leave the lead to the standby it was given to, in leases."""
 LOOKS_PER_LEASE = 8
 
 

@@ -1,10 +1,9 @@
 """Ships what a broker writes to the object store, on its event loop; puts run in a thread.
 
 What ``replicated`` writers wait for leaves at once, or with the next put while one is under way.
-Everything else is in the store ``replicate_ms`` after it was written: it leaves earlier by the
-time that puts take. A store that does not answer is asked again until it does; meanwhile waiting
-operations are kept up to a bound, then dropped, and the broker starts again from its files once
-the store is back.
+Everything else leaves early enough to be in the store ``replicate_ms`` after it was written. A
+store that does not answer is asked again until it does; meanwhile waiting operations are kept up to
+a bound, then dropped, and the broker starts again from its files once the store is back.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ log = logging.getLogger("nexo.replica")
 _RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Pauses before an unclear put is tried again; the last one from then on."""
 _IN_TIME = 0.9
-"""Part of ``replicate_ms`` after which a write should be in the store: the loop may be busy."""
+"""Share of ``replicate_ms`` that a write may take to the store; the rest is for a busy loop."""
 _TICK_S = 0.25
-"""How often memory and those who wait are looked at."""
+"""How often memory and overdue writers are checked."""
 
 
 class _WaitingShipment(NamedTuple):
@@ -296,7 +295,7 @@ class Replicating:
     # -- status and the end ---------------------------------------------------------
 
     def lag_ms(self, now_ms: int) -> int:
-        """For how long something has waited to be shipped."""
+        """How long the oldest unshipped write has waited."""
         since_ms = self._unshipped[0][1] if self._unshipped else self._recorded_ms
         return 0 if since_ms is None else max(0, now_ms - since_ms)
 

@@ -81,13 +81,13 @@ def _mean(points: list[float | None]) -> float | None:
 
 
 SHORTEST_S = 1.0
-"""Looks closer together than this share their rates."""
+"""Readings closer together than this share their rates."""
 LONGEST_S = 30.0
 """After a longer pause, a rate would describe the distant past."""
 
 
 class TopicRates:
-    """The counts of the last look, and the rates between the last two."""
+    """The counts of the last reading, and the rates between the last two."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}

@@ -75,12 +75,12 @@ class Book(Generic[K, W]):
             self.alerts.pop(key, None)
 
     def forget(self, key: K) -> None:
-        """It was deleted, or replaced by another of the same name."""
+        """Forget what was deleted, or replaced by another of the same name."""
         self.watches.pop(key, None)
         self.alerts.pop(key, None)
 
     def end_round(self) -> None:
-        """Everything was looked at: what was not there is gone."""
+        """The round is over: forget what was not seen."""
         for key in self._unseen:
             self.forget(key)
         self._unseen = set(self.watches)

@@ -58,7 +58,7 @@ class BrokerWatch:
         return self.error is None
 
     def answered(self, status: dict[str, Any], roundtrip_s: float, now_ms: int) -> None:
-        """A second in which it answered."""
+        """Take in a second's answer."""
         if self.error is not None:
             self.error, self.changed_ms = None, now_ms
         if _is_other_process(self.status, status):
@@ -90,7 +90,7 @@ class BrokerWatch:
             self.series[name].add(value)
 
     def silent(self, error: str, now_ms: int) -> None:
-        """A second in which it did not answer."""
+        """Note a second without an answer."""
         if self.error is None:
             self.changed_ms = now_ms
         self.error = error
@@ -128,7 +128,7 @@ class QueueWatch(_Turns):
     finished: Rate = field(default_factory=_minute)
 
     def seen(self, info: QueueInfo, now_s: float) -> None:
-        """Its counts now."""
+        """Take in its counts."""
         self.info = info
         ended, seconds = info.finished_total + info.failed_total, self._passed(now_s)
         self.pushed.add(info.pushed_total, now_s, seconds)
@@ -144,7 +144,7 @@ class GroupWatch(_Turns):
     finished: Rate = field(default_factory=_minute)
 
     def seen(self, info: GroupSeen, now_s: float) -> None:
-        """Its position now."""
+        """Take in its position."""
         self.info = info
         seconds = self._passed(now_s)
         self.lag.add(info.lag, seconds)
@@ -159,6 +159,6 @@ class StreamWatch(_Turns):
     published: Rate = field(default_factory=_minute)
 
     def seen(self, info: StreamSeen, now_s: float) -> None:
-        """Its counts now."""
+        """Take in its counts."""
         self.info = info
         self.published.add(info.published, now_s, self._passed(now_s))

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 WantedOffsets: TypeAlias = Callable[[int, int], bool]
-"""Whether any offset from the first to the second, both included, is of use."""
+"""Whether rows from a first to a last offset, both included, are to be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeriveStep:
-    """One partition's step: everything below ``end``, of which ``after`` was taken before."""
+    """One partition's step: everything below ``end``; what is below ``after`` was taken before."""
 
     partition: int
     after: int | None

@@ -32,9 +32,9 @@ class Care:
     """When a table's files are merged, and how long old ones are kept."""
 
     small_bytes: int = 32 * 1024**2
-    """Files below this are merged…"""
+    """Smaller files are merged."""
     target_bytes: int = 128 * 1024**2
-    """…into files of about this size."""
+    """About the size of merged files."""
     min_files: int = 8
     """A day of a partition is merged when it has this many small files in a row."""
     max_manifests: int = 50

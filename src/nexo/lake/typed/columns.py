@@ -97,7 +97,7 @@ def set_format(table: Table, value_format: ValueFormat | None, wanted: Mapping[s
 
 
 def set_permissive(table: Table, permissive: bool) -> Table:
-    """Whether a field that does not fit is left out alone, and says why in ``misfits``."""
+    """Whether only a field that does not fit is left out, with the reason in ``misfits``."""
     return _alter(table, {}, {PERMISSIVE: str(permissive).lower()})
 
 

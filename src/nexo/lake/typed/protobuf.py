@@ -85,7 +85,7 @@ def reader(value_format: ValueFormat, schema_id: str) -> Unpack:
 
 
 def _after_indexes(value: bytes) -> bytes:
-    """A value of a schema registry without its first numbers, which choose the file's message."""
+    """A schema registry's value without the numbers before it, which choose a message."""
     try:
         count, at = read_unsigned(value, 0)  # of numbers; a lone zero means the first message
         for _ in range(count >> 1):

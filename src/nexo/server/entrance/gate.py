@@ -170,7 +170,7 @@ class Gate:
         self._watch = self._loop.call_later(WATCH_S, self._watch_waiting)
 
     def _refuse_plain(self, listener: Listener, sock: socket.socket) -> None:
-        """Say so in plain text, as the client would not understand an alert of TLS."""
+        """Reject it in plain text: a client that speaks no TLS cannot read a TLS alert."""
         log.info("a client did not speak TLS: closing")
         self._let_go(sock)
         error = ProtocolError("this server speaks TLS only: connect with nexos://")

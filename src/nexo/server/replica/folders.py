@@ -39,7 +39,7 @@ class Folders:
         self._begun: set[Broker] = set()
 
     def step(self, *, to_end: bool = False) -> None:
-        """Apply what the leader has shipped since; with ``to_end`` also what its lease lacks.
+        """Apply what the leader's lease says it has shipped; with ``to_end`` the whole log.
 
         All brokers' logs at once; if one fails, that is raised after the others are done.
         """

@@ -84,16 +84,16 @@ class Marks:
         return self._text("server", uuid4().hex[:12])
 
     def lineage(self) -> str:
-        """Names the line of files that this folder continues; a new one after a takeover."""
+        """Names the history of these files; new after a takeover."""
         return self._text("lineage", uuid4().hex[:12])
 
     @property
     def has_led(self) -> bool:
-        """Whether the files were written here since they were last made from the store."""
+        """Whether a broker wrote to the files since they were last loaded from the store."""
         return (self._folder / "lineage").exists()
 
     def end_lineage(self) -> None:
-        """Note that the files come from the store."""
+        """Note that the files were loaded from the store."""
         self._files.remove(self._folder / "lineage")
 
     def _text(self, name: str, new: str) -> str:
@@ -110,7 +110,7 @@ class Marks:
             return None
 
     def put(self, broker: Broker, mark: Mark) -> None:
-        """Note that a broker's folder is what the log gives below a mark."""
+        """Note that a broker's folder equals the log up to a mark."""
         write(self._files, self._path(broker), msgspec.json.encode(mark))
 
     def remove(self, broker: Broker) -> None:

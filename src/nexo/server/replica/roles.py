@@ -96,7 +96,7 @@ class Replica:
         return number + 1, last if self._member.stopping.is_set() else _as_others(last)
 
     async def _after_loss(self) -> tuple[int, LeaderLease | None]:
-        """The newest lease. If it is this server's, its folders were not the newest: load them."""
+        """The newest lease. If it is still this server's, its folders were behind: update them."""
         number, lease = await self._newest_lease()
         if lease is not None and lease.server == self._member.server:
             with closing(Folders(self._member)) as folders:

@@ -1,7 +1,7 @@
 """Standing by: applies the logs to this server's folders, and watches the lease.
 
-While the leader seems to be gone, everything there is gets applied and processes wait for their
-brokers' folders, so that a takeover has little left to do.
+While the leader seems to be gone, it applies all that was shipped and starts processes that wait
+for their broker's folder, so that a takeover has little left to do.
 """
 
 from __future__ import annotations

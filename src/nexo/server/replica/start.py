@@ -67,7 +67,7 @@ def take_lead(broker: Broker, settings: Settings, run: Path) -> Callable[[], Rep
 
 
 def _newest_base(store: ObjectStore) -> int:
-    """Its number. Without an answer a base is due, which is harmless."""
+    """Its number; 0 if the store does not answer, so that a base is made: it does no harm."""
     try:
         return max(0, next_number(store, BASE) - 1)
     except StoreFailed:

@@ -93,7 +93,7 @@ class Transact:
         *,
         checked: bool = False,
     ) -> None:
-        """Add the transaction's inputs; ``checked`` ones are of members that the caller knows."""
+        """Add the transaction's inputs; ``checked``: the caller has checked the members."""
         core, unchanged = self._core, list(unchanged)
         _permit_inputs(connection, acks, offsets, unchanged)
         transaction = self._open(connection, number, owner)

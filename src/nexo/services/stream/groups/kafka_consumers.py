@@ -24,7 +24,7 @@ from nexo.services.stream.groups.ordered import Ordered
 from nexo.services.stream.permits import permit_ordered
 
 JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
-"""Epochs of members that come and go; a static member may come back."""
+"""Epochs in heartbeats that join or leave; a static member may leave for a while."""
 _SESSION_MS = 45_000
 
 

@@ -43,7 +43,7 @@ class GroupOffsets:
     ) -> None:
         """Store offsets, all or none; by a member, or `STANDALONE` without membership.
 
-        ``checked`` says that the caller knows the member that commits without naming itself.
+        ``checked``: the caller has checked the member, which is not named here.
         """
         core, new = self._core, self._groups.found_or_new(group)
         commits = [OffsetCommit(*row) for row in offsets]
@@ -60,7 +60,7 @@ class GroupOffsets:
     def _permit_commit(
         self, connection: Connection, group: str, offsets: Iterable[OffsetCommit], member: str
     ) -> None:
-        """Raise `Forbidden` unless the client may store these; its members were permitted."""
+        """Raise `Forbidden` unless the client may store these; a join was permitted before."""
         known = self._core.engine.ordered.get(group)
         own = self._groups.bindings.is_own(connection, group, member)
         topics = [commit.topic for commit in offsets]

@@ -46,7 +46,7 @@ class XMessages:
         return found
 
     def pass_over(self, stream: OpenStream, log: MessageLog) -> None:
-        """Move groups that start after an id ahead of the stream past lower messages."""
+        """Have groups skip messages up to the id that they start after, which was not yet used."""
         for name, group in stream.groups.items():
             if group.claims is None or group.claims.after_id is None:
                 continue
