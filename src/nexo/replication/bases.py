@@ -14,7 +14,7 @@ takeover and continues to delete cannot delete what its successor uses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -33,12 +33,11 @@ from nexo.replication.objects import (
     number_of,
     numbered,
 )
+from nexo.storage.disk.freezing import NOT_DATA
 from nexo.storage.ports import Files
 
 KEPT = 2
 """Bases kept: the newest, and one in case that is damaged."""
-NOT_DATA = (".base-", ".backup-")
-"""Prefixes of folders that hold temporary links to files."""
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True):
@@ -73,13 +72,14 @@ FORMAT = ObjectFormat(b"NEXOBAS\0", Manifest, "the base at")
 def upload(
     store: ObjectStore,
     files: Files,
-    root: Path,
+    found: Iterable[tuple[str, Path | None]],
     maker: str,
     before: Manifest | None,
     changed: Set[str] | None = None,
 ) -> tuple[list[Stored], list[str]]:
     """Upload what ``before``, the newest manifest, does not have; returns files and folders.
 
+    ``found`` has the name and path of each file, and the name of each folder, with None.
     ``maker`` names this process, and no other one ever.
     Files that are not among the ``changed`` are as that manifest says, and are not read.
     """
@@ -87,9 +87,8 @@ def upload(
     same = {} if changed is None or before is None else {each.path: each for each in before.files}
     stored: list[Stored] = []
     folders: list[str] = []
-    for path, is_folder in _walk(files, root):
-        name = path.relative_to(root).as_posix()
-        if is_folder:
+    for name, path in found:
+        if path is None:
             folders.append(name)
         elif name in same and name not in (changed or ()):
             stored.append(same[name])
@@ -204,8 +203,8 @@ def collect(store: ObjectStore, since_ms: int | None = None) -> int:
     return len(gone)
 
 
-def _walk(files: Files, folder: Path) -> Iterator[tuple[Path, bool]]:
-    """Everything below a folder, folders before what they hold."""
+def walk(files: Files, folder: Path, within: str = "") -> Iterator[tuple[str, Path | None]]:
+    """Everything below a folder for `upload`, folders before what they hold."""
     for name in files.list(folder):
         if name.startswith(NOT_DATA):
             continue
@@ -213,10 +212,10 @@ def _walk(files: Files, folder: Path) -> Iterator[tuple[Path, bool]]:
         try:
             files.open(path).close()
         except (IsADirectoryError, FileNotFoundError):
-            yield path, True
-            yield from _walk(files, path)
+            yield f"{within}{name}", None
+            yield from walk(files, path, f"{within}{name}/")
         else:
-            yield path, False
+            yield f"{within}{name}", path
 
 
 def _content(files: Files, path: Path) -> bytes:

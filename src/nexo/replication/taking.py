@@ -126,7 +126,9 @@ class Taking:
         key = f"{numbered(RESET, end.number)}-{maker}"
         shipper = Shipper(self._writer, end, reset=key)
         before = bases.newest(self._store)
-        stored, folders = bases.upload(self._store, self._files, self._root, maker, before)
+        stored, folders = bases.upload(
+            self._store, self._files, bases.walk(self._files, self._root), maker, before
+        )
         manifest = bases.Manifest(end.number + 1, shipper.epoch, stored, folders, self._now_ms())
         with suppress(AlreadyThere):
             self._store.create(key, bases.FORMAT.pack(manifest, manifest.number))

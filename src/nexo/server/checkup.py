@@ -20,6 +20,7 @@ from nexo.services.store import snapshot as store_snapshot
 from nexo.storage import index, sealed
 from nexo.storage.disk.dry_files import DryChange, DryFiles
 from nexo.storage.disk.files import OsFiles
+from nexo.storage.disk.freezing import NOT_DATA
 from nexo.storage.journal import DAMAGED, Journal, Loss
 from nexo.storage.log import SegmentedLog
 from nexo.storage.ports import Files
@@ -32,7 +33,7 @@ ProblemKind: TypeAlias = Literal[
 
 SERIOUS: frozenset[ProblemKind] = frozenset({"damage", "journal"})
 """Acknowledged data may be lost; anything else is repaired at the next start, or harmless."""
-_LEFTOVERS = (".backup-*", ".removed-*", "*.new", "*.restoring")
+_LEFTOVERS = (*(f"{prefix}*" for prefix in NOT_DATA), ".removed-*", "*.new", "*.restoring")
 _COPIES = ("*.cut", "*.damaged")
 
 

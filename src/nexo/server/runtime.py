@@ -15,6 +15,7 @@ from nexo.services.durability import Committer
 from nexo.services.replicating import Replicating
 from nexo.services.service import Service
 from nexo.storage.disk.flusher import DiskGuard, Flusher
+from nexo.storage.disk.freezing import remove_leftovers
 from nexo.storage.ports import Files
 
 log = logging.getLogger("nexo.runtime")
@@ -56,6 +57,7 @@ class HostRuntime:
         self.service = service_class(broker)(self)
 
     def open(self) -> None:
+        remove_leftovers(self.folder)
         self.service.open()
         self._committer.opened()
         if self._replicating is not None:

@@ -14,11 +14,12 @@ from typing import Protocol, TypeVar
 from nexo import limits
 from nexo.errors import NexoError
 from nexo.model import Clock
-from nexo.replication import bases, frozen
+from nexo.replication import bases
 from nexo.replication.bases import Manifest
 from nexo.replication.objects import ObjectStore, StoreFailed
 from nexo.replication.shipping import Shipper
 from nexo.storage.disk.files import OsFiles
+from nexo.storage.disk.freezing import FrozenFolder
 from nexo.storage.disk.recording import RecordingFiles
 
 T = TypeVar("T")
@@ -68,7 +69,7 @@ class BaseMaker:
         self.log_bytes = self.log_objects = 0
         """What the log has after the newest base."""
         self._making: asyncio.Task[None] | None = None
-        self._closed = False
+        self._frozen: FrozenFolder | None = None
 
     def shipped(self, size_bytes: int) -> None:
         """The log has one more object: make a base if it is due."""
@@ -84,20 +85,24 @@ class BaseMaker:
         )
 
     def close(self) -> None:
-        """Give up a base that is being made; its folder is left to the caller."""
-        self._closed = True
+        """Give up a base that is being made."""
         if self._making is not None:
             self._making.cancel()
+        if (frozen := self._take_frozen()) is not None:
+            frozen.close()
+
+    def _take_frozen(self) -> FrozenFolder | None:
+        frozen, self._frozen = self._frozen, None
+        return frozen
 
     async def _make(self) -> None:
         self.log_bytes = self.log_objects = 0
-        aside: Path | None = None
         in_thread = self._shipping.in_thread
         try:
-            number, aside, changed = await self._freeze()
+            number, frozen, changed = await self._freeze()
             stored, folders = await in_thread(
                 lambda: bases.upload(
-                    self._store, OsFiles(), aside, self._maker(), self.newest, changed
+                    self._store, OsFiles(), frozen.walk(), self._maker(), self.newest, changed
                 )
             )
             await self._shipping.all_shipped(self._shipping.gather())
@@ -110,18 +115,18 @@ class BaseMaker:
             self.newest = None  # the files that changed are no longer known
             log.warning("no base was made, the next try is later: %s", error)
         finally:
-            if aside is not None and not self._closed:
-                await in_thread(lambda: frozen.forget(self._root))
+            if (kept := self._take_frozen()) is not None:
+                await in_thread(kept.close)
             self._making = None
 
     def _maker(self) -> str:
         return f"{self._shipper.writer}-{self._shipper.number}".replace("/", "-")
 
-    async def _freeze(self) -> tuple[int, Path, set[str] | None]:
-        """Names at this moment, the number of the first log object after it, and what changed."""
+    async def _freeze(self) -> tuple[int, FrozenFolder, set[str] | None]:
+        """Files of this moment, number of the first log object after it, and what changed."""
         ticket = self._shipping.cut()
         known, changed = self.newest is not None, self._files.changed
         self._files.changed = set()
-        aside = frozen.freeze(self._root)
+        frozen = self._frozen = FrozenFolder(self._root)
         number = await self._shipping.all_shipped(ticket)
-        return number, aside, changed if known else None
+        return number, frozen, changed if known else None

@@ -21,7 +21,6 @@ from nexo import limits
 from nexo.config import Settings
 from nexo.errors import NexoError, Unavailable
 from nexo.model import Clock
-from nexo.replication import frozen
 from nexo.replication.bases import Manifest
 from nexo.replication.log_objects import Mark
 from nexo.replication.objects import AlreadyThere, ObjectStore, StoreFailed
@@ -76,7 +75,6 @@ class Replicating:
         """Set by `close` if the store has everything by then."""
         self.files = self._files = files
         self._loop = asyncio.get_running_loop()
-        self._root = root
         self._shipper = shipper
         self._store = store
         self._every_ms, self._wait_ms = settings.replicate_ms, settings.replicate_wait_ms
@@ -355,4 +353,3 @@ class Replicating:
             if timer is not None:
                 timer.cancel()
         self._executor.shutdown(wait=False, cancel_futures=True)
-        frozen.forget(self._root)

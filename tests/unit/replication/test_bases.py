@@ -59,7 +59,8 @@ def fill(folder: Path, **texts: str) -> None:
 
 def make(store: ObjectStore, root: Path, number: int, maker: str = "m") -> bases.Manifest:
     """A base of the files below ``root``."""
-    stored, folders = bases.upload(store, OsFiles(), root, maker, bases.newest(store))
+    files, before = OsFiles(), bases.newest(store)
+    stored, folders = bases.upload(store, files, bases.walk(files, root), maker, before)
     return bases.publish(store, bases.Manifest(number, 1, stored, folders))
 
 

@@ -167,7 +167,7 @@ def test_a_base_with_newer_contents_gives_the_same_files_after_the_log() -> None
     ship(store, shipper, recording)
     number = shipper.number
     write(recording, "log", b" second")  # after the names were noted, before it is read
-    stored, folders = bases.upload(store, own, ROOT, "maker", None)
+    stored, folders = bases.upload(store, own, bases.walk(own, ROOT), "maker", None)
     ship(store, shipper, recording)
     bases.publish(store, bases.Manifest(number, shipper.epoch, stored, folders, 2_000))
     bases.collect(store)

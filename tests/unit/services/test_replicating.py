@@ -56,7 +56,7 @@ async def shipping(
 
 
 def write(replicating: Replicating, text: bytes) -> None:
-    file = replicating.files.open(replicating._root / "file", create=True)
+    file = replicating.files.open(replicating._bases._root / "file", create=True)
     file.write_at(0, [text])
     file.close()
 

@@ -10,7 +10,6 @@ from uuid import uuid4
 
 from nexo.config import Settings
 from nexo.model import Broker
-from nexo.replication import frozen
 from nexo.replication.objects import BASE, ObjectStore, StoreFailed, next_number
 from nexo.replication.state import Cells
 from nexo.replication.stores import open_store
@@ -44,7 +43,6 @@ def take_lead(broker: Broker, settings: Settings, run: Path) -> Callable[[], Rep
     store = broker_store(open_store(settings.replicate, settings.replicate_key_file), broker)
     root, marks, files = settings.folder(broker), Marks(settings), OsFiles(settings.max_open_files)
     files.make_folder(root)
-    frozen.forget(root)
     clock = SteadyClock()
     writer = f"{term['server']}/{term['term']}/{uuid4().hex[:12]}"
     taking = Taking(store, files, root, writer, clock.now_ms, lambda: time.sleep(RETRY_S))
