@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from nexo.access.guard import Guard
@@ -18,7 +17,9 @@ from nexo.config import Settings
 from nexo.dialects.busy_poll import BusyPoll
 from nexo.errors import NexoError
 from nexo.model import Broker, Clock
+from nexo.services.backup import Backups
 from nexo.services.connection import Connection
+from nexo.services.overview import HostOverview
 from nexo.services.service import Service
 
 
@@ -72,6 +73,8 @@ class HostPort(Protocol):
     guard: Guard | None
     """Logs connections in; None while authentication is off."""
     busy_poll: BusyPoll
+    backups: Backups
+    overview: HostOverview
 
     @property
     def clock(self) -> Clock:
@@ -80,10 +83,6 @@ class HostPort(Protocol):
     @property
     def services(self) -> Mapping[Broker, Service]:
         """The services of this process."""
-
-    @property
-    def sessions(self) -> Collection[Session]:
-        """Every connection of this process."""
 
     def next_id(self) -> int:
         """A number that no other connection of this process has had."""
@@ -99,12 +98,6 @@ class HostPort(Protocol):
 
     def drained(self, session: Session) -> None:
         """The client's write buffer is below its low mark again."""
-
-    def status(self, broker: Broker) -> dict[str, Any]:
-        """What the broker and the host say of themselves."""
-
-    def folder(self, broker: Broker) -> Path:
-        """Where the broker keeps its data."""
 
     def link_path(self, broker: Broker) -> str:
         """The unix socket of another broker's process; raises `Unavailable` if there is none."""

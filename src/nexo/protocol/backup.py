@@ -21,9 +21,6 @@ import msgspec
 from nexo.errors import ProtocolError
 from nexo.model import Buffer
 
-READ_BYTES = 256 * 1024
-"""The most that one reply carries, so that a backup leaves room for other requests."""
-
 
 class BackupBegin(msgspec.Struct, frozen=True, tag="begin", forbid_unknown_fields=True):
     """Freeze the broker's files as they are now."""
@@ -40,7 +37,7 @@ class BackupEnd(msgspec.Struct, frozen=True, tag="end", forbid_unknown_fields=Tr
     """Release the files."""
 
 
-Ask: TypeAlias = BackupBegin | BackupRead | BackupEnd
+BackupAsk: TypeAlias = BackupBegin | BackupRead | BackupEnd
 
 
 class BackupFiles(msgspec.Struct, frozen=True):
@@ -50,10 +47,10 @@ class BackupFiles(msgspec.Struct, frozen=True):
     """Path within the broker's folder, and length."""
 
 
-_ask: msgspec.msgpack.Decoder[Ask] = msgspec.msgpack.Decoder(Ask)
+_ask: msgspec.msgpack.Decoder[BackupAsk] = msgspec.msgpack.Decoder(BackupAsk)
 
 
-def unpack_ask(payload: Buffer) -> Ask:
+def unpack_ask(payload: Buffer) -> BackupAsk:
     """The request; `ProtocolError` if it is malformed."""
     try:
         return _ask.decode(payload)

@@ -28,6 +28,8 @@ from nexo.server.dialects import DIALECTS
 from nexo.server.entrance.strangers import Strangers
 from nexo.server.processes.system import process_status
 from nexo.server.runtime import HostRuntime
+from nexo.services.backup import Backups
+from nexo.services.overview import HostOverview
 from nexo.services.replicating import Replicating
 from nexo.services.service import Service
 from nexo.storage.ports import Files
@@ -73,6 +75,9 @@ class Host:
             runtime = HostRuntime(self.loop, settings, self.clock, files, broker, replicating)
             self._runtimes[broker] = runtime
             self.services[broker] = runtime.service
+        folders = {broker: runtime.folder for broker, runtime in self._runtimes.items()}
+        self.backups = Backups(self.loop, folders)
+        self.overview = HostOverview(self._status, self.sessions)
         if settings.auth:
             self.guard = Guard(settings.users_path, self.clock, self.sessions, run_folder)
         self.speakers: dict[str, Speaker] = {
@@ -151,6 +156,7 @@ class Host:
     def closed(self, session: Session) -> None:
         self.sessions.discard(session)
         self._strangers.leave(session)
+        self.backups.connection_closed(session)
         for service in self.services.values():
             service.peer_closed(session)
 
@@ -164,7 +170,7 @@ class Host:
 
     # -- what sessions ask --------------------------------------------------------
 
-    def status(self, broker: Broker) -> dict[str, Any]:
+    def _status(self, broker: Broker) -> dict[str, Any]:
         return self.services[broker].status() | {
             "connections": len(self.sessions),
             "dialects": Counter(session.dialect for session in self.sessions),
@@ -185,9 +191,6 @@ class Host:
             "slow_readers": sum(session.congested for session in self.sessions),
             "idle_ping_ms": settings.idle_ping_ms,
         }
-
-    def folder(self, broker: Broker) -> Path:
-        return self._runtimes[broker].folder
 
     def link_path(self, broker: Broker) -> str:
         if self._run_folder is None:

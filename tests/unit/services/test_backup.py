@@ -4,113 +4,133 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
-from nexo.dialects.nexo.backup import Backup, Backups
-from nexo.dialects.nexo.handlers import Peer
-from nexo.errors import Conflict, InvalidInput, NexoError, ProtocolError
-from nexo.model import Buffer
-from nexo.protocol import backup as wire
-from nexo.protocol.messages import pack, unpack
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "streams" / "s" / "0").mkdir(parents=True)
-    (tmp_path / "streams" / "s" / "0" / "00.log").write_bytes(b"abc")
-    for name in ("00.idx", "01.log.new", "nexo.lock"):
-        (tmp_path / name).write_bytes(b"not data")
-    return tmp_path
-
+from nexo.access.grants import parse_grant
+from nexo.access.login import Identity
+from nexo.access.users import User
+from nexo.errors import Conflict, Forbidden, InvalidInput, NexoError, ProtocolError
+from nexo.model import Broker
+from nexo.protocol.backup import unpack_ask
+from nexo.services.backup import Backups
 
 LOG = "streams/s/0/00.log"
 
 
-def test_only_data_is_kept(folder: Path) -> None:
-    assert Backup(folder, 1).files == [(LOG, 3)]
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / LOG).parent.mkdir(parents=True)
+    (tmp_path / LOG).write_bytes(b"abc")
+    (tmp_path / ".removed-1").mkdir()
+    for name in ("00.idx", "01.log.new", "nexo.lock", ".removed-1/00.log"):
+        (tmp_path / name).write_bytes(b"not data")
+    return tmp_path
 
 
-def test_what_is_appended_later_is_not_in_it(folder: Path) -> None:
-    backup = Backup(folder, 1)
+@pytest.fixture
+async def backups(folder: Path) -> Backups:
+    return Backups(asyncio.get_running_loop(), {Broker.STREAM: folder})
+
+
+class AdminConnection:
+    """A connection of a user who may administer one broker."""
+
+    name = "test"
+    closed = False
+    congested = False
+
+    def __init__(self, number: int = 1, broker: str = "stream", action: str = "admin") -> None:
+        self.id = number
+        grant = parse_grant(f"{broker}:{action}:*")
+        self.identity: Identity | None = Identity(User("ana", grants=(grant,)), None)
+
+    def kick(self, reason: str) -> None: ...
+
+
+ONE, OTHER = AdminConnection(1), AdminConnection(2)
+
+
+async def read(backups: Backups, number: int, position: int) -> bytes:
+    found: asyncio.Future[bytes | NexoError] = asyncio.Future()
+    backups.read(ONE, Broker.STREAM, number, position, found.set_result)
+    async with asyncio.timeout(10):
+        answer = await found
+    assert isinstance(answer, bytes), answer
+    return answer
+
+
+def frozen(folder: Path) -> list[Path]:
+    return list(folder.glob(".frozen-*"))
+
+
+async def test_only_data_is_kept(backups: Backups) -> None:
+    assert backups.begin(ONE, Broker.STREAM) == [(LOG, 3)]
+
+
+async def test_what_is_appended_later_is_not_in_it(backups: Backups, folder: Path) -> None:
+    backups.begin(ONE, Broker.STREAM)
     with (folder / LOG).open("ab") as file:
         file.write(b"def")
-    assert backup.read(0, 0) == b"abc"
-    assert backup.read(0, 2) == b"c"
-    assert backup.read(0, 3) == b""
+    assert await read(backups, 0, 0) == b"abc"
+    assert await read(backups, 0, 2) == b"c"
+    assert await read(backups, 0, 3) == b""
 
 
-def test_what_is_removed_or_replaced_later_is_in_it(folder: Path) -> None:
-    backup = Backup(folder, 1)
+async def test_what_is_removed_or_replaced_later_is_in_it(backups: Backups, folder: Path) -> None:
+    backups.begin(ONE, Broker.STREAM)
     (folder / "aside").write_bytes(b"new")
     (folder / "aside").rename(folder / LOG)
-    assert backup.read(0, 0) == b"abc"
+    assert await read(backups, 0, 0) == b"abc"
     (folder / LOG).unlink()
-    assert backup.read(0, 0) == b"abc"
-
-
-def test_nothing_stays_behind_not_even_of_a_process_that_was_killed(folder: Path) -> None:
-    (folder / ".backup-1-9").mkdir()
-    before = Backup(folder, 1)
-    Backup(folder, 2).close()
-    assert before.read(0, 0) == b"abc"
-    before.close()
-    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
+    assert await read(backups, 0, 0) == b"abc"
 
 
 @pytest.mark.parametrize(("number", "position"), [(1, 0), (-1, 0), (0, -1)])
-def test_a_place_outside_is_refused(folder: Path, number: int, position: int) -> None:
+async def test_a_place_outside_is_refused(backups: Backups, number: int, position: int) -> None:
+    backups.begin(ONE, Broker.STREAM)
     with pytest.raises(InvalidInput):
-        Backup(folder, 1).read(number, position)
+        await read(backups, number, position)
 
 
-class RecordingPeer:
-    """Keeps what it is told."""
-
-    def __init__(self, number: int) -> None:
-        self.id = number
-        self.replies: asyncio.Queue[Any] = asyncio.Queue()
-
-    def ok(self, request_id: int) -> None:
-        self.replies.put_nowait(None)
-
-    def data(self, request_id: int, *parts: Buffer) -> None:
-        self.replies.put_nowait(b"".join(parts))
-
-    def fail(self, request_id: int, error: NexoError) -> None:
-        self.replies.put_nowait(error)
-
-
-async def ask(backups: Backups, peer: RecordingPeer, folder: Path, request: wire.Ask) -> Any:
-    backups.answer(cast("Peer", peer), folder, 1, memoryview(pack(request)))
-    async with asyncio.timeout(10):
-        return await peer.replies.get()
-
-
-async def test_a_client_begins_reads_and_ends(folder: Path) -> None:
-    backups, peer = Backups(asyncio.get_running_loop()), RecordingPeer(1)
-    found = unpack(wire.BackupFiles, await ask(backups, peer, folder, wire.BackupBegin()))
-    assert found.files == [(LOG, 3)]
-    assert await ask(backups, peer, folder, wire.BackupRead(0, 1)) == b"bc"
-    assert isinstance(await ask(backups, peer, folder, wire.BackupRead(5, 0)), InvalidInput)
-    assert await ask(backups, peer, folder, wire.BackupEnd()) is None
+async def test_two_connections_have_a_backup_each(backups: Backups, folder: Path) -> None:
+    backups.begin(ONE, Broker.STREAM)
+    backups.begin(OTHER, Broker.STREAM)
+    backups.end(OTHER, Broker.STREAM)
+    assert await read(backups, 0, 1) == b"bc"
+    backups.end(ONE, Broker.STREAM)
+    assert frozen(folder) == []
     with pytest.raises(Conflict):
-        await ask(backups, peer, folder, wire.BackupRead(0, 0))
+        await read(backups, 0, 0)
 
 
-async def test_a_backup_ends_with_its_connection(folder: Path) -> None:
-    backups, peer = Backups(asyncio.get_running_loop()), RecordingPeer(1)
-    await ask(backups, peer, folder, wire.BackupBegin())
+async def test_a_backup_ends_with_its_connection(backups: Backups, folder: Path) -> None:
+    backups.begin(ONE, Broker.STREAM)
     with pytest.raises(Conflict):
-        await ask(backups, peer, folder, wire.BackupBegin())
+        backups.begin(ONE, Broker.STREAM)
     with pytest.raises(Conflict):
-        await ask(backups, RecordingPeer(2), folder, wire.BackupRead(0, 0))
-    backups.peer_closed(cast("Peer", peer))
-    assert list(folder.glob(".backup*")) == []
+        backups.end(OTHER, Broker.STREAM)
+    backups.connection_closed(OTHER)
+    assert len(frozen(folder)) == 1
+    backups.connection_closed(ONE)
+    assert frozen(folder) == []
 
 
-async def test_a_request_that_makes_no_sense_is_refused(folder: Path) -> None:
-    backups = Backups(asyncio.get_running_loop())
+@pytest.mark.parametrize(("broker", "action"), [("queue", "admin"), ("stream", "read")])
+async def test_only_an_administrator_of_the_broker_may(
+    backups: Backups, folder: Path, broker: str, action: str
+) -> None:
+    reader = AdminConnection(1, broker, action)  # with the number of one who has a backup
+    backups.begin(ONE, Broker.STREAM)
+    with pytest.raises(Forbidden):
+        backups.begin(reader, Broker.STREAM)
+    with pytest.raises(Forbidden):
+        backups.read(reader, Broker.STREAM, 0, 0, lambda _: None)
+    with pytest.raises(Forbidden):
+        backups.end(reader, Broker.STREAM)
+    assert len(frozen(folder)) == 1
+
+
+def test_a_malformed_request_is_refused() -> None:
     with pytest.raises(ProtocolError):
-        backups.answer(cast("Peer", RecordingPeer(1)), folder, 1, memoryview(b"\xc1"))
+        unpack_ask(b"\xc1")

@@ -45,7 +45,7 @@ class KeptFiles:
             position += len(piece)
             yield piece
 
-    def _ask(self, ask: wire.Ask) -> bytes:
+    def _ask(self, ask: wire.BackupAsk) -> bytes:
         return bytes(self._link.call(Op.BACKUP, bytes((self.broker,)), pack(ask)) or b"")
 
     def end(self) -> None:

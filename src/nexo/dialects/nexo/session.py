@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
 from functools import partial
 from time import monotonic_ns
 from typing import Any
 
 from nexo import limits
-from nexo.access.grants import Action, Extent
 from nexo.access.login import INTERNAL
-from nexo.access.permit import permit
 from nexo.dialects.dialect import Origin
 from nexo.dialects.nexo.inbox import Drain, Inbox
 from nexo.dialects.nexo.link import BrokerLink
+from nexo.dialects.nexo.replies import reply_data
 from nexo.dialects.nexo.replying import ReplyingSession
 from nexo.dialects.nexo.state import NexoState
 from nexo.errors import NexoError, Overloaded, ProtocolError, UnknownOpcode, internal_error
 from nexo.model import Broker
 from nexo.protocol import hello
+from nexo.protocol.backup import (
+    BackupAsk,
+    BackupBegin,
+    BackupEnd,
+    BackupFiles,
+    BackupRead,
+    unpack_ask,
+)
 from nexo.protocol.frames import FrameKind, frame
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import BROKER_OF, Op
@@ -29,7 +35,6 @@ from nexo.version import __version__
 
 log = logging.getLogger("nexo.session")
 
-SHOWN_PEERS = 1_000
 _REQUEST = int(FrameKind.REQUEST)
 """A plain number: looking up an enum member costs as much as packing a header."""
 
@@ -91,7 +96,6 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         for link in self._links.values():
             link.close()
-        self._state.backups.peer_closed(self)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -200,17 +204,26 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
             self.unanswered()
             service.cancel(self, int.from_bytes(payload[1:5], "big"))
         elif op == Op.BACKUP:
-            permit(self.identity, broker, (Action.ADMIN,), "", Extent.PREFIX)
-            self._state.backups.answer(self, self._host.folder(broker), request_id, payload[1:])
+            self._backup(broker, request_id, unpack_ask(payload[1:]))
+        elif op == Op.STATUS:
+            status = self._host.overview.status(self, broker)
+            status["requests"] = self._state.timings.status(broker)
+            self.data(request_id, encode_value(status))
         else:
-            permit(self.identity, broker, (Action.READ, Action.ADMIN), "", Extent.PREFIX)
-            self.data(request_id, encode_value(self._status(op, broker)))
+            found = self._host.overview.connections(self, broker)
+            self.data(request_id, encode_value(found))
 
-    def _status(self, op: int, broker: Broker) -> Any:
-        if op == Op.STATUS:
-            return self._host.status(broker) | {"requests": self._state.timings.status(broker)}
-        newest = heapq.nlargest(SHOWN_PEERS, self._host.sessions, key=lambda session: session.id)
-        return [session.status() for session in newest]
+    def _backup(self, broker: Broker, request_id: int, ask: BackupAsk) -> None:
+        backups = self._host.backups
+        match ask:
+            case BackupBegin():
+                self.data(request_id, pack(BackupFiles(backups.begin(self, broker))))
+            case BackupRead(number, position):
+                done = reply_data(self, request_id, bytes)
+                backups.read(self, broker, number, position, done)
+            case BackupEnd():
+                backups.end(self, broker)
+                self.ok(request_id)
 
     def _relay(self, broker: Broker | None, op: int, request_id: int, payload: memoryview) -> None:
         if broker is None or broker in self._host.services:

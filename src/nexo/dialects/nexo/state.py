@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from nexo.dialects.dialect import Dialect, HostPort
-from nexo.dialects.nexo.backup import Backups
 from nexo.dialects.nexo.requests import build_table, login_table
 from nexo.dialects.nexo.timings import Timings
 from nexo.dialects.session import BaseSession, DialectState
@@ -17,7 +16,6 @@ class NexoState(DialectState):
         self.table = build_table(host.services)
         self.before_login = login_table() if host.guard is not None else self.table
         self.timings = Timings(host.services)
-        self.backups = Backups(host.loop)
         self._touched: list[BaseSession] = []
 
     def stop(self) -> None:
