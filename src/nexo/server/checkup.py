@@ -24,6 +24,7 @@ from nexo.storage.disk.freezing import NOT_DATA
 from nexo.storage.journal import DAMAGED, Journal, Loss
 from nexo.storage.log import SegmentedLog
 from nexo.storage.ports import Files
+from nexo.storage.removal import REMOVED
 from nexo.storage.segment import Damage, parse_name
 from nexo.storage.snapshot import MAGIC as SNAPSHOT_MAGIC
 
@@ -33,7 +34,7 @@ ProblemKind: TypeAlias = Literal[
 
 SERIOUS: frozenset[ProblemKind] = frozenset({"damage", "journal"})
 """Acknowledged data may be lost; anything else is repaired at the next start, or harmless."""
-_LEFTOVERS = (*(f"{prefix}*" for prefix in NOT_DATA), ".removed-*", "*.new", "*.restoring")
+_LEFTOVERS = (*(f"{prefix}*" for prefix in (*NOT_DATA, REMOVED)), "*.new", "*.restoring")
 _COPIES = ("*.cut", "*.damaged")
 
 

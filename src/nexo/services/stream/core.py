@@ -24,13 +24,14 @@ from nexo.model import Broker, Persistence, safer
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.capturing import Capturing
 from nexo.services.stream.exposure import ExposureControl, SyncReportingRuntime
-from nexo.services.stream.folders import PendingDeletions, adopt, found_folders
+from nexo.services.stream.folders import adopt, found_folders
 from nexo.services.stream.lake import LakeTier
 from nexo.services.stream.replay import LakeReplay
 from nexo.services.turn import Safe, Turn
 from nexo.services.waiting import Wait, WaitingRoom
 from nexo.storage.journal import Journal, Loss
 from nexo.storage.log import SegmentedLog
+from nexo.storage.removal import Removals
 
 log = logging.getLogger("nexo.stream")
 
@@ -57,7 +58,7 @@ class Core:
         self.pressure = Pressure(settings.stream_unsynced_bytes)
         self.replay = LakeReplay(LakeTier(settings))
         self.exposure = ExposureControl(runtime, self.pressure)
-        self._pending_deletions = PendingDeletions(runtime.files, self._folder)
+        self._removals = Removals(runtime.files, self._folder)
         self.started_ms = runtime.clock.now_ms()
         self.journal = Journal(runtime.files, runtime.folder / "journal")
         self._journal_mark = 0
@@ -140,10 +141,10 @@ class Core:
         for folder in self.engine.take_deleted():
             self.runtime.files.remove(self._folder / folder)
         self._look_at_folders()
-        for number in self._pending_deletions.found():
-            if (stream := self.engine.streams.numbered(number)) is not None:
+        for tag in self._removals.marks():
+            if (stream := self.engine.streams.numbered(int(tag, 16))) is not None:
                 self.engine.delete(stream.name, self.now_ms)
-            self._unmark_when_safe(number)
+            self._unmark_when_safe(tag)
         self._resume()
         if self.runtime.settings.stream_cdc:
             self._open_capture(replayed)
@@ -184,23 +185,40 @@ class Core:
         mode = safer(Persistence.FILE_SYNC, stream.options.persistence)
 
         def written(error: NexoError | None) -> None:
-            if isinstance(error, DiskFull) and self._pending_deletions.add(stream):
-                self._unmark_when_safe(stream.id)
+            if isinstance(error, DiskFull) and self._mark_deleted(stream):
                 done(None)
             elif isinstance(error, DiskFull):
                 self.when_safe(mode, written)
             else:
                 if error is None:
-                    self.runtime.files.remove(self._folder / stream.folder)
+                    self._remove_files(stream)
                 done(error)
 
         self.when_safe_or_undone(mode, written)
         return stream
 
-    def _unmark_when_safe(self, number: int) -> None:
+    def _remove_files(self, stream: OpenStream) -> None:
+        """Remove a folder that needs no mark: the journal has the deletion."""
+        try:
+            self.runtime.files.remove(self._folder / stream.folder)
+        except OSError as error:
+            log.warning("files of the deleted stream %r are left: %s", stream.name, error)
+
+    def _mark_deleted(self, stream: OpenStream) -> bool:
+        """Delete a stream that the journal has no room for; whether the disk allowed it."""
+        tag = f"{stream.id:x}"
+        try:
+            self._removals.mark(self._folder / stream.folder, tag)
+        except OSError as error:
+            log.warning("stream %r cannot be deleted yet: %s", stream.name, error)
+            return False
+        self._unmark_when_safe(tag)
+        return True
+
+    def _unmark_when_safe(self, tag: str) -> None:
         def safe(error: NexoError | None) -> None:
             if error is None:
-                self._pending_deletions.remove(number)
+                self._removals.unmark(tag)
 
         self.when_safe(Persistence.FILE_SYNC, safe)
 

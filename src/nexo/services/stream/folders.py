@@ -1,17 +1,12 @@
-"""Folders of streams whose creation the journal lost, or whose deletion it has no room for.
+"""Folders of streams whose creation the journal lost.
 
 A stream's number is part of its folder's name and is never reused, so a new stream must not
 get the number of an existing folder. If damage removed the record that created a stream,
 the folder still holds its name and partition count.
-
-A stream can be deleted though the journal has no room for that (SPEC I7): its folder is renamed,
-which takes no disk space, and its files are removed, which frees some. The empty folder marks
-the deletion until the journal has it.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,15 +15,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nexo.brokers.stream.engine import StreamEngine
-from nexo.brokers.stream.registry import READABLE, OpenStream
+from nexo.brokers.stream.registry import READABLE
 from nexo.model import name_of_segment
 from nexo.storage.ports import Files
 
-log = logging.getLogger("nexo.stream")
-
 _FOLDER = re.compile(r"(.+)~([0-9a-f]+)")
-_DELETED = "deleted."
-"""Begins the names of marks; other folders have ``~`` in their names."""
 
 
 class FoundFolder(NamedTuple):
@@ -56,41 +47,3 @@ def adopt(engine: StreamEngine, files: Files, found: FoundFolder, now_ms: int) -
     options = replace(engine.defaults, partitions=max(partitions, default=0) + 1)
     engine.add(found.name, options, now_ms, found.number)
     return True
-
-
-class PendingDeletions:
-    """The marks of deleted streams, in the folder that holds the streams' folders."""
-
-    def __init__(self, files: Files, folder: Path) -> None:
-        self._files = files
-        self._folder = folder
-
-    def add(self, stream: OpenStream) -> bool:
-        """Delete a stream's files durably; returns whether the disk allowed it."""
-        mark = self._mark(stream.id)
-        try:
-            self._files.make_folder(self._folder / stream.folder)  # it may never have been used
-            self._files.rename(self._folder / stream.folder, mark)
-        except OSError as error:
-            log.warning("stream %r cannot be deleted yet: %s", stream.name, error)
-            return False
-        self._empty(mark)
-        return True
-
-    def found(self) -> Iterator[int]:
-        """The numbers of deleted streams, even if the journal still has them."""
-        for name in self._files.list(self._folder):
-            if name.startswith(_DELETED):
-                self._empty(self._folder / name)
-                yield int(name.removeprefix(_DELETED), 16)
-
-    def remove(self, number: int) -> None:
-        """Remove a mark: the journal has the deletion."""
-        self._files.remove(self._mark(number))
-
-    def _mark(self, number: int) -> Path:
-        return self._folder / f"{_DELETED}{number:x}"
-
-    def _empty(self, mark: Path) -> None:
-        for name in self._files.list(mark):
-            self._files.remove(mark / name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -119,6 +120,23 @@ def test_a_deleted_stream_is_gone_and_its_name_is_free(desk: Desk) -> None:
     peer.make("s")
     assert peer.publish("s", b"new") == [(0, 0, 1)]
     assert desk.crash().client().read("s") == [b"new"]
+
+
+def test_a_deletion_is_confirmed_though_the_disk_keeps_some_files(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = desk.client()
+    peer.make("s")
+    peer.publish("s", b"old")
+
+    def refuse(path: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(desk.runtime.files, "remove", refuse)
+        peer.ask(Op.S_DELETE, pack_str("s"))
+    with pytest.raises(NotFound):
+        desk.crash().client().describe("s")
 
 
 def test_the_broker_routes_by_key_as_kafka_does_and_the_rest_in_turn(desk: Desk) -> None:
