@@ -130,7 +130,7 @@ def test_any_bytes_are_answered_or_refused_and_the_queue_works_on(
     for op, payload in requests:
         peer.send(op, payload)
         desk.runtime.end_turn()
-    desk.service.peer_closed(peer)
+    desk.service.connection_closed(peer)
     other = desk.client()
     other.create("other")
     other.push_many("other", [b"\x01still here"])

@@ -158,15 +158,15 @@ class Host:
         self._strangers.leave(session)
         self.backups.connection_closed(session)
         for service in self.services.values():
-            service.peer_closed(session)
+            service.connection_closed(session)
 
     def congested(self, session: Session) -> None:
         for service in self.services.values():
-            service.peer_congested(session)
+            service.connection_congested(session)
 
     def drained(self, session: Session) -> None:
         for service in self.services.values():
-            service.peer_drained(session)
+            service.connection_drained(session)
 
     # -- what sessions ask --------------------------------------------------------
 

@@ -72,16 +72,16 @@ class Service(Protocol):
     def tick(self, now_ms: int) -> None:
         """Do what is due, and ask for the next wake-up."""
 
-    def cancel(self, peer: Connection, request_id: int) -> None:
+    def cancel(self, connection: Connection, ticket: int) -> None:
         """Answer a waiting request (a long poll) now, with nothing; an unknown one is fine."""
 
-    def peer_congested(self, peer: Connection) -> None:
-        """The peer's write buffer went over its limit."""
+    def connection_congested(self, connection: Connection) -> None:
+        """The connection's write buffer went over its limit."""
 
-    def peer_drained(self, peer: Connection) -> None:
-        """The peer's write buffer is below its low mark again."""
+    def connection_drained(self, connection: Connection) -> None:
+        """The connection's write buffer is below its low mark again."""
 
-    def peer_closed(self, peer: Connection) -> None:
+    def connection_closed(self, connection: Connection) -> None:
         """The connection ended: release what it held."""
 
     def status(self) -> dict[str, Any]:

@@ -238,27 +238,27 @@ class PubSubService:
         for_each(list(self._lagging), self._catch_up, self._give_up)
         self._wake()
 
-    def cancel(self, peer: Connection, request_id: int) -> None:
+    def cancel(self, connection: Connection, ticket: int) -> None:
         """Nothing waits here."""
 
-    def peer_congested(self, peer: Connection) -> None:
+    def connection_congested(self, connection: Connection) -> None:
         """Queue messages in the client's outboxes from now on."""
-        if client := self._clients.get(peer.id):
+        if client := self._clients.get(connection.id):
             self._engine.congest(client)
 
-    def peer_drained(self, peer: Connection) -> None:
-        if client := self._clients.get(peer.id):
+    def connection_drained(self, connection: Connection) -> None:
+        if client := self._clients.get(connection.id):
             client.drain()
             self._catch_up(client)
 
-    def peer_closed(self, peer: Connection) -> None:
+    def connection_closed(self, connection: Connection) -> None:
         """End its subscriptions; without a goodbye, publish its last will (SPEC C5)."""
-        client = self._clients.pop(peer.id, None)
+        client = self._clients.pop(connection.id, None)
         if client is not None:
             self._lagging.discard(client)
             self._engine.leave(client)
-        if will := self._engine.wills.pop(peer.id, None):
-            self._publish_will(peer, will)
+        if will := self._engine.wills.pop(connection.id, None):
+            self._publish_will(connection, will)
 
     def status(self) -> dict[str, Any]:
         return status.summary(self._engine) | {"lost": shown(self._journal.losses)}

@@ -25,14 +25,14 @@ class QueueService(QueueWork, QueueAdmin):
     def cancel(self, connection: Connection, ticket: int) -> None:
         self.room.cancel(connection, ticket)
 
-    def peer_congested(self, peer: Connection) -> None:
+    def connection_congested(self, connection: Connection) -> None:
         """A slow reader gets no more jobs."""
-        self.room.pause(peer)
+        self.room.pause(connection)
 
-    def peer_drained(self, peer: Connection) -> None:
-        self.room.resume(peer)
+    def connection_drained(self, connection: Connection) -> None:
+        self.room.resume(connection)
 
-    def peer_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Connection) -> None:
         self.room.drop(connection)
         self.release(connection.id)
 

@@ -255,18 +255,18 @@ class StoreService:
         if expiry:
             self._runtime.wake_at(expiry.next_ms())
 
-    def cancel(self, peer: Connection, request_id: int) -> None:
-        self._room.cancel(peer, request_id)
+    def cancel(self, connection: Connection, ticket: int) -> None:
+        self._room.cancel(connection, ticket)
 
-    def peer_congested(self, peer: Connection) -> None:
+    def connection_congested(self, connection: Connection) -> None:
         """The store only answers; the session stops reading requests by itself."""
 
-    def peer_drained(self, peer: Connection) -> None:
+    def connection_drained(self, connection: Connection) -> None:
         """Nothing was held back."""
 
-    def peer_closed(self, peer: Connection) -> None:
+    def connection_closed(self, connection: Connection) -> None:
         """Drop its waiting requests; its leases expire by themselves."""
-        self._room.drop(peer)
+        self._room.drop(connection)
 
     def status(self) -> dict[str, Any]:
         commands = self._commands + self._hits + self._misses

@@ -119,24 +119,24 @@ class StreamService:
         except NexoError as error:
             log_failure(error)
 
-    def cancel(self, peer: Connection, request_id: int) -> None:
-        if not self.core.waits.cancel(peer, request_id):
-            self.groups.polling.cancel(peer, request_id)
+    def cancel(self, connection: Connection, ticket: int) -> None:
+        if not self.core.waits.cancel(connection, ticket):
+            self.groups.polling.cancel(connection, ticket)
 
-    def peer_congested(self, peer: Connection) -> None:
+    def connection_congested(self, connection: Connection) -> None:
         """A slow reader gets no more records."""
-        self.core.waits.pause(peer)
+        self.core.waits.pause(connection)
 
-    def peer_drained(self, peer: Connection) -> None:
+    def connection_drained(self, connection: Connection) -> None:
         """Deliver records to it again."""
-        self.core.waits.resume(peer)
+        self.core.waits.resume(connection)
 
-    def peer_closed(self, peer: Connection) -> None:
-        """Release what the peer held: transactions, partitions, records."""
-        self.core.waits.drop(peer)
-        self.transact.connection_closed(peer)
-        self.ordered.connection_closed(peer)
-        self.groups.connection_closed(peer)
+    def connection_closed(self, connection: Connection) -> None:
+        """Release what the connection held: transactions, partitions, records."""
+        self.core.waits.drop(connection)
+        self.transact.connection_closed(connection)
+        self.ordered.connection_closed(connection)
+        self.groups.connection_closed(connection)
 
     def status(self) -> dict[str, Any]:
         return broker_status(self.core.engine) | {

@@ -97,7 +97,7 @@ class Connection:
 
     def close(self) -> None:
         self.closed = True
-        self._desk.service.peer_closed(self)
+        self._desk.service.connection_closed(self)
         self._desk.runtime.end_turn()
 
     @property

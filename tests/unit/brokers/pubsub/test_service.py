@@ -284,12 +284,12 @@ def test_a_stalled_subscriber_costs_bounded_memory_and_nobody_else(desk: Desk) -
     stalled, quick = desk.client(), desk.client()  # SPEC C4
     stalled.subscribe("a", max_messages=10)
     quick.subscribe("a")
-    desk.service.peer_congested(stalled)
+    desk.service.connection_congested(stalled)
     for number in range(100):
         desk.client().publish("a", b"%d" % number)
     assert (len(stalled.received), len(quick.received)) == (0, 100)
     assert desk.service.status()["dropped"] == 90
-    desk.service.peer_drained(stalled)
+    desk.service.connection_drained(stalled)
     assert [content for _, content in stalled.received] == [b"%d" % n for n in range(90, 100)]
     desk.client().publish("a", b"live")
     assert stalled.received[-1] == ("a", b"live")
@@ -298,7 +298,7 @@ def test_a_stalled_subscriber_costs_bounded_memory_and_nobody_else(desk: Desk) -
 def test_the_disconnect_policy_ends_the_slow_connection(desk: Desk) -> None:  # SPEC C4
     slow = desk.client()
     slow.subscribe("a", max_messages=1, policy="disconnect")
-    desk.service.peer_congested(slow)
+    desk.service.connection_congested(slow)
     desk.client().publish("a", b"1")
     desk.client().publish("a", b"2")
     assert "too slow" in slow.kicked

@@ -423,7 +423,7 @@ class TestLeases:  # SPEC O1
         self.take(session, "c", 5_000, 3)
         session.service.cancel(session.peer, 2)
         assert self.number(session, 2) is None
-        session.service.peer_closed(session.peer)
+        session.service.connection_closed(session.peer)
         assert session.ask(Op.LEASE_RELEASE, wire.ReleaseLease("lock", "a"))
         self.take(session, "d", 0, 4)
         assert self.number(session, 4) is not None

@@ -173,7 +173,7 @@ class Peer:
 
     def close(self) -> None:
         self.closed = True
-        self._desk.service.peer_closed(self)
+        self._desk.service.connection_closed(self)
         self._desk.runtime.end_turn()
 
 

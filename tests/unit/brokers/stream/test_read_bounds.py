@@ -73,11 +73,11 @@ def test_long_polls_of_a_client_that_does_not_read_wait_until_it_does() -> None:
     ask = wire.pack(wire.Read("s", 0, 0, LIMIT, 60_000))
     first, *others = [peer.send(Op.S_READ, ask) for _ in range(5)]
     peer.congested = True
-    desk.service.peer_congested(peer)
+    desk.service.connection_congested(peer)
     writer.publish("s", bytes(BIG))
     assert first not in peer.replies
     peer.congested = False
-    desk.service.peer_drained(peer)
+    desk.service.connection_drained(peer)
     assert all(len(peer.replies[each]) > BIG for each in (first, *others))
 
 
@@ -87,7 +87,7 @@ def test_such_a_poll_ends_with_nothing_at_its_deadline() -> None:
     writer.make("s")
     waiting = peer.send(Op.S_READ, wire.pack(wire.Read("s", 0, 0, LIMIT, 1_000)))
     peer.congested = True
-    desk.service.peer_congested(peer)
+    desk.service.connection_congested(peer)
     writer.publish("s", bytes(BIG))
     desk.runtime.time.now += 1_000
     desk.service.tick(desk.runtime.time.now)

@@ -107,7 +107,7 @@ def test_what_a_lost_connection_had_begun_counts() -> None:
         worker = desk.client()
         token = popped(worker, reports=True).token
         worker.call(Op.Q_BEGIN, encode(Begin("q", [(token, [0, 1])])))
-        desk.service.peer_closed(worker)
+        desk.service.connection_closed(worker)
         desk.runtime.end_turn()
     info = Desk(files).client().info("q")
     assert (info["dead"], info["waiting"], info["failed_total"]) == (1, 2, 1)
