@@ -14,7 +14,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from nexo.access.permit import READ
-from nexo.brokers.stream.groups.kafka.consumer_protocol import assigned
+from nexo.batch.kafka_assignment import assigned
 from nexo.brokers.stream.groups.kafka.coordinator import Coordinator
 from nexo.brokers.stream.groups.kafka.model import RebalanceState
 from nexo.brokers.stream.status import ordered_lag

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexo.brokers.stream.groups.kafka.consumer_protocol import assigned
+from nexo.batch.kafka_assignment import assigned
 
 
 def blob(*topics: tuple[str, list[int]]) -> bytes:
