@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from nexo.access.login import ClientCredentials
 from nexo.brokers.pubsub.message import Publication, PubSubMessage
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.dialects.dialect import Claim, Dialect, HostPort, Speaker
@@ -10,7 +11,6 @@ from nexo.dialects.session import DialectState, SessionSpeaker
 from nexo.errors import InvalidInput, NexoError
 from nexo.model import Broker
 from nexo.model.queue import ACK
-from nexo.protocol.hello import Hello
 from nexo.protocol.values import decode_value, encode_value, json_bytes
 from nexo.services.connection import Done
 from nexo.services.queue.views import LeasedJobs
@@ -54,7 +54,7 @@ class ToySession(PipelinedSession):
         services = self._state
         match words:
             case ["login", user, password]:
-                self.log_in(Hello(user=user, password=password), answer)
+                self.log_in(ClientCredentials(user, password), answer)
             case ["get", key]:
                 answer(services.store.get(self, key))
             case ["set", key, value]:

@@ -19,6 +19,8 @@ LOGIN_S = 10.0
 """A connection that has sent no request by then, or has not
 logged in where authentication is on, is closed.
 """
+LOCKED_OUT_MS = 10_000
+"""How long a client whose logins failed too often cannot log in; each failure begins it again."""
 LOCKED_OUT_PAUSE_S = 2.0
 """How long, give or take a half, a login after too many wrong ones waits for its answer; its
 connection sends nothing else meanwhile.

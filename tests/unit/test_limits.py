@@ -26,10 +26,12 @@ ENTRANCES, HTTP = "integration/test_entrances.py", "unit/server/test_http_server
 HERE, LOGINS = "unit/test_limits.py", "integration/test_admin_login.py"
 JOBS, SHARED = "unit/services/queue/test_jobs.py", "unit/brokers/stream/test_shared_service.py"
 DECISIONS = ("unit/access/test_login.py", "test_decisions_are_remembered_within_bounds")
+LOCKED_OUT = (DECISIONS[0], "test_a_user_is_locked_after_some_failures_and_free_again_later")
 TRIED = {
     "FIRST_BYTES_S": (ENTRANCES, "test_a_connection_that_says_nothing_is_closed"),
     "TLS_HANDSHAKE_S": (ENTRANCES, "test_a_tls_handshake_that_is_not_finished_is_given_up"),
     "LOGIN_S": (ENTRANCES, "test_a_first_request_that_does_not_end_is_given_up"),
+    "LOCKED_OUT_MS": LOCKED_OUT,
     "LOCKED_OUT_PAUSE_S": ("integration/test_access.py", "test_who_guesses_waits_for_each_answer"),
     "BEFORE_LOGIN_BYTES": (ENTRANCES, "test_before_the_login_a_large_request_is_refused"),
     "STRANGERS_PER_ADDRESS": (ENTRANCES, "test_one_address_cannot_fill_the_gate"),

@@ -9,11 +9,10 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from nexo.errors import LockedOut
-from nexo.protocol.hello import LOCKED_OUT_MS
+from nexo.limits import LOCKED_OUT_MS
 
 PER_USER = 5
 PER_ADDRESS = 50
-WINDOW_MS = LOCKED_OUT_MS
 _MOST_KEYS = 10_000
 
 
@@ -31,7 +30,7 @@ class Attempts:
         """The error once there were too many failures; None before that."""
         tried = self._count(_key(address, user), now_ms) >= PER_USER
         if tried or self._count(_key(address, ""), now_ms) >= PER_ADDRESS:
-            return LockedOut(f"too many failed logins; wait {WINDOW_MS // 1000} seconds")
+            return LockedOut(f"too many failed logins; wait {LOCKED_OUT_MS // 1000} seconds")
         return None
 
     def failed(self, address: str, user: str, now_ms: int) -> bytes:
@@ -50,11 +49,11 @@ class Attempts:
 
     def _count(self, key: bytes, now_ms: int) -> int:
         count, last_ms = self._failures.get(key, (0, 0))
-        return count if now_ms - last_ms < WINDOW_MS else 0
+        return count if now_ms - last_ms < LOCKED_OUT_MS else 0
 
     def _forget(self, now_ms: int) -> None:
         """Drop expired counts; under a flood from everywhere, all of them."""
-        kept = {key: row for key, row in self._failures.items() if now_ms - row[1] < WINDOW_MS}
+        kept = {key: row for key, row in self._failures.items() if now_ms - row[1] < LOCKED_OUT_MS}
         self._failures = kept if len(kept) < _MOST_KEYS // 2 else {}
 
 

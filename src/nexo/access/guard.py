@@ -19,12 +19,11 @@ from typing import NamedTuple, Protocol, TypeAlias
 from nexo import limits
 from nexo.access import secrets
 from nexo.access.attempts import Attempts
-from nexo.access.login import Identity, Logins, read_internal_token, wrong
+from nexo.access.login import ClientCredentials, Identity, Logins, read_internal_token, wrong
 from nexo.access.login_reports import LoginReports
 from nexo.access.scram import Exchange
 from nexo.errors import LockedOut, NexoError, Overloaded, Unauthenticated
 from nexo.model import Clock
-from nexo.protocol.hello import Hello
 
 log = logging.getLogger("nexo.access")
 
@@ -49,7 +48,7 @@ class _Check(NamedTuple):
     """A password to be checked."""
 
     caller: AccessCaller
-    asked: Hello
+    given: ClientCredentials
     done: LoginDone
 
 
@@ -107,32 +106,32 @@ class Guard:
             self._reports.close()
         self._hashing.shutdown(wait=False, cancel_futures=True)
 
-    def login(self, caller: AccessCaller, asked: Hello, done: LoginDone) -> None:
+    def login(self, caller: AccessCaller, given: ClientCredentials, done: LoginDone) -> None:
         """Identify the caller; ``done`` gets the error or None, now or later."""
         if caller.identity is not None:
-            done(_again(caller.identity, asked))
+            done(_again(caller.identity, given))
             return
         now_ms = self._clock.now_ms()
-        locked = self._attempts.locked(caller.address, asked.user or "", now_ms)
-        if locked is not None and asked.token is None:
+        locked = self._attempts.locked(caller.address, given.user or "", now_ms)
+        if locked is not None and given.token is None:
             # Checked even for a known password: comparing it is quick, so it could be guessed
             # quickly.
             self._refuse(locked, done)
             return
         try:
-            caller.identity = self._identify(asked)
+            caller.identity = self._identify(given)
         except Unauthenticated as error:
-            self._failed(caller, asked, error, done)
+            self._failed(caller, given, error, done)
             return
         if caller.identity is None:
-            self._check_password(caller, asked, done)
+            self._check_password(caller, given, done)
         else:
             done(None)
 
-    def login_linked(self, caller: AccessCaller, asked: Hello, done: LoginDone) -> None:
+    def login_linked(self, caller: AccessCaller, given: ClientCredentials, done: LoginDone) -> None:
         """Accept a client that another of our processes logged in; without a user, that process."""
         try:
-            caller.identity = self._logins.linked(asked.user)
+            caller.identity = self._logins.linked(given.user)
         except Unauthenticated as error:
             done(error)
         else:
@@ -155,31 +154,33 @@ class Guard:
         try:
             caller.identity, answer = self._logins.scram_verified(exchange, final)
         except Unauthenticated as error:
-            asked = Hello(user=exchange.user, password="")
-            raise self._count(caller, asked) or error from None
+            given = ClientCredentials(user=exchange.user, password="")
+            raise self._count(caller, given) or error from None
         return answer
 
-    def _identify(self, asked: Hello) -> Identity | None:
+    def _identify(self, given: ClientCredentials) -> Identity | None:
         """The identity, or None if a password must be checked first."""
-        if asked.token is not None:
-            return self._logins.by_token(asked.token)
-        if asked.user is None or asked.password is None:
+        if given.token is not None:
+            return self._logins.by_token(given.token)
+        if given.user is None or given.password is None:
             raise Unauthenticated(_HOW_TO_LOG_IN)
-        return self._logins.known(asked.user, asked.password)
+        return self._logins.known(given.user, given.password)
 
-    def _check_password(self, caller: AccessCaller, asked: Hello, done: LoginDone) -> None:
+    def _check_password(
+        self, caller: AccessCaller, given: ClientCredentials, done: LoginDone
+    ) -> None:
         if len(self._checks) >= MOST_CHECKS:
             self._refuse(Overloaded("too many logins at once; try again"), done)
             return
-        self._checks.append(_Check(caller, asked, done))
+        self._checks.append(_Check(caller, given, done))
         if len(self._checks) == 1:
             self._check_next()
 
     def _check_next(self) -> None:
         """Run the next check; reject the guesses of clients that are locked out by now."""
         while self._checks:
-            caller, asked, done = self._checks[0]
-            name, password = asked.user or "", asked.password or ""
+            caller, given, done = self._checks[0]
+            name, password = given.user or "", given.password or ""
             locked = self._attempts.locked(caller.address, name, self._clock.now_ms())
             if locked is None:
                 stored = self._logins.stored_password(name)
@@ -194,22 +195,26 @@ class Guard:
     def _hashed(self, stored: str, result: asyncio.Future[bool]) -> None:
         if result.cancelled():
             return
-        caller, asked, done = self._checks.popleft()
+        caller, given, done = self._checks.popleft()
         try:
             if not result.result():
                 raise wrong()
-            caller.identity = self._logins.verified(asked.user or "", asked.password or "", stored)
+            caller.identity = self._logins.verified(given.user or "", given.password or "", stored)
         except Unauthenticated as error:
-            self._failed(caller, asked, error, done)
+            self._failed(caller, given, error, done)
         else:
             done(None)
         self._check_next()
 
     def _failed(
-        self, caller: AccessCaller, asked: Hello, error: Unauthenticated, done: LoginDone
+        self,
+        caller: AccessCaller,
+        given: ClientCredentials,
+        error: Unauthenticated,
+        done: LoginDone,
     ) -> None:
-        if asked.token is not None or asked.password is not None:
-            error = self._count(caller, asked) or error
+        if given.token is not None or given.password is not None:
+            error = self._count(caller, given) or error
         self._refuse(error, done)
 
     def _refuse(self, error: NexoError, done: LoginDone) -> None:
@@ -220,21 +225,21 @@ class Guard:
         else:
             done(error)
 
-    def _count(self, caller: AccessCaller, asked: Hello) -> LockedOut | None:
+    def _count(self, caller: AccessCaller, given: ClientCredentials) -> LockedOut | None:
         """Count a failure; the client must wait after too many, whatever it tries."""
-        user = asked.user if asked.user and asked.token is None else _TOKEN
+        user = given.user if given.user and given.token is None else _TOKEN
         now_ms = self._clock.now_ms()
         locked = self._attempts.locked(caller.address, user, now_ms)
         report = self._attempts.failed(caller.address, user, now_ms)
         if report and self._reports is not None:
             self._reports.send(report)
-        who = "with a token" if asked.token is not None else f"of user {user[:_SHOWN_CHARS]!r}"
+        who = "with a token" if given.token is not None else f"of user {user[:_SHOWN_CHARS]!r}"
         log.warning("failed login %s from %s", who, caller.address)
         return locked
 
 
-def _again(identity: Identity, asked: Hello) -> NexoError | None:
+def _again(identity: Identity, given: ClientCredentials) -> NexoError | None:
     """A second HELLO may not change the user of the connection."""
-    if asked.user in (None, identity.user.name):
+    if given.user in (None, identity.user.name):
         return None
     return Unauthenticated("this connection is logged in; open another one for another user")

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import logging
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nexo import limits
@@ -39,6 +40,15 @@ def read_internal_token(run_folder: Path | None) -> str | None:
         return (run_folder / _TOKEN_FILE).read_text("ascii") if run_folder else None
     except FileNotFoundError:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCredentials:
+    """What a client logs in with, in whatever protocol: a user and password, or a token."""
+
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
 
 
 class Identity:

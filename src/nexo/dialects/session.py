@@ -13,11 +13,10 @@ from termios import TIOCOUTQ
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from nexo import limits
-from nexo.access.login import Identity
+from nexo.access.login import ClientCredentials, Identity
 from nexo.dialects.dialect import Dialect, HostPort, Origin
 from nexo.errors import NexoError, Unavailable
 from nexo.model import Broker
-from nexo.protocol.hello import Hello
 from nexo.services.service import Service
 
 if TYPE_CHECKING:  # a process imports its own broker only
@@ -194,7 +193,7 @@ class BaseSession(ABC):
         self._holds -= 1
         self._read_on()
 
-    def log_in(self, asked: Hello, done: Callable[[NexoError | None], None]) -> None:
+    def log_in(self, given: ClientCredentials, done: Callable[[NexoError | None], None]) -> None:
         """Identify the client; ``done`` gets the error or None, now or later.
 
         Further requests wait until then, and guesses for the last one. While authentication is
@@ -214,7 +213,7 @@ class BaseSession(ABC):
                 self.release()
 
         login = guard.login_linked if self.origin is Origin.LINK else guard.login
-        login(self, asked, end)
+        login(self, given, end)
         if not ended:
             held = True
             self.hold()

@@ -14,8 +14,6 @@ from nexo.protocol.frames import FieldReader
 from nexo.protocol.messages import pack
 
 VERSION = 1
-LOCKED_OUT_MS = 10_000
-"""How long a client waits after too many failed logins."""
 
 
 class Hello(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -10,7 +10,7 @@ import pytest
 
 from nexo import limits
 from nexo.access import secrets
-from nexo.access.attempts import PER_ADDRESS, PER_USER, WINDOW_MS, Attempts
+from nexo.access.attempts import PER_ADDRESS, PER_USER, Attempts
 from nexo.access.grants import Action, Extent, parse_grant
 from nexo.access.login import INTERNAL, Identity, Logins
 from nexo.access.users import User, UsersFile, parse_users
@@ -176,8 +176,8 @@ class TestAttempts:
         for _ in range(PER_USER):
             assert attempts.locked("1.2.3.4", "ana", 0) is None
             attempts.failed("1.2.3.4", "ana", 0)
-        assert isinstance(attempts.locked("1.2.3.4", "ana", WINDOW_MS - 1), LockedOut)
-        assert attempts.locked("1.2.3.4", "ana", WINDOW_MS) is None
+        assert isinstance(attempts.locked("1.2.3.4", "ana", limits.LOCKED_OUT_MS - 1), LockedOut)
+        assert attempts.locked("1.2.3.4", "ana", limits.LOCKED_OUT_MS) is None
 
     def test_others_at_the_same_address_and_elsewhere_are_not_locked_out(self) -> None:
         attempts = Attempts()

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
+from nexo import limits
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import Endpoint, LiveEvent
 from nexo.errors import (
@@ -29,7 +30,6 @@ from nexo.errors import (
     Unavailable,
 )
 from nexo.options.refusals import in_words
-from nexo.protocol.hello import LOCKED_OUT_MS
 
 log = logging.getLogger("nexo.admin")
 
@@ -85,7 +85,7 @@ def failure(error: NexoError) -> Response:
     """The reply to a request that raised ``error``."""
     reply = problem(status_of(error), error.code, error.message, error.field)
     if isinstance(error, LockedOut):
-        reply.headers["retry-after"] = str(LOCKED_OUT_MS // 1_000)
+        reply.headers["retry-after"] = str(limits.LOCKED_OUT_MS // 1_000)
     return reply
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from nexo.access.login import ClientCredentials
 from nexo.access.scram import HASHES
 from nexo.dialects.kafka.format.errors import Error
 from nexo.dialects.kafka.request import Request
 from nexo.errors import InvalidInput, NexoError
-from nexo.protocol.hello import Hello
 
 PLAIN = "PLAIN"
 MECHANISMS = [PLAIN, *HASHES]
@@ -53,8 +53,8 @@ def _plain(request: Request) -> None:
         _fail(request, Error.ILLEGAL_SASL_STATE, "not a PLAIN message")
         return
     by_token = user == TOKEN_USER
-    asked = Hello(token=password) if by_token else Hello(user=user, password=password)
-    request.session.log_in(asked, done)
+    given = ClientCredentials(token=password) if by_token else ClientCredentials(user, password)
+    request.session.log_in(given, done)
 
 
 def _scram(request: Request, mechanism: str) -> None:

@@ -9,7 +9,7 @@ from time import monotonic_ns
 from typing import Any
 
 from nexo import limits
-from nexo.access.login import INTERNAL
+from nexo.access.login import INTERNAL, ClientCredentials
 from nexo.dialects.dialect import Origin
 from nexo.dialects.nexo.inbox import Drain, Inbox
 from nexo.dialects.nexo.link import BrokerLink
@@ -178,7 +178,8 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
             self.name = _printable(asked.client, limits.CLIENT_NAME_CHARS)
         if self.origin is Origin.ADMIN and asked.address:
             self.address = _printable(asked.address, limits.CLIENT_NAME_CHARS)
-        self.log_in(asked, partial(self._welcome, request_id))
+        given = ClientCredentials(asked.user, asked.password, asked.token)
+        self.log_in(given, partial(self._welcome, request_id))
 
     def _welcome(self, request_id: int, error: NexoError | None) -> None:
         if error is not None:
