@@ -9,11 +9,12 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from nexo.errors import ProtocolError
+from nexo.errors import InvalidInput, ProtocolError
 
 MAX_KEY_BYTES: Final = 64 * 1024
 """The longest key of the store, in UTF-8."""
 MAX_TTL_S: Final = 100 * 365 * 86_400
+MAX_TTL_MS: Final = MAX_TTL_S * 1_000
 
 
 class ValueType(enum.IntEnum):
@@ -40,3 +41,11 @@ def check_value(value: bytes) -> None:
             str(memoryview(value)[1:], "utf-8")
         except UnicodeDecodeError as error:
             raise ProtocolError(f"the text of a value is not UTF-8: {error.reason}") from None
+
+
+def check_ttl(ttl_ms: float, refusal: type[InvalidInput] = InvalidInput) -> None:
+    """Raise ``refusal`` unless a value may live this long."""
+    if not 0 < ttl_ms <= MAX_TTL_MS:  # nor NaN
+        raise refusal(
+            f"a TTL of {ttl_ms} ms is not allowed: use 1 ms to 100 years, or none for no expiry"
+        )

@@ -25,8 +25,8 @@ from nexo.model.stream import Assigned, StreamPartition
 from nexo.options.stream import OrderedOptions, Strategy
 
 TOPICS = {"orders": 5, "users": 3}
-SESSION_MS = 100
-REBALANCE_MS = 40
+SESSION_MS = 2_500
+REBALANCE_MS = 1_000
 
 _RECORD = msgspec.msgpack.Decoder(OrderedRecord)
 _SNAPSHOT = msgspec.msgpack.Decoder(OrderedSnapshot)

@@ -120,8 +120,9 @@ def differences(now: msgspec.Struct, asked: msgspec.Struct) -> str:
     )
 
 
-def check_range(what: str, value: int, high: int, low: int = 0) -> int:
+def check_range(what: str, value: int, high: int | None = None, low: int = 0) -> int:
     """``value`` if it lies in low..high; `InvalidInput` says what is allowed otherwise."""
-    if not low <= value <= high:
-        raise InvalidInput(f"{what} {value} is out of range: use {low} to {high}")
+    if value < low or (high is not None and value > high):
+        allowed = f"{low} or more" if high is None else f"{low} to {high}"
+        raise InvalidInput(f"{what} {value} is out of range: use {allowed}")
     return value

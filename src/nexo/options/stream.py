@@ -119,6 +119,7 @@ def check_same(name: str, has: StreamOptions, wanted: StreamOptions) -> None:
 MIN_TIMEOUT_MS, MAX_TIMEOUT_MS = 1_000, 86_400_000
 """Bounds of a group's two timeouts. A join changes them for every member, so one that no
 member could meet would remove all of them."""
+GroupTimeout: TypeAlias = Annotated[int, Meta(ge=MIN_TIMEOUT_MS, le=MAX_TIMEOUT_MS)]
 MAX_TRANSACTION_MS = 900_000
 
 
@@ -143,10 +144,11 @@ class OrderedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         ),
     ] = "range"
     session_timeout_ms: Annotated[
-        Positive, option("A member that sends nothing for this long is removed.", title="Session")
+        GroupTimeout,
+        option("A member that sends nothing for this long is removed.", title="Session"),
     ] = 30_000
     rebalance_timeout_ms: Annotated[
-        Positive,
+        GroupTimeout,
         option("A member that keeps a revoked partition longer is removed.", title="Rebalance"),
     ] = 30_000
 

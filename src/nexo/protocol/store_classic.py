@@ -14,7 +14,7 @@ import msgspec
 from nexo.errors import InvalidInput, InvalidOption, ProtocolError
 from nexo.model import Buffer
 from nexo.protocol.frames import pack_u32, unpack_u32
-from nexo.values import JSON, MAX_KEY_BYTES, MAX_TTL_S, TEXT, check_value
+from nexo.values import JSON, MAX_KEY_BYTES, TEXT, check_ttl, check_value
 
 _NO_OPTIONS = pack_u32(0)
 
@@ -90,6 +90,5 @@ def options_ttl_ms(options: Buffer) -> int | None:
 
 def ttl_to_ms(seconds: float) -> int:
     """A TTL in whole milliseconds, rounded up so that a short one does not become 0."""
-    if not 0 < seconds <= MAX_TTL_S:
-        raise InvalidInput("a TTL is more than 0 seconds and at most 100 years")
+    check_ttl(seconds * 1_000)
     return max(1, math.ceil(round(seconds * 1000, 3)))

@@ -7,9 +7,9 @@ from typing import Any
 
 from nexo.client.checks import whole
 from nexo.errors import InvalidInput, InvalidOption
-from nexo.options.described import described
+from nexo.options.described import described, keywords
 from nexo.options.option import Unfit
-from nexo.options.stream import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, StreamOptions
+from nexo.options.stream import OrderedOptions, StreamOptions
 from nexo.options.units import Duration, millis
 
 
@@ -69,9 +69,11 @@ def group_timeout_ms(name: str, given: Duration | None) -> int | None:
     """A timeout of a group; None leaves it as the group has it."""
     if given is None:
         return None
-    found = option_ms(name, given)
-    if not MIN_TIMEOUT_MS <= found <= MAX_TIMEOUT_MS:
-        raise InvalidOption(f"{name} = {given!r}: must be from 1 second to 1 day")
+    option = keywords(OrderedOptions)[name]
+    try:
+        found: int = option.check(option.read(given, name))
+    except Unfit as error:
+        raise InvalidOption(option.refusal(name, given, error)) from None
     return found
 
 

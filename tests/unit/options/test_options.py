@@ -12,9 +12,10 @@ from nexo.brokers.queue.snapshot import restore, snapshot
 from nexo.client.queue_views import QueueSettings
 from nexo.client.stream_options import GroupSettings, StreamSettings
 from nexo.errors import InvalidInput, InvalidOption
-from nexo.options.described import described, keywords, merged, to_stored
+from nexo.options.described import check_range, described, keywords, merged, to_stored
 from nexo.options.queue import QueueOptions
 from nexo.options.stream import OrderedOptions, SharedOptions, StreamOptions
+from nexo.topics.settings import group_timeout_ms
 
 
 def test_the_sdk_types_exactly_the_options_there_are() -> None:
@@ -85,3 +86,32 @@ def test_options_that_an_earlier_version_wrote_are_read() -> None:
     image = msgspec.msgpack.decode(snapshot(ledger, Places()))
     old = msgspec.msgpack.encode(image | {"options": OLD})
     assert restore(old)[0].options == read
+
+
+@pytest.mark.parametrize("name", ["session_timeout_ms", "rebalance_timeout_ms"])
+def test_a_groups_timeouts_are_bounded_by_their_options(name: str) -> None:
+    for value in (1_000, 86_400_000):
+        assert getattr(merged({name: value}, OrderedOptions(), "group"), name) == value
+    for value in (0, 999, 86_400_001):
+        said = rf"group options: {name} = {value}: must be a duration .* from 1s to 1d"
+        with pytest.raises(InvalidOption, match=said):
+            merged({name: value}, OrderedOptions(), "group")
+    with pytest.raises(InvalidOption, match=r"from 1s to 1d"):
+        group_timeout_ms(name.removesuffix("_ms"), 0.5)
+    assert group_timeout_ms(name.removesuffix("_ms"), "1.5s") == 1_500
+
+
+@pytest.mark.parametrize(
+    ("bounds", "low", "high", "said"),
+    [({"high": 5}, 0, 5, "use 0 to 5"), ({"low": 1}, 1, 2**80, "use 1 or more")],
+)
+def test_a_range_is_checked_with_or_without_an_upper_end(
+    bounds: dict[str, int], low: int, high: int, said: str
+) -> None:
+    for value in (low, high):
+        assert check_range("limit", value, **bounds) == value
+    with pytest.raises(InvalidInput, match=rf"limit {low - 1} is out of range: {said}"):
+        check_range("limit", low - 1, **bounds)
+    if "high" in bounds:
+        with pytest.raises(InvalidInput, match=said):
+            check_range("limit", high + 1, **bounds)

@@ -13,6 +13,7 @@ from nexo.brokers.store import numbers
 from nexo.brokers.store.keyspace import Keyspace
 from nexo.brokers.store.values import ListValue, MapValue, SetValue, items_bytes, wrong_type
 from nexo.errors import InvalidInput
+from nexo.options.described import check_range
 
 C = TypeVar("C", MapValue, ListValue, SetValue)
 R = TypeVar("R")
@@ -123,7 +124,7 @@ class ListCommands(Collections[ListValue]):
 
     def pop(self, key: str, count: int, now_ms: int, *, left: bool = False) -> list[bytes]:
         """Remove up to ``count`` values from an end, outermost first; fewer if a reply is full."""
-        _check_count(count)
+        check_range("count", count, low=1)
         most = self._keyspace.max_reply_bytes
         return self._remove(
             key, now_ms, lambda held: held.pop(count, left=left, most_bytes=most), []
@@ -147,7 +148,7 @@ class ListCommands(Collections[ListValue]):
     def remove(self, key: str, value: bytes, count: int, now_ms: int) -> int:
         """Remove the first ``count`` values equal to ``value`` (0 for all)."""
         if count:
-            _check_count(count)
+            check_range("count", count, low=1)
         return self._remove(key, now_ms, lambda held: held.remove(value, count), 0)
 
 
@@ -172,7 +173,7 @@ class SetCommands(Collections[SetValue]):
 
     def pop(self, key: str, count: int, now_ms: int) -> list[bytes]:
         """Remove up to ``count`` arbitrary members; fewer if the reply is full."""
-        _check_count(count)
+        check_range("count", count, low=1)
         most = self._keyspace.max_reply_bytes
         return self._remove(key, now_ms, lambda held: held.pop(count, most_bytes=most), [])
 
@@ -188,8 +189,3 @@ class SetCommands(Collections[SetValue]):
             return []
         self._keyspace.check_reply(held)
         return list(held.items)
-
-
-def _check_count(count: int) -> None:
-    if count < 1:
-        raise InvalidInput(f"a count of {count} is not possible: use at least 1")

@@ -17,11 +17,11 @@ from nexo.brokers.store.keyspace import Keyspace
 from nexo.brokers.store.values import MapValue, wrong_type
 from nexo.errors import InvalidInput, WrongType
 from nexo.model.store import LeaseAnswer, RateAnswer
-from nexo.values import JSON_PREFIX, MAX_TTL_S
+from nexo.options.described import check_range
+from nexo.values import JSON_PREFIX, MAX_TTL_MS, check_ttl
 
 MAX_HOLDERS = 10_000
 MAX_HOLDER_CHARACTERS = 255
-MAX_MS = MAX_TTL_S * 1_000
 WINDOW_SLOTS = 64
 """Slots of a sliding window: its state stays small whatever the limit."""
 
@@ -59,9 +59,9 @@ class KeyLeases(Collections[MapValue]):
 
     def take(self, key: str, holder: str, ttl_ms: int, limit: int, now_ms: int) -> LeaseAnswer:
         """Grant ``holder`` a lease if one is free; a holder's own lease is renewed."""
-        _check("the life time of a lease", ttl_ms, MAX_MS)
-        _check("the number of leases", limit, MAX_HOLDERS)
-        _check("the length of a holder's name", len(holder), MAX_HOLDER_CHARACTERS)
+        check_ttl(ttl_ms)
+        check_range("limit", limit, MAX_HOLDERS, 1)
+        check_range("the length of a holder's name", len(holder), MAX_HOLDER_CHARACTERS, 1)
         held = self._find(key, now_ms) or MapValue()
         due_ms, number = _holder(key, held, holder)
         if due_ms <= now_ms:
@@ -78,7 +78,7 @@ class KeyLeases(Collections[MapValue]):
 
     def renew(self, key: str, holder: str, ttl_ms: int, now_ms: int) -> bool:
         """Restart the holder's TTL; False if its lease has ended."""
-        _check("the life time of a lease", ttl_ms, MAX_MS)
+        check_ttl(ttl_ms)
         held = self._find(key, now_ms)
         due_ms, number = _holder(key, held, holder) if held else (0, 0)
         if due_ms <= now_ms:
@@ -120,7 +120,7 @@ class RateLimits:
         """Take ``cost`` tokens from a bucket that refills at ``per_second`` up to ``capacity``."""
         _check_rate(capacity, cost)
         per_ms = per_second / 1_000
-        if not (per_ms > 0 and capacity / per_ms <= MAX_MS):
+        if not (per_ms > 0 and capacity / per_ms <= MAX_TTL_MS):
             raise InvalidInput("a token bucket refills at a rate above 0, within 100 years")
         tokens, at_ms = self._state(key, _bucket, now_ms) or (capacity, now_ms)
         tokens = min(capacity, tokens + max(0, now_ms - at_ms) * per_ms)
@@ -136,7 +136,7 @@ class RateLimits:
         late, by up to a 64th of the window.
         """
         _check_rate(limit, cost)
-        _check("a window in milliseconds", window_ms, MAX_MS)
+        check_range("window_ms", window_ms, MAX_TTL_MS, 1)
         slots = [
             (end_ms, count)
             for end_ms, count in self._state(key, _window, now_ms) or ()
@@ -188,11 +188,6 @@ def _decoded(decoder: msgspec.json.Decoder[T], value: bytes, key: str, what: str
         return decoder.decode(value[1:])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise WrongType(f"key {key[:64]!r} does not hold {what}") from None
-
-
-def _check(what: str, value: int, most: int) -> None:
-    if not 1 <= value <= most:
-        raise InvalidInput(f"{what} is from 1 to {most}, not {value}")
 
 
 def _check_rate(limit: float, cost: float) -> None:

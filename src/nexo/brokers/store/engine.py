@@ -22,20 +22,11 @@ from nexo.brokers.store.values import StoreValue, kind_of, value_bytes, wrong_ty
 from nexo.errors import InvalidInput
 from nexo.limits import PAGE_BYTES
 from nexo.model.store import KeyInfo, KeysPage, SetResult
-from nexo.values import JSON_PREFIX, MAX_TTL_S
+from nexo.options.described import check_range
+from nexo.values import JSON_PREFIX, check_ttl
 
-MAX_TTL_MS = MAX_TTL_S * 1_000
 SCAN_LOOKS = 500
 """Non-matching keys that a page skips before it ends short, so that no scan blocks the loop."""
-
-
-def check_ttl(ttl_ms: int) -> int:
-    """Return ``ttl_ms`` if it is a valid TTL, else raise `InvalidInput`."""
-    if not 0 < ttl_ms <= MAX_TTL_MS:
-        raise InvalidInput(
-            f"a TTL of {ttl_ms} ms is not allowed: use 1 ms to 100 years, or none for no expiry"
-        )
-    return ttl_ms
 
 
 class SetConditions(TypedDict, total=False):
@@ -211,8 +202,7 @@ class StoreEngine:
         changes; one created or deleted meanwhile is returned at most once. A page may be short,
         even empty, and still have a cursor: see `SCAN_LOOKS`.
         """
-        if limit < 1:
-            raise InvalidInput(f"a page of {limit} keys is not possible: use at least 1")
+        check_range("limit", limit, low=1)
         matches = re.compile(translate(glob)).match if glob else bool
         start = max(prefix, _literal_prefix(glob))
         keys: list[str] = []

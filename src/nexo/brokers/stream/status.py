@@ -13,7 +13,7 @@ from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError
 from nexo.model.stream import GroupKind, GroupSeen, StreamSeen, StreamSurvey
 
-MAX_LIMIT = 1_000
+MAX_SURVEY = 1_000
 OPENS = 5
 """Logs that one page may open to find their ends; then the page ends."""
 

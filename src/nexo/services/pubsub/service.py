@@ -25,7 +25,7 @@ from nexo.services.pubsub.journal import RetainedJournal
 from nexo.services.service import Runtime
 from nexo.services.ticking import for_each
 from nexo.storage.journal import shown
-from nexo.values import MAX_TTL_S, check_value
+from nexo.values import check_ttl, check_value
 
 log = logging.getLogger("nexo.pubsub")
 
@@ -79,7 +79,7 @@ class PubSubService:
         refused: Sequence[int] = ()
         if connection.identity is not None:
             publication, refused = _permitted(connection.identity, publication, retain)
-        _check_ttl(ttl_ms, retain)
+        _check_retained_ttl(ttl_ms, retain)
         if retain:
             self._runtime.check_writable()
         elif self._check_leads is not None:
@@ -111,7 +111,7 @@ class PubSubService:
         check_topic(will.topic)
         if will.value:
             check_value(will.value)
-        _check_ttl(will.ttl_ms, will.retain)
+        _check_retained_ttl(will.ttl_ms, will.retain)
         self._engine.wills[connection.id] = will
 
     def clear_will(self, connection: Connection) -> None:
@@ -326,10 +326,9 @@ def _bounded(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _check_ttl(ttl_ms: float | None, retain: bool) -> None:
+def _check_retained_ttl(ttl_ms: int | None, retain: bool) -> None:
     if ttl_ms is None:
         return
     if not retain:
         raise InvalidOption("a ttl applies only to retained messages: others are not kept")
-    if not 1 <= ttl_ms <= MAX_TTL_S * 1_000:
-        raise InvalidOption("ttl must be positive and at most 100 years; leave it out for none")
+    check_ttl(ttl_ms, InvalidOption)

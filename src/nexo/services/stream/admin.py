@@ -14,14 +14,15 @@ from nexo.access.grants import Action, Extent
 from nexo.access.permit import ADMIN, ANY, permit, visible_rows
 from nexo.brokers.stream.cleanup.retention import retain
 from nexo.brokers.stream.registry import OpenStream
-from nexo.brokers.stream.status import MAX_LIMIT, MembersOf, survey
+from nexo.brokers.stream.status import MAX_SURVEY, MembersOf, survey
 from nexo.errors import AlreadyExists, NexoError, NotFound, OffsetOutOfRange
 from nexo.model import Broker, Persistence, check_name
 from nexo.model.stream import GroupInfo, PartitionInfo, PartitionProgress, StreamInfo, StreamSurvey
+from nexo.options.described import check_range
 from nexo.options.stream import StreamOptions, options_from
 from nexo.services.connection import Connection, Done
 from nexo.services.durability import check_offered
-from nexo.services.stream.bounds import check_limit, check_not_negative
+from nexo.services.stream.bounds import MAX_LIMIT
 from nexo.services.stream.core import Core
 from nexo.services.stream.keyed import Keyed
 from nexo.services.stream.permits import permit_everything, permit_group
@@ -179,7 +180,7 @@ class StreamAdmin:
         With ``tiering``, of streams that have it on, so that a pipeline need not look at others.
         """
         shows = visible_rows(connection.identity, Broker.STREAM, ANY, Extent.NAME)
-        check_limit(limit)
+        check_range("limit", limit, MAX_LIMIT, 1)
         streams = self._core.engine.streams
         found: Iterator[str] = filter(shows, streams.names(prefix, after))
         if tiering:
@@ -189,9 +190,9 @@ class StreamAdmin:
     def survey(self, connection: Connection, position: int, limit: int) -> StreamSurvey:
         """A page of all streams and groups with their lag."""
         permit_everything(connection, (Action.READ, Action.ADMIN))
-        check_limit(limit)
-        check_not_negative(position, "position")
-        return survey(self._core.engine, position, min(limit, MAX_LIMIT), self.members)
+        check_range("limit", limit, MAX_LIMIT, 1)
+        check_range("position", position)
+        return survey(self._core.engine, position, min(limit, MAX_SURVEY), self.members)
 
     def tiered(
         self,
@@ -256,7 +257,7 @@ class StreamAdmin:
         stream = self._core.engine.streams.get(name)
         wanted = list(stream.groups) if group is None else [group]
         if record is not None:
-            check_not_negative(record[1], "offset")
+            check_range("offset", record[1])
             stream.partition(record[0])  # raises if there is none
         return [_describe_group(stream, each, record) for each in wanted]
 

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from nexo.access.permit import READ, permit
 from nexo.errors import InvalidInput
 from nexo.model import Broker, Buffer
+from nexo.options.described import check_range
 from nexo.services.connection import Connection, Done, then
-from nexo.services.stream.bounds import MAX_READ_BYTES, check_not_negative
+from nexo.services.stream.bounds import MAX_READ_BYTES
 from nexo.services.stream.core import Core
 from nexo.services.stream.positions import offsets_at
 from nexo.services.stream.replay import Portion, StreamPosition
@@ -72,7 +73,7 @@ class Reading:
             raise InvalidInput(
                 f"{len(places):,} partitions to read: must be from 1 to {MAX_PLACES:,}"
             )
-        check_not_negative(wait_ms, "wait_ms")
+        check_range("wait_ms", wait_ms)
         found = [self.check(connection, place) for place in places]
         if any(map(_is_cold, found)):
             self._replay(found, max_bytes, done)

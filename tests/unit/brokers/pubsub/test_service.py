@@ -108,7 +108,7 @@ def test_bad_options_of_the_existing_client_get_its_text(desk: Desk, options: st
 
 @pytest.mark.parametrize("ttl", ["0", "-1", "1e308"])
 def test_a_ttl_that_makes_no_sense_is_refused_to_the_existing_client(desk: Desk, ttl: str) -> None:
-    with pytest.raises(InvalidOption, match="ttl"):
+    with pytest.raises(InvalidOption, match="TTL"):
         desk.client(coded=False).old_publish("a", f'{{"retain":true,"ttl":{ttl}}}', b"\0x")
 
 
@@ -217,7 +217,7 @@ def test_a_full_disk_refuses_retained_messages_and_lets_others_through(desk: Des
     "options", [{"ttl_ms": 5}, {"retain": True, "ttl_ms": 0}, {"retain": True, "ttl_ms": 1 << 60}]
 )
 def test_a_ttl_that_makes_no_sense_is_refused(desk: Desk, options: dict[str, int]) -> None:
-    with pytest.raises(InvalidOption, match="ttl"):
+    with pytest.raises(InvalidOption, match=r"(?i)ttl"):
         desk.client().publish("t", b"x", **options)
 
 

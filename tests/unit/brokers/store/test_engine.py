@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nexo.brokers.store.engine import MAX_TTL_MS, SCAN_LOOKS, StoreEngine
+from nexo.brokers.store.engine import SCAN_LOOKS, StoreEngine
 from nexo.errors import InvalidInput, PayloadTooLarge, WrongType
+from nexo.values import MAX_TTL_MS
 
 NOW = 1_000_000
 

@@ -12,7 +12,7 @@ from nexo.options.units import Duration
 from nexo.protocol import store as wire
 from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
-from nexo.values import MAX_TTL_S
+from nexo.values import MAX_TTL_MS
 
 _READS = frozenset({
     Op.KEY_MGET, Op.KEY_EXISTS, Op.KEY_INSPECT, Op.KEY_SCAN, Op.FIELDS_GET, Op.FIELDS_ALL,
@@ -35,7 +35,7 @@ async def ask_count(link: Link, op: Op, command: wire.StoreRequest) -> int:
 
 def ttl_ms(ttl: Duration | None) -> int | None:
     """A TTL as the server takes it."""
-    return None if ttl is None else positive_millis(ttl, "ttl", MAX_TTL_S * 1_000)
+    return None if ttl is None else positive_millis(ttl, "ttl", MAX_TTL_MS)
 
 
 class StoreKeys:

@@ -14,11 +14,11 @@ from nexo.access.permit import ADMIN
 from nexo.brokers.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.groups.ordered_members import not_member
-from nexo.errors import Conflict, InvalidInput, InvalidOption, NexoError, NotFound
+from nexo.errors import Conflict, InvalidInput, NexoError, NotFound
 from nexo.model import Persistence
 from nexo.model.stream import Assigned
 from nexo.options.described import merged
-from nexo.options.stream import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, OrderedOptions
+from nexo.options.stream import OrderedOptions
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.bindings import Bindings
@@ -91,7 +91,6 @@ class Ordered:
     def ensure(self, name: str, options: dict[str, Any] | None = None) -> OrderedGroup:
         """Create a group unless it exists, with these options or the default ones."""
         core, given = self._core, options or {}
-        _check_timeouts(given)
         core.end_turn_soon()
         known = core.engine.ordered.get(name)
         if known is None:
@@ -238,13 +237,3 @@ class Ordered:
 
 def _member_channel(group: str, member: str) -> str:
     return f"{group}\n{member}"
-
-
-def _check_timeouts(given: dict[str, Any]) -> None:
-    """Check only what is given: a group keeps its other options."""
-    for name in ("session_timeout_ms", "rebalance_timeout_ms"):
-        value = given.get(name, MIN_TIMEOUT_MS)
-        if isinstance(value, int) and not MIN_TIMEOUT_MS <= value <= MAX_TIMEOUT_MS:
-            raise InvalidOption(
-                f"{name} = {value}: must be from {MIN_TIMEOUT_MS:,} to {MAX_TIMEOUT_MS:,}"
-            )

@@ -12,8 +12,9 @@ from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Corrupt, NexoError
 from nexo.model import Buffer
 from nexo.model.stream import ParkedInfo, ParkedList, Range
+from nexo.options.described import check_range
 from nexo.services.connection import Connection, Done
-from nexo.services.stream.bounds import MAX_READ_BYTES, check_limit, check_not_negative
+from nexo.services.stream.bounds import MAX_LIMIT, MAX_READ_BYTES
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.leasing import Leasing
 from nexo.services.stream.permits import permit_group
@@ -44,8 +45,8 @@ class ParkedService:
     ) -> None:
         """List parked ranges, fewer than ``limit`` if their records are large."""
         permit_group(connection, stream, group)
-        check_limit(limit)
-        check_not_negative(skip, "skip")
+        check_range("limit", limit, MAX_LIMIT, 1)
+        check_range("skip", skip)
         found, shared = self._core.engine.find(stream, group)
         _collect(self._core, found, shared.parked(limit, skip), done)
 

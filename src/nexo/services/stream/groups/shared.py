@@ -15,14 +15,13 @@ from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError
 from nexo.model import check_name
 from nexo.model.stream import Range, SettleRecords, StartPosition
-from nexo.options.described import merged
+from nexo.options.described import check_range, merged
 from nexo.options.stream import SharedOptions
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import (
+    MAX_LIMIT,
     MAX_READ_BYTES,
     REPLY_BYTES,
-    check_limit,
-    check_not_negative,
 )
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.leasing import Leasing
@@ -201,9 +200,9 @@ class Groups:
         take fails once the group has moved to another.
         """
         permit_group(connection, stream, group)
-        check_limit(limit)
-        check_not_negative(wait_ms, "wait_ms")
-        check_not_negative(begins, "begins")
+        check_range("limit", limit, MAX_LIMIT, 1)
+        check_range("wait_ms", wait_ms)
+        check_range("begins", begins)
         found, shared = self._core.engine.find(stream, group)
         size = min(max_bytes, MAX_READ_BYTES)
 
@@ -243,7 +242,7 @@ class Groups:
         """Ack, nack, release, extend or start leased records; answers what was rejected."""
         group, who, generation, begins = said.group, said.consumer, said.generation, said.begins
         permit_group(connection, said.stream, group)
-        check_not_negative(said.delay_ms, "delay_ms")
+        check_range("delay_ms", said.delay_ms)
         found = self._core.engine.streams.get(said.stream)
         shared = found.group(group)
         if begins:

@@ -16,9 +16,10 @@ from nexo.brokers.stream.groups.records import CountedRange
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.messages import MessageLog
 from nexo.brokers.stream.registry import OpenStream
-from nexo.errors import Conflict, InvalidInput, NexoError
+from nexo.errors import Conflict, NexoError
 from nexo.model import Buffer, check_name
 from nexo.model.stream import Id, XConsumer, XDelivered, XGroup, XInfo, XPending
+from nexo.options.described import check_range
 from nexo.options.stream import SharedOptions
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import REPLY_BYTES
@@ -121,7 +122,7 @@ class XGroups:
     ) -> None:
         """Deliver new messages, unless the consumer holds ``max_pending``; wait for some."""
         found, _, _ = self._permitted(connection, stream, group)
-        _at_least_one(count)
+        check_range("count", count, low=1)
 
         def attempt() -> XDelivery | None:
             return self._delivered(found, stream, group, consumer, count, max_pending)
@@ -203,7 +204,7 @@ class XGroups:
     ) -> None:
         """Give a consumer messages that some consumer has held for too long."""
         found, shared, claims = self._permitted(connection, stream, group)
-        _at_least_one(count)
+        check_range("count", count, low=1)
         now_ms = self._core.now_ms
         stale = claims.stale(min_idle_ms, min(count, MAX_CLAIMED), now_ms)
         batches = gather(found, [DeliveredRange(*each, 0, 0) for each in stale], REPLY_BYTES)
@@ -241,11 +242,6 @@ class XGroups:
 
 def _channel(stream: OpenStream, group: str, consumer: str) -> tuple[int, str]:
     return stream.id, f"{group}\n{consumer}"
-
-
-def _at_least_one(count: int) -> None:
-    if count < 1:
-        raise InvalidInput(f"count = {count}: must be at least 1")
 
 
 def _before(ranges: list[CountedRange], offset: int) -> list[CountedRange]:

@@ -11,8 +11,9 @@ from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Conflict
 from nexo.model import Broker
 from nexo.model.stream import Id, Range, XPage
+from nexo.options.described import check_range
 from nexo.services.connection import Connection, Done
-from nexo.services.stream.bounds import REPLY_BYTES, check_not_negative
+from nexo.services.stream.bounds import REPLY_BYTES
 from nexo.services.stream.core import Core
 from nexo.services.stream.publish import Publishing
 
@@ -70,7 +71,7 @@ class XMessages:
     ) -> None:
         """Append one message, stamped here, and trim the stream; answers the message's id."""
         permit(connection.identity, Broker.STREAM, WRITE, stream)
-        check_not_negative(max_length, "max_length")
+        check_range("max_length", max_length)
         found = self._core.made(stream, STREAM_OPTIONS)
         log = self.log(found)
         placed = self._publishing.store_one(found, 0, value_type, content)
@@ -113,7 +114,7 @@ class XMessages:
     def trim(self, connection: Connection, stream: str, max_length: int, done: Done[int]) -> None:
         """Keep the newest messages; answers how many were removed."""
         found = self._core.permitted(connection, ADMIN, stream)
-        check_not_negative(max_length, "max_length")
+        check_range("max_length", max_length)
         removed = self._trim(found, self.log(found), max_length, 1)
         self._core.done_when_safe(found.options.persistence, done, removed)
 
