@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 from starlette.background import BackgroundTask
@@ -19,7 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 import nexo
 from nexo.client.checks import seconds
 from nexo.options.units import Duration
-from nexo.types import AsyncSubscription, Message
+from nexo.types import AsyncSubscription, Message, SubscribeOptions
 
 _KEEP_ALIVE_S = 15.0
 _GOING_AWAY = 1001
@@ -35,17 +35,18 @@ async def bridge(
     *,
     data: Data | None = None,
     on_receive: OnReceive | None = None,
-    **options: Any,
+    type_: Any = None,
+    **options: Unpack[SubscribeOptions],
 ) -> None:
     """Send what is published to ``pattern`` to a WebSocket, until either side ends.
 
     ``data(message)`` is what is sent, JSON of the value by default; bytes are sent as a binary
-    frame. ``on_receive`` is awaited with whatever the browser sends. ``options`` are those of
-    ``pubsub.subscribe``. The WebSocket is accepted if it was not yet, once the subscription is
-    there: whoever sees it open misses nothing.
+    frame. ``on_receive`` is awaited with whatever the browser sends. ``type_`` and ``options`` are
+    those of ``pubsub.subscribe``. The WebSocket is accepted if it was not yet, once the
+    subscription is there: whoever sees it open misses nothing.
     """
     write = data or _json
-    async with await client.pubsub.subscribe(pattern, **options) as subscription:
+    async with await client.pubsub.subscribe(pattern, type_=type_, **options) as subscription:
         if websocket.application_state is WebSocketState.CONNECTING:
             await websocket.accept()
         await _first_of(
@@ -101,7 +102,8 @@ class EventStream(Response):
         keep_alive: Duration = _KEEP_ALIVE_S,
         headers: Mapping[str, str] | None = None,
         background: BackgroundTask | None = None,
-        **options: Any,
+        type_: Any = None,
+        **options: Unpack[SubscribeOptions],
     ) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", **(headers or {})})
         del self.headers["content-length"]
@@ -110,11 +112,12 @@ class EventStream(Response):
         self._pattern = pattern
         self._write = data or _json
         self._keep_alive_s = seconds(keep_alive) or _KEEP_ALIVE_S
+        self._type = type_
         self._options = options
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with await self._client.pubsub.subscribe(
-            self._pattern, **self._options
+            self._pattern, type_=self._type, **self._options
         ) as subscription:
             start = {"status": self.status_code, "headers": self.raw_headers}
             await send({"type": "http.response.start", **start})

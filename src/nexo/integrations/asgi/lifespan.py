@@ -7,11 +7,12 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, Unpack
 
 from starlette.requests import HTTPConnection
 
 import nexo
+from nexo.client.address import ConnectOptions
 from nexo.errors import Conflict
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -27,7 +28,7 @@ class Nexo:
     are those of `nexo.AsyncClient`. One object may serve several applications.
     """
 
-    def __init__(self, url: str | None = None, **options: Any) -> None:
+    def __init__(self, url: str | None = None, **options: Unpack[ConnectOptions]) -> None:
         self._url = url
         self._options = options
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 import atexit
 from contextlib import suppress
 from threading import Lock
-from typing import Any
+from typing import Any, Unpack
 
 import nexo
+from nexo.client.address import ConnectOptions
 from nexo.errors import NexoError
 
 _clients: dict[tuple[str | None, tuple[tuple[str, Any], ...]], nexo.Client] = {}
 _guard = Lock()
 
 
-def client_of(url: str | None, **options: Any) -> nexo.Client:
+def client_of(url: str | None, **options: Unpack[ConnectOptions]) -> nexo.Client:
     """The client of this server; it connects with its first request."""
     key = url or None, tuple(sorted(options.items()))
     with _guard:

@@ -25,10 +25,9 @@ class DramatiqResultBackend(ResultBackend):
         namespace: str = "dramatiq-results",
         encoder: Encoder | None = None,
         client: Client | None = None,
-        **client_options: Any,
     ) -> None:
         super().__init__(namespace=namespace, encoder=encoder)
-        self.client = client or Client(url, **client_options)
+        self.client = client or Client(url)
 
     def close(self) -> None:
         self.client.close()
@@ -44,10 +43,8 @@ class DramatiqResultBackend(ResultBackend):
 class NexoRateLimiterBackend(RateLimiterBackend):
     """Counters that all workers share."""
 
-    def __init__(
-        self, url: str | None = None, *, client: Client | None = None, **client_options: Any
-    ) -> None:
-        self.client = client or Client(url, **client_options)
+    def __init__(self, url: str | None = None, *, client: Client | None = None) -> None:
+        self.client = client or Client(url)
 
     def close(self) -> None:
         self.client.close()

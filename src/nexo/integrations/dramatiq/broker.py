@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Unpack
 from uuid import uuid4
 
 from dramatiq import Broker, Consumer, Message, MessageProxy, Middleware
@@ -16,6 +16,8 @@ from dramatiq.errors import ConnectionClosed, QueueJoinTimeout, QueueNotFound
 from nexo.client._sync.client import Client
 from nexo.client._sync.queue.jobs import Job
 from nexo.client._sync.queue.queue import Queue
+from nexo.client.address import ConnectOptions
+from nexo.client.queue_views import QueueSettings
 from nexo.errors import AlreadyExists, ConnectionLost, RequestTimeout, Unavailable
 from nexo.integrations.holding import HeldJob, HeldLeases, Settlement, Settlements
 from nexo.integrations.jobs import MAX_RETRIES, readable
@@ -39,14 +41,14 @@ class DramatiqBroker(Broker):
         *,
         middleware: list[Middleware] | None = None,
         prefix: str = "",
-        queue_options: dict[str, Any] | None = None,
-        **client_options: Any,
+        queue_options: QueueSettings | None = None,
+        **client_options: Unpack[ConnectOptions],
     ) -> None:
         super().__init__(middleware)
         self.actor_options.add("broker_priority")
         self.client = Client(url, **client_options)
         self._prefix = prefix
-        self._queue_options = {"max_retries": MAX_RETRIES} | (queue_options or {})
+        self._queue_options: QueueSettings = {"max_retries": MAX_RETRIES, **(queue_options or {})}
         self._created: set[str] = set()
         link = self.client.link(NexoPart.QUEUE)
         self._leases = HeldLeases(link)

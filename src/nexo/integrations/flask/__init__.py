@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Lock
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 from flask import Flask, Response, current_app
@@ -23,7 +23,7 @@ from nexo.client._sync.stream.stream import Stream
 from nexo.client.checks import seconds
 from nexo.errors import NexoError, RequestTimeout
 from nexo.options.units import Duration
-from nexo.types import Message, Subscription
+from nexo.types import Message, SubscribeOptions, Subscription
 
 _KEEP_ALIVE_S = 15.0
 
@@ -87,7 +87,8 @@ class FlaskNexo:
         *,
         data: Callable[[Message[Any]], str] | None = None,
         keep_alive: Duration = _KEEP_ALIVE_S,
-        **options: Any,
+        type_: Any = None,
+        **options: Unpack[SubscribeOptions],
     ) -> Response:
         """Server-sent events: what is published to ``pattern``, until the browser leaves.
 
@@ -96,7 +97,7 @@ class FlaskNexo:
         subscription ends. It occupies a thread of the server; for many browsers use ASGI.
         """
         pause_s = seconds(keep_alive) or _KEEP_ALIVE_S
-        subscription = self.pubsub.subscribe(pattern, **options)
+        subscription = self.pubsub.subscribe(pattern, type_=type_, **options)
         write = data or _json
 
         def lines() -> Iterator[str]:

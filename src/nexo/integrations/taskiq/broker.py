@@ -6,13 +6,15 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from typing import Any
+from typing import Any, Unpack
 
 from taskiq import AckableMessage, AsyncBroker, BrokerMessage
 
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.queue.jobs import Job
 from nexo.client._async.queue.queue import Queue
+from nexo.client.address import ConnectOptions
+from nexo.client.queue_views import QueueSettings
 from nexo.errors import AlreadyExists, InvalidOption, NexoError
 from nexo.integrations.jobs import MAX_RETRIES, readable
 from nexo.names import name_of
@@ -34,14 +36,14 @@ class TaskiqBroker(AsyncBroker):
         *,
         queue: str = "taskiq",
         prefetch: int = 100,
-        queue_options: dict[str, Any] | None = None,
-        **client_options: Any,
+        queue_options: QueueSettings | None = None,
+        **client_options: Unpack[ConnectOptions],
     ) -> None:
         super().__init__()
         self._url = url
         self._queue = queue
         self._prefetch = prefetch
-        self._queue_options = {"max_retries": MAX_RETRIES} | (queue_options or {})
+        self._queue_options: QueueSettings = {"max_retries": MAX_RETRIES, **(queue_options or {})}
         self._client_options = client_options
         self._client: AsyncClient | None = None
         self._created: dict[str, Queue[Any]] = {}

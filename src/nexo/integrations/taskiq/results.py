@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from taskiq import AsyncResultBackend, TaskiqResult
 from taskiq.abc.serializer import TaskiqSerializer
@@ -11,6 +11,7 @@ from taskiq.exceptions import ResultGetError
 from taskiq.serializers import JSONSerializer
 
 from nexo.client._async.client import AsyncClient
+from nexo.client.address import ConnectOptions
 from nexo.options.units import Duration
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ class TaskiqResultBackend(AsyncResultBackend[T]):
         keep: bool = True,
         prefix: str = "taskiq:",
         serializer: TaskiqSerializer | None = None,
-        **client_options: Any,
+        **client_options: Unpack[ConnectOptions],
     ) -> None:
         self._url = url
         self._ttl = ttl

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Unpack
 
 from taskiq import ScheduledTask, ScheduleSource
 
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.queue.queue import Queue
+from nexo.client.address import ConnectOptions
 from nexo.errors import AlreadyExists
 from nexo.names import name_of
 
@@ -19,7 +20,11 @@ class NexoScheduleSource(ScheduleSource):
     """Keeps schedules in ``queue``, one job each, and removes those for one time once sent."""
 
     def __init__(
-        self, url: str | None = None, *, queue: str = "taskiq-schedules", **client_options: Any
+        self,
+        url: str | None = None,
+        *,
+        queue: str = "taskiq-schedules",
+        **client_options: Unpack[ConnectOptions],
     ) -> None:
         self._url = url
         self._name = name_of(queue)
