@@ -57,7 +57,7 @@ async def test_closing_waits_for_what_need_not_be_awaited(aclient: nexo.AsyncCli
         other.stream("s").publish("keyed", key="k")
         other.queue("q").push("new")
         job.ack()
-    found = [record.value for lane in range(2) for record in await stream.read(lane)]
+    found = [record.value for partition in range(2) for record in await stream.read(partition)]
     assert sorted(found) == ["keyed", "plain"]
     info = await queue.info()
     assert (info.waiting, info.finished_total) == (1, 1)

@@ -1,4 +1,4 @@
-"""Publishing with the real server: bad input touches nothing else, keys find their lane (E)."""
+"""Publishing with the real server: bad input touches nothing else, keys find a partition (E)."""
 
 from __future__ import annotations
 
@@ -137,14 +137,14 @@ async def test_values_that_differ_much_in_size_are_published_together(
         assert len(places) == len(values)
 
 
-# -- lanes
+# -- partitions
 
 
 @pytest.mark.parametrize(("before", "after"), [(3, 8), (8, 3), (1, 8), (8, 1)])
-async def test_keys_find_their_lane_in_a_stream_that_was_created_anew(
+async def test_keys_find_their_partition_in_a_stream_that_was_created_anew(
     aclient: nexo.AsyncClient, before: int, after: int
 ) -> None:  # SPEC E2: order_123 of 8 is in 5, of 3 in 2
-    lane = {8: 5, 3: 2, 1: 0}[after]
+    expected = {8: 5, 3: 2, 1: 0}[after]
     keys = [f"order_{number}" for number in range(100, 130)]
     handle: Stream[Any] = await aclient.stream("s").create(partitions=before)
     await handle.publish(0, key="order_123")
@@ -156,7 +156,7 @@ async def test_keys_find_their_lane_in_a_stream_that_was_created_anew(
 
     await anew()
     places = await asyncio.gather(*(handle.publish(key, key=key) for key in keys))
-    assert places[23].partition == lane
+    assert places[23].partition == expected
     await anew_again(anew, handle, before)
     many = await handle.publish_many(keys, keys=keys)
     assert [place.partition for place in many] == [place.partition for place in places]
@@ -165,7 +165,7 @@ async def test_keys_find_their_lane_in_a_stream_that_was_created_anew(
         assert (record.key, record.value) == (key, key)
     await anew_again(anew, handle, before)
     async with aclient.transaction() as tx:
-        assert (await tx.publish("s", 1, key="order_123")).partition == lane
+        assert (await tx.publish("s", 1, key="order_123")).partition == expected
 
 
 async def anew_again(anew: Callable[[], Awaitable[None]], handle: Stream[Any], before: int) -> None:
@@ -204,7 +204,7 @@ async def test_a_stream_that_is_gone_is_told(aclient: nexo.AsyncClient) -> None:
     assert all(isinstance(each, NotFound) for each in found)
 
 
-def test_the_sync_client_finds_the_lane_too(client: nexo.Client) -> None:  # SPEC E2
+def test_the_sync_client_finds_the_partition_too(client: nexo.Client) -> None:  # SPEC E2
     handle = client.stream("s").create(partitions=3)
     assert handle.publish(1, key="order_123").partition == 2
     other = client.stream("s")

@@ -55,7 +55,7 @@ def test_groups_are_shown_with_their_clients(served: Process, topic: str, protoc
         clients = {row["client_id"]: row["partitions"] for row in view["kafka"]["members"]}
         assert (text_of(view["name"]), view["lag"], clients) == (group, COUNT, owned)
         assert view["kafka"]["assignor"]
-        assert {lane["owner"] for lane in view["partitions"]} == set(view["consumers"])
+        assert {each["owner"] for each in view["partitions"]} == set(view["consumers"])
         assert group in CliRunner().invoke(main, ["stream", "groups", topic, "--url", url]).output
 
         ends = one.get_watermark_offsets(TopicPartition(topic, owned["one"][0]), timeout=20)[1]

@@ -270,7 +270,7 @@ class SharedGroupMachine(RuleBasedStateMachine):
         assert held == {spot: m.holder for spot, m in messages if m.state == "held"}
         parked = {(p.partition, o) for p in self.group.parked(999) for o in range(p.first, p.end)}
         assert parked == {spot for spot, m in messages if m.state == "parked"}
-        lag = sum(lane.lag for lane in self.group.status(self.model.ends))
+        lag = sum(each.lag for each in self.group.status(self.model.ends))
         assert lag == sum(m.state in ("new", "held", "back") for _, m in messages)
         assert len(held) <= MAX_ACK_PENDING
 

@@ -1,8 +1,8 @@
 """The records of several partitions as one list in the order of time, page by page.
 
-Each partition is a lane that is read a little at a time, forward or backward. A page takes the
-oldest record of all lanes, or the newest, until it is full. The positions of
-all lanes are the cursor from which the next page continues, in either direction.
+Each partition is read a little at a time, forward or backward. A page takes the oldest record of
+all partitions, or the newest, until it is full. The positions of all partitions are the cursor
+from which the next page continues, in either direction.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PartitionWindow:
         return not self.waiting and self._read == (self.start if self.backward else self.end)
 
     async def fill(self, read: ReadRecords, max_bytes: int) -> None:
-        """Have a record waiting, unless the lane has ended."""
+        """Have a record waiting, unless the partition has ended."""
         while not self.waiting and not self.ended:
             await (self._before(read, max_bytes) if self.backward else self._after(read, max_bytes))
             if not self.waiting:
@@ -93,38 +93,42 @@ class TimelinePage:
 
 
 async def page(
-    lanes: Sequence[PartitionWindow], read: ReadRecords, limit: int, key: str | None, backward: bool
+    windows: Sequence[PartitionWindow],
+    read: ReadRecords,
+    limit: int,
+    key: str | None,
+    backward: bool,
 ) -> TimelinePage:
-    """The next records of all lanes together; with a ``key``, those that have it."""
+    """The next records of all partitions together; with a ``key``, those that have it."""
     rows: list[TimelineRecord] = []
     scanned = 0
-    max_bytes = max(_LEAST_BYTES, _READ_BYTES // max(1, len(lanes)))
-    await _fill_all(lanes, read, max_bytes)
+    max_bytes = max(_LEAST_BYTES, _READ_BYTES // max(1, len(windows)))
+    await _fill_all(windows, read, max_bytes)
     choose = max if backward else min
     while len(rows) < limit and scanned < SCAN:
-        open_lanes = [lane for lane in lanes if lane.waiting]
-        if not open_lanes:
+        unread = [window for window in windows if window.waiting]
+        if not unread:
             break
-        lane = choose(open_lanes, key=_time)
-        row = lane.take()
+        window = choose(unread, key=_time)
+        row = window.take()
         scanned += 1
         if key is None or row.key == key:
             rows.append(row)
-        await lane.fill(read, max_bytes)
+        await window.fill(read, max_bytes)
     if backward:
         rows.reverse()
-    return TimelinePage(rows, scanned, all(lane.ended for lane in lanes))
+    return TimelinePage(rows, scanned, all(window.ended for window in windows))
 
 
-def _time(lane: PartitionWindow) -> tuple[int, int]:
-    return lane.waiting[0].timestamp_ms, lane.partition
+def _time(window: PartitionWindow) -> tuple[int, int]:
+    return window.waiting[0].timestamp_ms, window.partition
 
 
-async def _fill_all(lanes: Sequence[PartitionWindow], read: ReadRecords, max_bytes: int) -> None:
+async def _fill_all(windows: Sequence[PartitionWindow], read: ReadRecords, max_bytes: int) -> None:
     gate = asyncio.Semaphore(_AT_ONCE)
 
-    async def fill(lane: PartitionWindow) -> None:
+    async def fill(window: PartitionWindow) -> None:
         async with gate:
-            await lane.fill(read, max_bytes)
+            await window.fill(read, max_bytes)
 
-    await asyncio.gather(*(fill(lane) for lane in lanes))
+    await asyncio.gather(*(fill(window) for window in windows))

@@ -304,13 +304,13 @@ def by_partition(
     keys: Sequence[bytes | None],
     headers: Sequence[bytes],
 ) -> tuple[list[tuple[int, Outgoing]], list[tuple[int, int]]]:
-    """Batches of records, each with its partition, and the ``lanes`` that `PublishedBatch` takes.
+    """Batches of records, each with its partition, and the ``slots`` that `PublishedBatch` takes.
 
     ``rows`` are types and contents.
     """
     runs: list[tuple[int, Outgoing]] = []
     open_runs: dict[int, int] = {}
-    lanes: list[tuple[int, int]] = []
+    slots: list[tuple[int, int]] = []
     columns = zip(partitions, rows, keys, headers, strict=True)
     for partition, (kind, content), key, header in columns:
         run = open_runs.get(partition)
@@ -318,9 +318,9 @@ def by_partition(
             run = open_runs[partition] = len(runs)
             runs.append((partition, Outgoing()))
         records = runs[run][1]
-        lanes.append((run, len(records)))
+        slots.append((run, len(records)))
         records.add(kind, content, key, header)
-    return runs, lanes
+    return runs, slots
 
 
 class PublishedBatch(Sequence[Published]):
@@ -330,15 +330,15 @@ class PublishedBatch(Sequence[Published]):
     long as publishing. `list` turns it into what JSON encoders of web frameworks take.
     """
 
-    __slots__ = ("_lanes", "_made", "_runs")
+    __slots__ = ("_made", "_runs", "_slots")
     keys = None  # so that `dict` rejects it; as pairs, one offset of a partition would stay
 
     def __init__(
-        self, runs: list[tuple[int, int, int]], lanes: list[tuple[int, int]] | None = None
+        self, runs: list[tuple[int, int, int]], slots: list[tuple[int, int]] | None = None
     ) -> None:
         self._runs = runs
         """``partition, first offset, count`` of what was sent together."""
-        self._lanes = lanes
+        self._slots = slots
         """With keys: which run each record is in, and where in it."""
         self._made: list[Published] | None = None
 
@@ -365,11 +365,11 @@ class PublishedBatch(Sequence[Published]):
 
     def _all(self) -> list[Published]:
         if self._made is None:
-            runs, lanes = self._runs, self._lanes
-            if lanes is None:
+            runs, slots = self._runs, self._slots
+            if slots is None:
                 self._made = [*chain.from_iterable(starmap(consecutive, runs))]
             else:
-                self._made = [Published(runs[run][0], runs[run][1] + at) for run, at in lanes]
+                self._made = [Published(runs[run][0], runs[run][1] + at) for run, at in slots]
         return self._made
 
 

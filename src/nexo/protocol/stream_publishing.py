@@ -1,14 +1,14 @@
 """Messages between publishers and the stream broker.
 
-==============  ==========================  =================================
-opcode          request                     reply
-==============  ==========================  =================================
-S_PUBLISH       name str, `LANE`, a batch   `PLACE` per partition written
-S_PUBLISH_EACH  name str, `LANE`, a batch   `PLACE`, and what was refused
-S_ADD           name str, `LANE`, a value   `PLACE`
-==============  ==========================  =================================
+==============  ===============================  =================================
+opcode          request                          reply
+==============  ===============================  =================================
+S_PUBLISH       name str, `PARTITION`, a batch   `PLACE` per partition written
+S_PUBLISH_EACH  name str, `PARTITION`, a batch   `PLACE`, and what was refused
+S_ADD           name str, `PARTITION`, a value   `PLACE`
+==============  ===============================  =================================
 
-`LANE` is an i32: -1 lets the broker route by key, or round robin. Otherwise the low 16 bits
+`PARTITION` is an i32: -1 lets the broker route by key, or round robin. Otherwise the low 16 bits
 are the partition, and the bits above hold the partition count that the sender assumed, 0 if
 unknown. If the stream has another count, the reply is `PartitionsChanged` and nothing is
 stored: describe the stream, and choose again.
@@ -29,7 +29,7 @@ from nexo.errors import ProtocolError
 from nexo.model import Buffer
 from nexo.protocol.frames import pack_str
 
-LANE = Struct(">i")
+PARTITION = Struct(">i")
 PLACE = Struct(">IQI")
 ROUTE = -1
 """Instead of a partition number: the broker picks by key, or round robin."""
@@ -43,21 +43,21 @@ def publish_head(stream: str, partition: int, count: int = 0) -> bytes:
 
     ``count`` is the partition count that the sender assumed.
     """
-    return pack_str(stream) + LANE.pack(partition | count << _COUNT_SHIFT)
+    return pack_str(stream) + PARTITION.pack(partition | count << _COUNT_SHIFT)
 
 
 def read_publish(payload: memoryview) -> tuple[str, int, int, bytes]:
     """The stream's name, the partition, the assumed count or 0, and the batch or value."""
     try:
         at = _HEAD.size + _HEAD.unpack_from(payload)[0]
-        (lane,) = LANE.unpack_from(payload, at)
+        (packed,) = PARTITION.unpack_from(payload, at)
         name = str(payload[_HEAD.size : at], "utf-8")
     except (error, UnicodeDecodeError):
         raise ProtocolError("a publish begins with the stream's name and partition") from None
-    rest = bytes(payload[at + LANE.size :])
-    if lane <= _PARTITION_MASK:
-        return name, lane, 0, rest
-    return name, lane & _PARTITION_MASK, lane >> _COUNT_SHIFT, rest
+    rest = bytes(payload[at + PARTITION.size :])
+    if packed <= _PARTITION_MASK:
+        return name, packed, 0, rest
+    return name, packed & _PARTITION_MASK, packed >> _COUNT_SHIFT, rest
 
 
 def pack_refused(limit: int, rows: Sequence[int]) -> bytes:

@@ -59,9 +59,9 @@ def offset_rows(broker: HotLog, infos: Sequence[wire.StreamInfo]) -> Iterator[tu
     """``group_id, topic, partition, offset, metadata, committed_at`` of every group."""
     for info in infos:
         for group in broker.groups(info.name):
-            for partition, lane in enumerate(group.partitions):
-                if lane.floor > 0:
-                    yield group.name, info.name, partition, lane.floor - 1, None, None
+            for partition, each in enumerate(group.partitions):
+                if each.floor > 0:
+                    yield group.name, info.name, partition, each.floor - 1, None, None
     for ordered in broker.ordered_groups():
         for at in ordered.offsets:
             when = datetime.fromtimestamp(at.committed_ms / 1000, UTC)

@@ -53,8 +53,8 @@ class Position(NamedTuple):
     offset: int
 
     @property
-    def lane(self) -> TopicPartition:
-        """Without the offset."""
+    def topic_partition(self) -> TopicPartition:
+        """The partition it is in."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -74,6 +74,11 @@ class TopicMessage(Record[T]):
         self.topic = topic
         self.source: object = None
         """What a transaction that commits it knows the consumer by."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition it is in."""
+        return TopicPartition(self.topic, self.partition)
 
     @property
     def position(self) -> Position:

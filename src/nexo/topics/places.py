@@ -14,7 +14,7 @@ PartitionOrNumber: TypeAlias = TopicPartition | int
 """A number alone is a partition of the one topic that the consumer reads."""
 
 
-def lane_of(partition: Any, topic: Any, topics: Sequence[str]) -> TopicPartition:
+def topic_partition_of(partition: Any, topic: Any, topics: Sequence[str]) -> TopicPartition:
     """One partition; ``topic`` may be left out where ``topics`` has one."""
     if topic is None:
         if len(topics) != 1:
@@ -23,12 +23,12 @@ def lane_of(partition: Any, topic: Any, topics: Sequence[str]) -> TopicPartition
     return TopicPartition(text(topic, "the topic"), whole(partition, "the partition", 0))
 
 
-def lanes_of(partitions: Iterable[Any], topics: Sequence[str]) -> list[TopicPartition]:
+def topic_partitions_of(partitions: Iterable[Any], topics: Sequence[str]) -> list[TopicPartition]:
     """Partitions, each a `TopicPartition` or a number."""
     return [
-        lane_of(each[1], each[0], topics)
+        topic_partition_of(each[1], each[0], topics)
         if isinstance(each, tuple) and len(each) == 2
-        else lane_of(each, None, topics)
+        else topic_partition_of(each, None, topics)
         for each in partitions
     ]
 
@@ -46,7 +46,7 @@ def position_in(given: Mapping[str, Any], topics: Sequence[str]) -> Position:
         raise InvalidInput(
             f"a place is {{'topic': …, 'partition': …, 'offset': …}}, not {dict(given)!r}"
         )
-    at = lane_of(given["partition"], given.get("topic"), topics)
+    at = topic_partition_of(given["partition"], given.get("topic"), topics)
     return Position(*at, checked_offset(given["offset"]))
 
 
@@ -79,8 +79,8 @@ def commits_of(
     commits: dict[TopicPartition, tuple[int, str]] = {}
     for one in what:
         place = position_of(one, delivered, assignment)
-        stored = commits.get(place.lane, (-1, ""))[0]
-        commits[place.lane] = max(stored, place.offset), metadata
+        stored = commits.get(place.topic_partition, (-1, ""))[0]
+        commits[place.topic_partition] = max(stored, place.offset), metadata
     return commits
 
 
@@ -108,10 +108,10 @@ def _of_offset(
     offset: int, delivered: Sequence[TopicMessage[Any]], assignment: Sequence[TopicPartition]
 ) -> Position:
     """An offset alone names a message that was just delivered."""
-    lanes = {message.position.lane for message in delivered if message.offset == offset}
-    if not lanes and len(assignment) == 1:
-        lanes = set(assignment)
-    if len(lanes) != 1:
-        many = "several delivered messages have" if lanes else "no delivered message has"
+    found = {message.topic_partition for message in delivered if message.offset == offset}
+    if not found and len(assignment) == 1:
+        found = set(assignment)
+    if len(found) != 1:
+        many = "several delivered messages have" if found else "no delivered message has"
         raise InvalidInput(f"{many} offset {offset}: commit the message itself")
-    return Position(*lanes.pop(), offset)
+    return Position(*found.pop(), offset)

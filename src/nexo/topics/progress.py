@@ -25,12 +25,12 @@ class MessageProgress(Generic[T]):
     def finish(self) -> None:
         """All that is held is processed."""
         for message in self.held:
-            self.processed[message.position.lane] = message.offset, ""
+            self.processed[message.topic_partition] = message.offset, ""
         self.held = []
 
     def so_far(self, metadata: str) -> dict[TopicPartition, tuple[int, str]]:
         """What to commit if all that is held counts as processed."""
-        held = {each.position.lane: (each.offset, metadata) for each in self.held}
+        held = {each.topic_partition: (each.offset, metadata) for each in self.held}
         before = self.processed.items()
         return {at: (offset, metadata or said) for at, (offset, said) in before} | held
 
@@ -43,7 +43,9 @@ class MessageProgress(Generic[T]):
     def committed_within(self, commits: Commits) -> None:
         """A transaction has stored these, whether they were still held or not."""
         self.held = [
-            each for each in self.held if each.offset > commits.get(each.position.lane, (-1, ""))[0]
+            each
+            for each in self.held
+            if each.offset > commits.get(each.topic_partition, (-1, ""))[0]
         ]
         self.committed(commits)
 
@@ -51,17 +53,17 @@ class MessageProgress(Generic[T]):
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, tuple[int, str]]:
         """Nothing of these is held any more; returns what was processed of them."""
-        self.held = [each for each in self.held if each.position.lane not in partitions]
+        self.held = [each for each in self.held if each.topic_partition not in partitions]
         return {at: self.processed.pop(at) for at in partitions if at in self.processed}
 
     def take_back(self, messages: Iterable[TopicMessage[Any]]) -> dict[TopicPartition, int]:
         """These and all after them were not processed; returns the first of each partition."""
         first: dict[TopicPartition, int] = {}
         for message in messages:
-            at = message.position.lane
+            at = message.topic_partition
             first[at] = min(message.offset, first.get(at, message.offset))
         self.held = [
-            each for each in self.held if each.offset < first.get(each.position.lane, _BEYOND)
+            each for each in self.held if each.offset < first.get(each.topic_partition, _BEYOND)
         ]
         for at, offset in first.items():
             if at in self.processed and self.processed[at][0] >= offset:
@@ -73,7 +75,7 @@ def last_of(messages: Iterable[TopicMessage[Any]]) -> dict[TopicPartition, tuple
     """The commits that cover these messages."""
     last: dict[TopicPartition, int] = {}
     for message in messages:
-        at = message.position.lane
+        at = message.topic_partition
         last[at] = max(message.offset, last.get(at, message.offset))
     return {at: (offset, "") for at, offset in last.items()}
 

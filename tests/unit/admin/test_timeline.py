@@ -54,12 +54,12 @@ def turned(stream: Stream, reader: Reader, limit: int, key: str | None, backward
     at = [end_of(rows) if backward else 0 for rows in stream]
     pages: list[list[Record[Any]]] = []
     while True:
-        lanes = [
+        windows = [
             PartitionWindow(i, 0, end_of(rows), at[i], backward) for i, rows in enumerate(stream)
         ]
-        page = asyncio.run(timeline.page(lanes, reader.read, limit, key, backward))
+        page = asyncio.run(timeline.page(windows, reader.read, limit, key, backward))
         pages.append(page.rows)
-        at = [lane.at for lane in lanes]
+        at = [window.at for window in windows]
         if page.ended:
             break
     return [row for page in (reversed(pages) if backward else pages) for row in page]
@@ -76,8 +76,8 @@ def test_pages_hold_every_record_once_in_the_order_of_time(
 
 def test_a_search_ends_after_so_many_records() -> None:
     stream = [[record(0, n, n, "a") for n in range(timeline.SCAN + 10)]]
-    lanes = [PartitionWindow(0, 0, end_of(stream[0]), 0, False)]
+    windows = [PartitionWindow(0, 0, end_of(stream[0]), 0, False)]
     reader = Reader(stream, 1_000)
-    page = asyncio.run(timeline.page(lanes, reader.read, 5, "nobody", False))
+    page = asyncio.run(timeline.page(windows, reader.read, 5, "nobody", False))
     assert (page.rows, page.scanned, page.ended) == ([], timeline.SCAN, False)
-    assert lanes[0].at == timeline.SCAN
+    assert windows[0].at == timeline.SCAN

@@ -142,15 +142,16 @@ async def groups(context: ApiContext, ask: OneStream) -> list[GroupView]:
 def _shared(context: ApiContext, stream: str, info: wire.GroupInfo) -> GroupView:
     kind = shared_kind(info.options)
     watch = context.sampler.survey.groups.watches.get((stream, info.name, kind))
-    lanes = [
-        GroupPartition(i, lane.floor, lane.next_offset, lane.lag, lane.in_flight, lane.to_redeliver,
-             lane.parked)
-        for i, lane in enumerate(info.partitions)
+    partitions = [
+        GroupPartition(i, each.floor, each.next_offset, each.lag, each.in_flight, each.to_redeliver,
+             each.parked)
+        for i, each in enumerate(info.partitions)
     ]  # fmt: skip
     return GroupView(
         info.name, "shared", info.generation, info.options, info.consumers, info.lag,
-        sum(lane.in_flight for lane in lanes), sum(lane.parked for lane in lanes),
-        watch.finished.series.last if watch else None, watch.lag.tail(60) if watch else [], lanes,
+        sum(each.in_flight for each in partitions), sum(each.parked for each in partitions),
+        watch.finished.series.last if watch else None, watch.lag.tail(60) if watch else [],
+        partitions,
     )  # fmt: skip
 
 
@@ -170,18 +171,19 @@ def _ordered_view(
     offsets = {row.partition: row.offset for row in info.offsets if row.topic == stream}
     if not owners and not offsets:
         return None
-    lanes = []
+    partitions = []
     for partition, part in enumerate(parts):
         floor = max(offsets.get(partition, -1) + 1, part.start_offset)
         left = max(0, part.stable_offset - floor)
-        lanes.append(
+        partitions.append(
             GroupPartition(partition, floor, part.next_offset, left, owner=owners.get(partition))
         )
     watch = context.sampler.survey.groups.watches.get((stream, info.name, "ordered"))
     return GroupView(
         info.name, "ordered", info.generation, info.options, info.members,
         info.lags.get(stream, 0), 0, 0,
-        watch.finished.series.last if watch else None, watch.lag.tail(60) if watch else [], lanes,
+        watch.finished.series.last if watch else None, watch.lag.tail(60) if watch else [],
+        partitions,
         _kafka(info, stream),
     )  # fmt: skip
 

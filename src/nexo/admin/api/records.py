@@ -103,18 +103,18 @@ async def records(context: ApiContext, ask: RecordsAsk) -> RecordPage:
     places = await _places(context, ask, bounds, chosen)
     unplaced = not ask.cursor and ask.offset is None and ask.time_ms is None
     backward = unplaced if ask.direction is None else ask.direction == "earlier"
-    lanes = [
+    windows = [
         PartitionWindow(one, _first(bounds[one]), bounds[one].stable_offset, at, backward)
         for one, at in zip(chosen, places, strict=True)
     ]
-    begun = _cursor(lanes)
+    begun_at, begun = [each.at for each in windows], _cursor(windows)
     read = partial(_read, context, ask.stream)
-    found = await timeline.page(lanes, read, ask.limit, ask.key, backward)
-    rows, ended = [record_row(row) for row in found.rows], _cursor(lanes)
+    found = await timeline.page(windows, read, ask.limit, ask.key, backward)
+    rows, ended = [record_row(row) for row in found.rows], _cursor(windows)
     if backward:
-        at_end = all(lane.end <= int(at) for lane, at in zip(lanes, begun.split(","), strict=True))
+        at_end = all(each.end <= at for each, at in zip(windows, begun_at, strict=True))
         return RecordPage(rows, ended, begun, found.ended, at_end, found.scanned)
-    at_start = all(lane.start >= int(at) for lane, at in zip(lanes, begun.split(","), strict=True))
+    at_start = all(each.start >= at for each, at in zip(windows, begun_at, strict=True))
     return RecordPage(rows, begun, ended, at_start, found.ended, found.scanned)
 
 
@@ -150,8 +150,8 @@ def _first(part: wire.PartitionInfo) -> int:
     return 0 if part.tiered_offset else part.start_offset
 
 
-def _cursor(lanes: list[PartitionWindow]) -> str:
-    return ",".join(str(lane.at) for lane in lanes)
+def _cursor(windows: list[PartitionWindow]) -> str:
+    return ",".join(str(window.at) for window in windows)
 
 
 async def _read(

@@ -120,11 +120,11 @@ def _routed(stream: OpenStream, entry: bytes, batch: Batch) -> Iterable[tuple[in
     count = stream.options.partitions
     if count == 1 or batch.layout.keys is None:
         return [(stream.next_partition() if count > 1 else 0, entry, batch)]
-    lanes: dict[int, list[int]] = {}
+    by_partition: dict[int, list[int]] = {}
     for i, key in enumerate(batch.keys()):
         target = stream.next_partition() if key is None else partition_of(key, count)
-        lanes.setdefault(target, []).append(i)
-    parts = ((target, _picked(batch, rows)) for target, rows in lanes.items())
+        by_partition.setdefault(target, []).append(i)
+    parts = ((target, _picked(batch, rows)) for target, rows in by_partition.items())
     return [(target, part, decode(part)) for target, part in parts]
 
 

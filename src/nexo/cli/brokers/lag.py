@@ -99,8 +99,8 @@ def shared_row(group: GroupInfo) -> dict[str, Any]:
     """The columns of a group that is not ordered."""
     return {
         "group": group.name, "kind": shared_kind(group.options), "lag": group.lag,
-        "in_flight": sum(lane.in_flight for lane in group.partitions),
-        "parked": sum(lane.parked for lane in group.partitions),
+        "in_flight": sum(each.in_flight for each in group.partitions),
+        "parked": sum(each.parked for each in group.partitions),
         "consumers": len(group.consumers),
     }  # fmt: skip
 

@@ -45,7 +45,7 @@ def _row(group: GroupInfo) -> dict[str, object]:
         return {"kind": shared_kind(group.options), **msgspec.to_builtins(group)}
     return shared_row(group) | {
         "name": group.name,
-        "to_redeliver": sum(lane.to_redeliver for lane in group.partitions),
+        "to_redeliver": sum(each.to_redeliver for each in group.partitions),
         "generation": group.generation,
     }
 

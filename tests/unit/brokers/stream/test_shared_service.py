@@ -183,7 +183,7 @@ def test_a_lease_is_renewed_while_an_ack_waits_for_room_on_the_disk() -> None:  
     files.fill()
     assert worker.settle("extend", 1) == []
     desk.after(2_000)
-    assert [lane.floor for lane in peer.group("s", "g").partitions] == [1]
+    assert [each.floor for each in peer.group("s", "g").partitions] == [1]
 
 
 def test_a_seek_fences_late_acks_and_running_consumers_go_on(desk: Desk) -> None:  # SPEC F4
@@ -280,7 +280,7 @@ def test_lag_counts_what_is_not_finished(desk: Desk) -> None:
     assert len(consumer.take()) == 3
     consumer.settle("ack", 0, partition=1)
     info = peer.group("s", "g")
-    assert (info.lag, [lane.lag for lane in info.partitions]) == (2, [2, 0])
+    assert (info.lag, [each.lag for each in info.partitions]) == (2, [2, 0])
     assert info.consumers == [consumer.name]
 
 

@@ -83,9 +83,9 @@ class BatchPublisher:
             partitions = [
                 self._turn % count if key is None else partition_of(key, count) for key in keys
             ]
-            runs, lanes = by_partition(partitions, rows, keys, headers)
+            runs, slots = by_partition(partitions, rows, keys, headers)
             try:
-                return PublishedBatch(await self._send(runs, count), lanes)
+                return PublishedBatch(await self._send(runs, count), slots)
             except PartitionsChanged:
                 self._publisher.count = None
 

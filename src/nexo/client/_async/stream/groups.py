@@ -98,7 +98,7 @@ class Parked(Generic[T]):
 
     async def count(self) -> int:
         info = await Group(self._link, self._stream, self._group).info()
-        return sum(lane.parked for lane in info.partitions)
+        return sum(each.parked for each in info.partitions)
 
     async def replay(self, record: Record[Any] | None = None) -> int:
         """Deliver one parked record, or all, again; returns how many."""

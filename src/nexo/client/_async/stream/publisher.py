@@ -169,10 +169,10 @@ class _Records(GatheredSends[Published]):
 
     def request(self) -> tuple[int, tuple[Buffer, ...]]:
         head, body = self.records.encode(int(time.time() * 1000))
-        where = publish_head(self.publisher.stream, *self._lane())
+        where = publish_head(self.publisher.stream, *self._target())
         return Op.S_PUBLISH_EACH, (where, head, *body)
 
-    def _lane(self) -> tuple[int, int]:
+    def _target(self) -> tuple[int, int]:
         """The partition, and the assumed count if it was chosen by one."""
         if self.partition != ROUTE:
             return self.partition, self.count

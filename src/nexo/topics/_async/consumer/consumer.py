@@ -41,9 +41,9 @@ from nexo.topics.places import (
     Commitable,
     PartitionOrNumber,
     commits_of,
-    lane_of,
     position_in,
     time_ms,
+    topic_partition_of,
 )
 from nexo.topics.progress import MessageProgress, current_transaction
 from nexo.topics.settings import at_least_one, group_timeout_ms, one_of, option_ms
@@ -285,7 +285,7 @@ class AsyncConsumer(Generic[T]):
 
     async def committed(self, partition: int = 0, topic: str | None = None) -> Committed | None:
         """What the group has stored for a partition: offset, metadata and time."""
-        at = lane_of(partition, topic, self._subscription.topics)
+        at = topic_partition_of(partition, topic, self._subscription.topics)
         reader = await self._subscription.joined()
         return await reader.committed(at)
 
@@ -305,7 +305,7 @@ class AsyncConsumer(Generic[T]):
         if not isinstance(partition, Mapping):
             partition = {"topic": topic, "partition": partition, "offset": offset}
         place = position_in(partition, self._subscription.topics)
-        await self._seek({place.lane: place.offset})
+        await self._seek({place.topic_partition: place.offset})
 
     async def seek_to_beginning(self, *partitions: PartitionOrNumber) -> None:
         """Replay these partitions from the start, or all that it owns."""

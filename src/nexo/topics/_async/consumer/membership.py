@@ -185,7 +185,8 @@ class Membership:
             self._on_news()
 
     def _brings_more(self, news: ordered.Assigned) -> bool:
-        return news.generation == self.generation and not set(self.owned).issuperset(_lanes(news))
+        more = set(_partitions(news)) - set(self.owned)
+        return news.generation == self.generation and bool(more)
 
     async def _heartbeat(self, generation: int) -> ordered.Assigned:
         ask = self._beat_of(generation, 0.0)
@@ -219,7 +220,7 @@ class Membership:
         """What is lost with a new generation; within one, partitions are only added."""
         if news.generation <= self.generation:
             return []
-        return [at for at in self.owned if at not in _lanes(news)]
+        return [at for at in self.owned if at not in _partitions(news)]
 
     async def _take(self, news: ordered.Assigned) -> None:
         """Give up what is revoked, confirm, and take over what was assigned."""
@@ -235,7 +236,7 @@ class Membership:
         await self._take_over(confirmed)
 
     async def _take_over(self, news: ordered.Assigned) -> None:
-        known, self.owned = self.owned, _lanes(news)
+        known, self.owned = self.owned, _partitions(news)
         new = [at for at in self.owned if at not in known]
         self._beat.set()
         if not new:
@@ -249,5 +250,5 @@ class Membership:
             raise
 
 
-def _lanes(news: ordered.Assigned) -> list[TopicPartition]:
+def _partitions(news: ordered.Assigned) -> list[TopicPartition]:
     return [TopicPartition(*pair) for pair in news.owned]

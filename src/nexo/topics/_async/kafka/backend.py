@@ -98,13 +98,13 @@ class KafkaBackend:
             if found["error_code"] == _UNKNOWN_TOPIC:
                 raise NotFound(f"topic {name!r} not found: create it first")
         numbers = sorted(part["partition"] for part in found["partitions"])
-        lanes = [library().TopicPartition(name, number) for number in numbers]
+        partitions = [library().TopicPartition(name, number) for number in numbers]
         async with self._consumer() as consumer:
-            first = await consumer.beginning_offsets(lanes)
-            end = await consumer.end_offsets(lanes)
+            first = await consumer.beginning_offsets(partitions)
+            end = await consumer.end_offsets(partitions)
         return TopicDescription(
             name,
-            tuple(PartitionDescription(at.partition, first[at], end[at]) for at in lanes),
+            tuple(PartitionDescription(at.partition, first[at], end[at]) for at in partitions),
         )
 
     async def delete_topic(self, name: str) -> None:
@@ -126,11 +126,11 @@ class KafkaBackend:
         found: dict[str | bytes, TopicMessage[Any]] = {}
         async with self._consumer() as consumer:
             numbers = consumer.partitions_for_topic(topic) or await self._numbers(topic)
-            lanes = [library().TopicPartition(topic, number) for number in sorted(numbers)]
-            consumer.assign(lanes)
-            await consumer.seek_to_beginning(*lanes)
-            end = await consumer.end_offsets(lanes)
-            while any([await consumer.position(at) < end[at] for at in lanes]):
+            partitions = [library().TopicPartition(topic, number) for number in sorted(numbers)]
+            consumer.assign(partitions)
+            await consumer.seek_to_beginning(*partitions)
+            end = await consumer.end_offsets(partitions)
+            while any([await consumer.position(at) < end[at] for at in partitions]):
                 for records in (await consumer.getmany(timeout_ms=200)).values():
                     for record in records:
                         if key in (None, record.key) and record.key is not None:
@@ -172,12 +172,12 @@ class KafkaBackend:
         )
 
     async def _lag(self, committed: Mapping[TopicPartition, Committed]) -> int:
-        lanes = [library().TopicPartition(*at) for at in committed]
-        if not lanes:
+        partitions = [library().TopicPartition(*at) for at in committed]
+        if not partitions:
             return 0
         async with self._consumer() as consumer:
-            end = await consumer.end_offsets(lanes)
-        return sum(end[at] - committed[TopicPartition(*at)].offset - 1 for at in lanes)
+            end = await consumer.end_offsets(partitions)
+        return sum(end[at] - committed[TopicPartition(*at)].offset - 1 for at in partitions)
 
     # -- producers and consumers
 

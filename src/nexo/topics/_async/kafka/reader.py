@@ -126,17 +126,17 @@ class KafkaReader:
 
     async def bounds(self, at: TopicPartition) -> tuple[int, int]:
         """The first offset, and one past the last."""
-        lane = library().TopicPartition(*at)
+        partition = library().TopicPartition(*at)
         with translated():
-            first = await self._consumer.beginning_offsets([lane])
-            end = await self._consumer.end_offsets([lane])
-        return first[lane], end[lane]
+            first = await self._consumer.beginning_offsets([partition])
+            end = await self._consumer.end_offsets([partition])
+        return first[partition], end[partition]
 
     async def offset_at(self, at: TopicPartition, time_ms: int) -> int:
         """The offset of a time; the end if there is nothing that late."""
-        lane = library().TopicPartition(*at)
+        partition = library().TopicPartition(*at)
         with translated():
-            found = (await self._consumer.offsets_for_times({lane: time_ms}))[lane]
+            found = (await self._consumer.offsets_for_times({partition: time_ms}))[partition]
         return (await self.bounds(at))[1] if found is None else int(found.offset)
 
     async def seek(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -153,8 +153,8 @@ class KafkaReader:
     def pause(self, partitions: Sequence[TopicPartition], *, paused: bool) -> None:
         """Pause or resume delivery of these."""
         check_owned(partitions, self.assignment)
-        lanes = [library().TopicPartition(*at) for at in partitions]
-        (self._consumer.pause if paused else self._consumer.resume)(*lanes)
+        named = [library().TopicPartition(*at) for at in partitions]
+        (self._consumer.pause if paused else self._consumer.resume)(*named)
 
     async def close(self) -> None:
         """Leave the group."""

@@ -67,11 +67,11 @@ class AsyncOnceTransaction:
 
     def _place(self, what: One) -> tuple[MessageSource, TopicPartition, int]:
         if isinstance(what, TopicMessage) and isinstance(what.source, MessageSource):
-            return what.source, what.position.lane, what.offset
+            return what.source, what.topic_partition, what.offset
         place = position_of(what, [message for _, message in self._polled], ())
         for source, message in self._polled:
-            if message.position.lane == place.lane:
-                return source, place.lane, place.offset
+            if message.topic_partition == place.topic_partition:
+                return source, place.topic_partition, place.offset
         raise InvalidInput(f"{place} was not polled in this transaction: commit the message itself")
 
     def polled(self, source: Any, messages: Sequence[TopicMessage[Any]]) -> None:

@@ -42,9 +42,9 @@ from nexo.topics.places import (
     Commitable,
     PartitionOrNumber,
     commits_of,
-    lane_of,
     position_in,
     time_ms,
+    topic_partition_of,
 )
 from nexo.topics.progress import MessageProgress, current_transaction
 from nexo.topics.settings import at_least_one, group_timeout_ms, one_of, option_ms
@@ -286,7 +286,7 @@ class Consumer(Generic[T]):
 
     def committed(self, partition: int = 0, topic: str | None = None) -> Committed | None:
         """What the group has stored for a partition: offset, metadata and time."""
-        at = lane_of(partition, topic, self._subscription.topics)
+        at = topic_partition_of(partition, topic, self._subscription.topics)
         reader = self._subscription.joined()
         return reader.committed(at)
 
@@ -306,7 +306,7 @@ class Consumer(Generic[T]):
         if not isinstance(partition, Mapping):
             partition = {"topic": topic, "partition": partition, "offset": offset}
         place = position_in(partition, self._subscription.topics)
-        self._seek({place.lane: place.offset})
+        self._seek({place.topic_partition: place.offset})
 
     def seek_to_beginning(self, *partitions: PartitionOrNumber) -> None:
         """Replay these partitions from the start, or all that it owns."""

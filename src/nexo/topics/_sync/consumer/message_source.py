@@ -68,7 +68,7 @@ class MessageSource:
         self, messages: Sequence[TopicMessage[Any]], partitions: Collection[TopicPartition]
     ) -> None:
         """Deliver these again, and what the user holds of the partitions to be committed."""
-        held = [each for each in self._progress.held if each.position.lane in partitions]
+        held = [each for each in self._progress.held if each.topic_partition in partitions]
         first = self._progress.take_back([*messages, *held])
         if self._subscription.reader is not None:
             self._subscription.reader.unread(first)

@@ -69,7 +69,7 @@ class NexoReader:
         self._listener = listener
         self._type = type_
         self._members = Membership(self._link, options, self, self.interrupt)
-        self._lanes: dict[TopicPartition, PartitionBuffer] = {}
+        self._buffers: dict[TopicPartition, PartitionBuffer] = {}
         self._sought: set[TopicPartition] = set()
         """Where the user went back, so that commits may too."""
         self._poll: Any = None
@@ -102,7 +102,7 @@ class NexoReader:
             # They are lost in any case, and the next owner repeats what could not be committed.
             log.info("group %r: %s", self._options.group_id, error)
         for at in partitions:
-            self._lanes.pop(at, None)
+            self._buffers.pop(at, None)
             self._sought.discard(at)
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> None:
@@ -119,7 +119,7 @@ class NexoReader:
             begun = {at: (starts[at] - 1, "") for at in partitions if at not in stored}
             if begun:
                 self.commit(begun)
-        self._lanes.update({at: PartitionBuffer(at, offset) for at, offset in starts.items()})
+        self._buffers.update({at: PartitionBuffer(at, offset) for at, offset in starts.items()})
         self._listener.assigned(partitions)
 
     def _start(self, stored: Committed | None, part: wire.PartitionInfo) -> int:
@@ -166,21 +166,21 @@ class NexoReader:
     def _hand_out(self, max_records: int) -> list[TopicMessage[Any]]:
         with self._members.lock:
             found = self._pick(max_records)
-            self._members.in_hand.update(message.position.lane for message in found)
+            self._members.in_hand.update(message.topic_partition for message in found)
         self._since_read += len(found)
         return found
 
     def _pick(self, count: int) -> list[TopicMessage[Any]]:
         """One of each partition in turn; the first is last the next time."""
         found: list[TopicMessage[Any]] = []
-        ready = deque(lane for lane in self._lanes.values() if lane.rows and not lane.paused)
+        ready = deque(each for each in self._buffers.values() if each.rows and not each.paused)
         while ready and len(found) < count:
-            lane = ready.popleft()
-            row = lane.rows.popleft()
-            found.append(TopicMessage(lane.at.topic, lane.at.partition, row, self._type))
-            self._lanes[lane.at] = self._lanes.pop(lane.at)
-            if lane.rows:
-                ready.append(lane)
+            buffer = ready.popleft()
+            row = buffer.rows.popleft()
+            found.append(TopicMessage(buffer.at.topic, buffer.at.partition, row, self._type))
+            self._buffers[buffer.at] = self._buffers.pop(buffer.at)
+            if buffer.rows:
+                ready.append(buffer)
         return found
 
     def _read(self, wait_s: float) -> None:
@@ -189,12 +189,12 @@ class NexoReader:
             return
         self._since_read = 0
         with self._members.lock:
-            lanes = [lane for lane in self._lanes.values() if not lane.rows and not lane.paused]
-        if not lanes:
+            buffers = [each for each in self._buffers.values() if not each.rows and not each.paused]
+        if not buffers:
             runtime.sleep(min(wait_s, _IDLE_S))
             return
-        asked = [lane.next_fetch for lane in lanes]
-        places = [(*lane.at, offset) for lane, offset in zip(lanes, asked, strict=True)]
+        asked = [buffer.next_fetch for buffer in buffers]
+        places = [(*buffer.at, offset) for buffer, offset in zip(buffers, asked, strict=True)]
         ask = wire.ReadMany(places, self._options.max_bytes, int(wait_s * 1000))
         self._poll = self._link.poll(Op.S_READ_MANY, wire.pack(ask), timeout_s=wait_s + LATE_S)
         if self._members.unsettled or self._closed:
@@ -205,22 +205,22 @@ class NexoReader:
             self._poll = None
         if reply:
             with self._members.lock:
-                self._lay(lanes, asked, reply)
+                self._lay(buffers, asked, reply)
 
-    def _lay(self, lanes: list[PartitionBuffer], asked: list[int], reply: Reply) -> None:
+    def _lay(self, buffers: list[PartitionBuffer], asked: list[int], reply: Reply) -> None:
         head, rest = wire.unpack_headed(wire.ReadManyReply, reply or b"")
         fresh = [
-            self._lanes.get(lane.at) is lane and lane.next_fetch == offset and not lane.rows
-            for lane, offset in zip(lanes, asked, strict=True)
+            self._buffers.get(each.at) is each and each.next_fetch == offset and not each.rows
+            for each, offset in zip(buffers, asked, strict=True)
         ]
         for number, batch in zip(head.batches, batches_in(rest), strict=True):
             if fresh[number]:
-                lanes[number].rows.extend(
+                buffers[number].rows.extend(
                     row for row in batch.records() if row.offset >= asked[number]
                 )
         for number, (_, _, following) in enumerate(head.heads):
             if fresh[number]:
-                lanes[number].next_fetch = following
+                buffers[number].next_fetch = following
 
     def interrupt(self) -> None:
         """Let a waiting fetch check again."""
@@ -298,30 +298,30 @@ class NexoReader:
 
     def seek(self, positions: Mapping[TopicPartition, int]) -> None:
         """Continue reading there; the committed offset changes with the next commit."""
-        check_owned(positions, self._lanes)
+        check_owned(positions, self._buffers)
         starts: dict[TopicPartition, int] = {}
         for at, offset in positions.items():
             first, end = self.bounds(at)
             if not 0 <= offset <= end:
                 raise InvalidInput(f"{at.topic}/{at.partition}: offset {offset} is not in 0..{end}")
             starts[at] = max(offset, first)
-        check_owned(positions, self._lanes)  # still
+        check_owned(positions, self._buffers)  # still
         for at, offset in starts.items():
-            self._lanes[at].restart(offset)
+            self._buffers[at].restart(offset)
             self._sought.add(at)
         self.interrupt()
 
     def unread(self, positions: Mapping[TopicPartition, int]) -> None:
         """Deliver these messages again, as if they never had been."""
         for at, offset in positions.items():
-            if at in self._lanes:
-                self._lanes[at].restart(offset)
+            if at in self._buffers:
+                self._buffers[at].restart(offset)
 
     def pause(self, partitions: Sequence[TopicPartition], *, paused: bool) -> None:
         """Pause or resume delivery of these."""
-        check_owned(partitions, self._lanes)
+        check_owned(partitions, self._buffers)
         for at in partitions:
-            self._lanes[at].paused = paused
+            self._buffers[at].paused = paused
         self.interrupt()
 
     def close(self) -> None:

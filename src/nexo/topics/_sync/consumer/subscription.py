@@ -12,7 +12,7 @@ from nexo.errors import Conflict, NexoError
 from nexo.topics._sync.consumer.membership import Rebalanced
 from nexo.topics._sync.nexo_backend import GroupReader, TopicsBackend
 from nexo.topics.model import ReaderOptions, TopicPartition
-from nexo.topics.places import PartitionOrNumber, lanes_of
+from nexo.topics.places import PartitionOrNumber, topic_partitions_of
 
 
 class ConsumerSubscription:
@@ -87,7 +87,7 @@ class ConsumerSubscription:
         self, partitions: Sequence[PartitionOrNumber]
     ) -> tuple[GroupReader, Sequence[TopicPartition]]:
         """The member, and those of its partitions that are named, or all."""
-        named = lanes_of(partitions, self.topics)
+        named = topic_partitions_of(partitions, self.topics)
         reader = self.joined()
         return reader, named or reader.assignment
 

@@ -96,7 +96,7 @@ class BatchWriter:
         """
         rows = [(each.kind, each.content) for each in packed]
         keys, headers = [each.key for each in packed], [each.headers for each in packed]
-        runs, lanes = by_partition(partitions, rows, keys, headers)
+        runs, slots = by_partition(partitions, rows, keys, headers)
         if len(runs) == 1:
             head, body = runs[0][1].encode(int(time.time() * 1000), compression=self._compression)
             where = publish_head(topic, partitions[0], count)
@@ -108,7 +108,7 @@ class BatchWriter:
                     (tx.publish_batch(topic, partition, records, count=count)).offset
                     for partition, records in runs
                 ]
-        return [RecordMetadata(topic, runs[run][0], firsts[run] + at) for run, at in lanes]
+        return [RecordMetadata(topic, runs[run][0], firsts[run] + at) for run, at in slots]
 
     def _identified(self) -> _Identity:
         with self._identifying:

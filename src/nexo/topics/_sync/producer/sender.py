@@ -48,7 +48,7 @@ class NexoSender:
         self._counts: dict[str, int] = {}
         self._unplaced: dict[str, list[Packed[Delivery]]] = {}
         """Messages of topics whose partition count is not known, or no longer."""
-        self._lanes: dict[TopicPartition, PartitionBacklog[Delivery]] = {}
+        self._backlogs: dict[TopicPartition, PartitionBacklog[Delivery]] = {}
         self._guard = Lock()
         """Any thread may send, in the sync client."""
         self._open = 0
@@ -68,7 +68,7 @@ class NexoSender:
         server would take the messages of one for repeats.
         """
         self._guard, self._wake, self._idle = Lock(), runtime.Event(), runtime.Event()
-        self._task, self._open, self._unplaced, self._lanes = None, 0, {}, {}
+        self._task, self._open, self._unplaced, self._backlogs = None, 0, {}, {}
         self._fatal = Conflict(from_before("the producer"))
 
     # -- taking messages in
@@ -102,14 +102,14 @@ class NexoSender:
             self._settled(1)
             return
         at = TopicPartition(topic, partition)
-        lane = self._lanes.get(at)
-        if lane is None:
-            lane = self._lanes[at] = PartitionBacklog(at)
-        if not lane.waiting:
-            lane.first_s = runtime.now_s()
-        lane.waiting.append(packed)
-        lane.count = count
-        if len(lane.waiting) in (1, self._options.batch_size):
+        backlog = self._backlogs.get(at)
+        if backlog is None:
+            backlog = self._backlogs[at] = PartitionBacklog(at)
+        if not backlog.waiting:
+            backlog.first_s = runtime.now_s()
+        backlog.waiting.append(packed)
+        backlog.count = count
+        if len(backlog.waiting) in (1, self._options.batch_size):
             self._wake.set()
 
     def flush(self) -> None:
@@ -150,38 +150,38 @@ class NexoSender:
             self._wake.wait(self._pause_s())
             self._wake.clear()
             for topic in list(self._unplaced):
-                if not any(lane.busy for lane in self._lanes_of(topic)):
+                if not any(backlog.busy for backlog in self._backlogs_of(topic)):
                     self._learn(topic)
-            for lane in list(self._lanes.values()):
-                if not lane.busy and self._due(lane):
-                    lane.busy = True
-                    self._workers.start(self._work, lane)
+            for backlog in list(self._backlogs.values()):
+                if not backlog.busy and self._due(backlog):
+                    backlog.busy = True
+                    self._workers.start(self._work, backlog)
         self._workers.drain()
 
     def _pause_s(self) -> float | None:
         """Time until the next batch is due."""
-        lanes = list(self._lanes.values())  # other threads add to it
-        waiting = [each.first_s for each in lanes if self._may_go(each) and not each.busy]
+        backlogs = list(self._backlogs.values())  # other threads add to it
+        waiting = [each.first_s for each in backlogs if self._may_go(each) and not each.busy]
         if not waiting:
             return None
         return max(0.0, min(waiting) + self._options.linger_ms / 1000 - runtime.now_s())
 
-    def _may_go(self, lane: PartitionBacklog[Delivery]) -> bool:
+    def _may_go(self, backlog: PartitionBacklog[Delivery]) -> bool:
         """Whether something waits, and its place is certain."""
-        return bool(lane.waiting) and lane.at.topic in self._counts
+        return bool(backlog.waiting) and backlog.at.topic in self._counts
 
-    def _due(self, lane: PartitionBacklog[Delivery]) -> bool:
-        if not self._may_go(lane):
+    def _due(self, backlog: PartitionBacklog[Delivery]) -> bool:
+        if not self._may_go(backlog):
             return False
-        waited_s = runtime.now_s() - lane.first_s
+        waited_s = runtime.now_s() - backlog.first_s
         return (
-            len(lane.waiting) >= self._options.batch_size
+            len(backlog.waiting) >= self._options.batch_size
             or self._flushing > 0
             or waited_s >= self._options.linger_ms / 1000
         )
 
-    def _lanes_of(self, topic: str) -> list[PartitionBacklog[Delivery]]:
-        return [lane for lane in list(self._lanes.values()) if lane.at.topic == topic]
+    def _backlogs_of(self, topic: str) -> list[PartitionBacklog[Delivery]]:
+        return [backlog for backlog in list(self._backlogs.values()) if backlog.at.topic == topic]
 
     def _learn(self, topic: str) -> None:
         """Look up a topic's partition count, and place what waits for it, in order."""
@@ -200,9 +200,9 @@ class NexoSender:
     def _take_back(self, topic: str) -> list[Packed[Delivery]]:
         """The waiting messages of a topic, those placed before first: in order per key."""
         found: list[Packed[Delivery]] = []
-        for lane in self._lanes_of(topic):
-            found += lane.waiting
-            lane.waiting.clear()
+        for backlog in self._backlogs_of(topic):
+            found += backlog.waiting
+            backlog.waiting.clear()
         return found + self._unplaced.pop(topic)
 
     def _forget_count(self, topic: str) -> None:
@@ -211,38 +211,38 @@ class NexoSender:
         self._unplaced.setdefault(topic, [])
         self._wake.set()
 
-    def _work(self, lane: PartitionBacklog[Delivery]) -> None:
-        """Send a lane's batches while they are due."""
+    def _work(self, backlog: PartitionBacklog[Delivery]) -> None:
+        """Send a partition's batches while they are due."""
         while True:
-            again = self._send(lane, self._cut(lane))
+            again = self._send(backlog, self._cut(backlog))
             with self._guard:
                 if again:
-                    lane.waiting.extendleft(reversed(again))
-                    self._forget_count(lane.at.topic)
-                if not self._due(lane):
-                    lane.busy = False
+                    backlog.waiting.extendleft(reversed(again))
+                    self._forget_count(backlog.at.topic)
+                if not self._due(backlog):
+                    backlog.busy = False
                     self._wake.set()
                     return
 
-    def _cut(self, lane: PartitionBacklog[Delivery]) -> list[Packed[Delivery]]:
+    def _cut(self, backlog: PartitionBacklog[Delivery]) -> list[Packed[Delivery]]:
         with self._guard:
-            batch, size_bytes = [lane.waiting.popleft()], 0
-            while lane.waiting and len(batch) < self._options.batch_size:
+            batch, size_bytes = [backlog.waiting.popleft()], 0
+            while backlog.waiting and len(batch) < self._options.batch_size:
                 size_bytes += batch[-1].size_bytes
-                if size_bytes + lane.waiting[0].size_bytes > BATCH_BYTES:
+                if size_bytes + backlog.waiting[0].size_bytes > BATCH_BYTES:
                     break
-                batch.append(lane.waiting.popleft())
-            lane.first_s = runtime.now_s()
+                batch.append(backlog.waiting.popleft())
+            backlog.first_s = runtime.now_s()
             return batch
 
     def _send(
-        self, lane: PartitionBacklog[Delivery], batch: list[Packed[Delivery]]
+        self, backlog: PartitionBacklog[Delivery], batch: list[Packed[Delivery]]
     ) -> list[Packed[Delivery]]:
         """Send a batch; returns what has to be placed again."""
         try:
-            first = self._writer.write(lane.at, lane.count, batch)
+            first = self._writer.write(backlog.at, backlog.count, batch)
         except PayloadTooLarge as error:
-            return self._send_singly(lane, batch, error)
+            return self._send_singly(backlog, batch, error)
         except PartitionsChanged:
             return batch
         except Exception as error:  # these messages fail; those after them continue
@@ -251,13 +251,13 @@ class NexoSender:
             self._decided(batch, error)
             return []
         for number, packed in enumerate(batch):
-            packed.delivery.settle(RecordMetadata(*lane.at, first + number))
+            packed.delivery.settle(RecordMetadata(*backlog.at, first + number))
         self._finished(len(batch))
         return []
 
     def _send_singly(
         self,
-        lane: PartitionBacklog[Delivery],
+        backlog: PartitionBacklog[Delivery],
         batch: list[Packed[Delivery]],
         error: PayloadTooLarge,
     ) -> list[Packed[Delivery]]:
@@ -266,7 +266,7 @@ class NexoSender:
             self._decided(batch, error)
             return []
         for number, packed in enumerate(batch):
-            if self._send(lane, [packed]):
+            if self._send(backlog, [packed]):
                 return batch[number:]
         return []
 

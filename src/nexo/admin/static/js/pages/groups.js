@@ -41,11 +41,11 @@ async function detail(group, stream, memory, redraw, lack) {
       h("div.body", facts([["Generation", count(group.generation)], ...(group.kafka ? [["State", group.kafka.state], ["Assignor", group.kafka.assignor || "none"]] : [["Consumers", group.consumers.join(", ") || "none"]]),
         ...Object.entries(group.kafka ? {} : group.options).filter(([, set]) => set !== null).map(option)])),
       table("By partition", [
-        number("Partition", (lane) => lane.partition, { format: String }), number("Finished below", (lane) => lane.floor),
-        number("End", (lane) => lane.next_offset), number("Lag", (lane) => lane.lag), number("In work", (lane) => lane.in_flight),
-        number("To redeliver", (lane) => lane.to_redeliver, { class: "hide-s" }), number("Parked", (lane) => lane.parked),
-        ...(group.mode === "ordered" ? [{ title: "Owner", cell: (lane) => lane.owner ?? "–" }] : []),
-      ], group.partitions, { key: (lane) => lane.partition }),
+        number("Partition", (row) => row.partition, { format: String }), number("Finished below", (row) => row.floor),
+        number("End", (row) => row.next_offset), number("Lag", (row) => row.lag), number("In work", (row) => row.in_flight),
+        number("To redeliver", (row) => row.to_redeliver, { class: "hide-s" }), number("Parked", (row) => row.parked),
+        ...(group.mode === "ordered" ? [{ title: "Owner", cell: (row) => row.owner ?? "–" }] : []),
+      ], group.partitions, { key: (row) => row.partition }),
     ]),
     group.kafka ? members(group) : null,
     group.parked ? await parked(group, stream, memory, redraw, lack) : null,
@@ -53,7 +53,7 @@ async function detail(group, stream, memory, redraw, lack) {
 }
 
 function members(group) {
-  const lag = (member) => group.partitions.filter((lane) => lane.owner === member.id).reduce((sum, lane) => sum + lane.lag, 0);
+  const lag = (member) => group.partitions.filter((row) => row.owner === member.id).reduce((sum, row) => sum + row.lag, 0);
   return panel("Kafka clients", table("Kafka clients", [
     { title: "Client id", class: "name", cell: (member) => member.client_id || "–", tip: (member) => member.id },
     { title: "Host", class: "mono", cell: (member) => member.host },
