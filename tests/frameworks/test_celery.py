@@ -21,6 +21,8 @@ from celery.result import AsyncResult
 
 import nexo
 from nexo import testing
+from nexo.errors import ClientClosed
+from nexo.integrations.celery.chords import insist
 from tests.frameworks.celery_app import close_app, make_app
 from tests.integration.certificates import make
 from tests.timing import wait_until
@@ -50,6 +52,19 @@ def sign(app: Celery, task: str, *args: Any) -> Any:
 
 def test_a_task_returns_its_result(app: Celery) -> None:
     assert send(app, "add", 2, 3).get(timeout=20) == 5
+
+
+def test_a_closed_client_is_not_waited_for() -> None:
+    client, asked = nexo.Client("nexo://127.0.0.1:1"), []
+
+    def ask() -> Any:
+        asked.append(client)
+        assert len(asked) == 1, "it was asked again"
+        return client.store.get("k")
+
+    client.close()
+    with pytest.raises(ClientClosed):
+        insist(ask)
 
 
 def test_a_failed_task_raises_its_error(app: Celery) -> None:

@@ -12,19 +12,19 @@ when it is worth looking.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from nexo.client._sync.client import Client
+from nexo.client._sync.link import repeating
 from nexo.errors import ConnectionLost, RequestTimeout, Unavailable
 
 T = TypeVar("T")
 
 _READ_S = 10.0
 _INSIST_S = 60.0
-_PAUSE_S = 0.1
 MAX_PARTS = 5_000
 """A chord with more parts is counted by the store alone, and lost with it."""
 _START = 1_000_000
@@ -35,14 +35,8 @@ CALLED = "called"
 
 def insist(call: Callable[..., T], *args: Any, **options: Any) -> T:
     """Repeat an idempotent call while the connection is lost: no result may be lost with it."""
-    until_s = time.monotonic() + _INSIST_S
-    while True:
-        try:
-            return call(*args, **options)
-        except (ConnectionLost, Unavailable):
-            if time.monotonic() > until_s:
-                raise
-        time.sleep(_PAUSE_S)
+    ask = partial(call, *args, **options)
+    return repeating.insist(ask, (ConnectionLost, Unavailable), _INSIST_S)
 
 
 class Chords:

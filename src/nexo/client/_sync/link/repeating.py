@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TypeVar
 
 from nexo.client._sync import runtime
 from nexo.client.address import Address
@@ -11,6 +13,30 @@ from nexo.client.connecting import RESTART_S
 from nexo.client.replies import Reply
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, ShuttingDown
 from nexo.model import Buffer
+
+T = TypeVar("T")
+
+
+def insist(
+    ask: Callable[[], T],
+    passing: tuple[type[NexoError], ...],
+    timeout_s: float,
+    stopped: Callable[[], bool] = lambda: False,
+) -> T:
+    """Call ``ask`` again after ``passing`` errors, for ``timeout_s`` or until ``stopped``.
+
+    A closed client ends it.
+    """
+    until_s = runtime.now_s() + timeout_s
+    while True:
+        try:
+            return ask()
+        except ClientClosed:
+            raise
+        except passing:
+            if runtime.now_s() >= until_s or stopped():
+                raise
+        runtime.sleep(RESTART_S)
 
 
 class Repeating(ABC):

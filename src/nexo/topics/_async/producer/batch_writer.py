@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 from nexo.batch import ANONYMOUS, BatchProducer, Compression
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
+from nexo.client._async.link.repeating import insist
 from nexo.client._async.requests import request
 from nexo.client.stream_records import by_partition
-from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout, Unavailable
+from nexo.errors import ConnectionLost, NexoError, RequestTimeout, Unavailable
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
@@ -30,8 +31,6 @@ from nexo.topics.packing import Packed, batch_of
 
 _T = TypeVar("_T")
 
-_AGAIN_S = 0.05
-"""The pause before a batch is sent again."""
 _UNCERTAIN = (ConnectionLost, RequestTimeout)
 """Errors after which it is unknown whether the batch was stored."""
 _PASSING = (*_UNCERTAIN, Unavailable)
@@ -127,22 +126,11 @@ class BatchWriter:
         info = await request(self._link.call, Op.S_DESCRIBE, ask, wire.StreamInfo)
         return len(info.partitions)
 
-    async def insist(
+    def insist(
         self, ask: Callable[[], Awaitable[_T]], passing: tuple[type[NexoError], ...] = _PASSING
-    ) -> _T:
+    ) -> Awaitable[_T]:
         """Repeat a request after ``passing`` errors, for as long as a message may take."""
-        deadline_s = runtime.now_s() + self._options.delivery_timeout_s
-        while True:
-            try:
-                return await ask()
-            except ClientClosed as error:
-                raise ClientClosed(
-                    "the producer's client was closed before it: close the producer first"
-                ) from error
-            except passing:
-                if runtime.now_s() >= deadline_s or self._closed:
-                    raise
-            await runtime.sleep(_AGAIN_S)
+        return insist(ask, passing, self._options.delivery_timeout_s, lambda: self._closed)
 
     def close(self) -> None:
         """Stop repeating."""

@@ -19,6 +19,7 @@ from nexo.client._async.client import AsyncClient
 from nexo.client.forks import from_before, on_fork
 from nexo.client.stream_records import BATCH_BYTES
 from nexo.errors import (
+    ClientClosed,
     Conflict,
     Fenced,
     InvalidInput,
@@ -243,7 +244,7 @@ class NexoSender:
         try:
             first = await self._writer.write(backlog.at, backlog.count, batch)
         except PayloadTooLarge as error:
-            return await self._send_singly(backlog, batch, error)
+            return await self._send_halves(backlog, batch, error)
         except PartitionsChanged:
             return batch
         except Exception as error:  # these messages fail; those after them continue
@@ -256,24 +257,29 @@ class NexoSender:
         self._finished(len(batch))
         return []
 
-    async def _send_singly(
+    async def _send_halves(
         self,
         backlog: PartitionBacklog[Delivery],
         batch: list[Packed[Delivery]],
         error: PayloadTooLarge,
     ) -> list[Packed[Delivery]]:
-        """Send one by one, so that only the message that is too large fails."""
-        if len(batch) == 1:
+        """Send it again in halves, so that only the message that is too large fails."""
+        middle = len(batch) // 2
+        if not middle:
             self._decided(batch, error)
             return []
-        for number, packed in enumerate(batch):
-            if await self._send(backlog, [packed]):
-                return batch[number:]
-        return []
+        again = await self._send(backlog, batch[:middle])
+        if again:
+            return again + batch[middle:]
+        return await self._send(backlog, batch[middle:])
 
     # -- what became of messages
 
     def _decided(self, batch: list[Packed[Delivery]], error: BaseException) -> None:
+        if isinstance(error, ClientClosed):
+            error = ClientClosed(
+                "the producer's client was closed before it: close the producer first"
+            )
         self._failed.add([packed.delivery for packed in batch], error)
         self._finished(len(batch))
 

@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 from nexo.batch import ANONYMOUS, BatchProducer, Compression
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
+from nexo.client._sync.link.repeating import insist
 from nexo.client._sync.requests import request
 from nexo.client.stream_records import by_partition
-from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout, Unavailable
+from nexo.errors import ConnectionLost, NexoError, RequestTimeout, Unavailable
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
@@ -31,8 +32,6 @@ from nexo.topics.packing import Packed, batch_of
 
 _T = TypeVar("_T")
 
-_AGAIN_S = 0.05
-"""The pause before a batch is sent again."""
 _UNCERTAIN = (ConnectionLost, RequestTimeout)
 """Errors after which it is unknown whether the batch was stored."""
 _PASSING = (*_UNCERTAIN, Unavailable)
@@ -128,18 +127,7 @@ class BatchWriter:
 
     def insist(self, ask: Callable[[], _T], passing: tuple[type[NexoError], ...] = _PASSING) -> _T:
         """Repeat a request after ``passing`` errors, for as long as a message may take."""
-        deadline_s = runtime.now_s() + self._options.delivery_timeout_s
-        while True:
-            try:
-                return ask()
-            except ClientClosed as error:
-                raise ClientClosed(
-                    "the producer's client was closed before it: close the producer first"
-                ) from error
-            except passing:
-                if runtime.now_s() >= deadline_s or self._closed:
-                    raise
-            runtime.sleep(_AGAIN_S)
+        return insist(ask, passing, self._options.delivery_timeout_s, lambda: self._closed)
 
     def close(self) -> None:
         """Stop repeating."""

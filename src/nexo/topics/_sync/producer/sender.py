@@ -20,6 +20,7 @@ from nexo.client._sync.client import Client
 from nexo.client.forks import from_before, on_fork
 from nexo.client.stream_records import BATCH_BYTES
 from nexo.errors import (
+    ClientClosed,
     Conflict,
     Fenced,
     InvalidInput,
@@ -242,7 +243,7 @@ class NexoSender:
         try:
             first = self._writer.write(backlog.at, backlog.count, batch)
         except PayloadTooLarge as error:
-            return self._send_singly(backlog, batch, error)
+            return self._send_halves(backlog, batch, error)
         except PartitionsChanged:
             return batch
         except Exception as error:  # these messages fail; those after them continue
@@ -255,24 +256,29 @@ class NexoSender:
         self._finished(len(batch))
         return []
 
-    def _send_singly(
+    def _send_halves(
         self,
         backlog: PartitionBacklog[Delivery],
         batch: list[Packed[Delivery]],
         error: PayloadTooLarge,
     ) -> list[Packed[Delivery]]:
-        """Send one by one, so that only the message that is too large fails."""
-        if len(batch) == 1:
+        """Send it again in halves, so that only the message that is too large fails."""
+        middle = len(batch) // 2
+        if not middle:
             self._decided(batch, error)
             return []
-        for number, packed in enumerate(batch):
-            if self._send(backlog, [packed]):
-                return batch[number:]
-        return []
+        again = self._send(backlog, batch[:middle])
+        if again:
+            return again + batch[middle:]
+        return self._send(backlog, batch[middle:])
 
     # -- what became of messages
 
     def _decided(self, batch: list[Packed[Delivery]], error: BaseException) -> None:
+        if isinstance(error, ClientClosed):
+            error = ClientClosed(
+                "the producer's client was closed before it: close the producer first"
+            )
         self._failed.add([packed.delivery for packed in batch], error)
         self._finished(len(batch))
 
