@@ -33,8 +33,6 @@ class HandlerLoop(Closing):
         self._limit_s = None if time_limit is None else positive_s(time_limit, "time_limit")
         self._stopping = runtime.Event()
         self._task: runtime.Task | None = None
-        self._keeper: runtime.Task | None = None
-        """Renews the leases of what handlers work on."""
         self._forget_hook: Callable[[], None] = lambda: None
         self.failure: Exception | None = None
         """Why it ended by itself, such as a deleted queue or stream."""

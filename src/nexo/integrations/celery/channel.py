@@ -316,7 +316,7 @@ class Channel(virtual.Channel):
         if not jobs:
             return None
         arrived = self._arrived("", jobs[0])
-        transport.leases.hold(jobs, [jobs[0].number])
+        transport.leases.hold(jobs, {jobs[0].number})
         self._window.hold()
         tag = arrived.message["properties"]["delivery_tag"]
         self._unacked[tag] = HeldJob.of(jobs[0])

@@ -15,8 +15,8 @@ from nexo.client._sync.link.poll import Poll
 from nexo.client._sync.pubsub.subscription import Subscription
 from nexo.client._sync.queue.gather import Settler
 from nexo.client._sync.queue.jobs import Job, JobBatch
+from nexo.client._sync.queue.leases import HeldLeases
 from nexo.errors import NexoError, NotFound
-from nexo.integrations.holding import HeldLeases
 from nexo.model import Broker
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import PopJobs, encode
@@ -165,7 +165,7 @@ class Intake:
         else:
             kept = next((n for n, _ in enumerate(jobs) if not self._window.take()), len(jobs))
         if kept:
-            self._leases.hold(batch, [job.number for job in jobs[:kept]])
+            self._leases.hold(batch, {job.number for job in jobs[:kept]})
         for job in jobs[:kept]:
             self._deliver(job)
         try:

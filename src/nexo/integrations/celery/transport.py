@@ -19,6 +19,7 @@ from kombu.exceptions import ChannelError
 from kombu.transport import virtual
 
 from nexo.client._sync.client import Client
+from nexo.client._sync.queue.leases import HeldLeases
 from nexo.client._sync.queue.queue import Queue
 from nexo.client.address import DEFAULT_PORT
 from nexo.errors import (
@@ -34,7 +35,7 @@ from nexo.integrations.celery.intake import Mailbox
 from nexo.integrations.celery.messages import OutgoingMessage
 from nexo.integrations.celery.publisher import BackgroundPublisher
 from nexo.integrations.celery.routes import CeleryRoutes
-from nexo.integrations.holding import HeldLeases, Settlements
+from nexo.integrations.holding import Settlements
 from nexo.integrations.jobs import MAX_RETRIES
 from nexo.model import Broker
 from nexo.names import name_of
@@ -72,14 +73,14 @@ class Transport(virtual.Transport):
         self._arrived: deque[Arrived] = deque()
         self._failure: Exception | None = None
         self._rung = False
-        """Whether whoever drains events is about to look."""
+        """Whether the draining thread is about to check."""
         self._loop: Any = None
         self._bell: socket.socket
         self._ringer: socket.socket
         self.nexo = Client(url_of(client, self.scheme), **self._client_options(client))
         link = self.nexo.link(Broker.QUEUE)
         self.routes = CeleryRoutes(self.nexo, self._prefix)
-        self.leases = HeldLeases(link)
+        self.leases = HeldLeases(link, "nexo-leases")
         self.settlements = Settlements(link, self.leases)
         self.events = BackgroundPublisher()
         self.mailboxes: dict[str, Mailbox] = {}

@@ -15,11 +15,12 @@ from dramatiq.errors import ConnectionClosed, QueueJoinTimeout, QueueNotFound
 
 from nexo.client._sync.client import Client
 from nexo.client._sync.queue.jobs import Job
+from nexo.client._sync.queue.leases import HeldLeases
 from nexo.client._sync.queue.queue import Queue
 from nexo.client.address import ConnectOptions
 from nexo.client.queue_views import QueueSettings
 from nexo.errors import AlreadyExists, ConnectionLost, RequestTimeout, Unavailable
-from nexo.integrations.holding import HeldJob, HeldLeases, Settlement, Settlements
+from nexo.integrations.holding import HeldJob, Settlement, Settlements
 from nexo.integrations.jobs import MAX_RETRIES, readable
 from nexo.model import Broker as NexoPart
 from nexo.model.queue import ACK, REJECT, RELEASE, JobOutcome
@@ -51,7 +52,7 @@ class DramatiqBroker(Broker):
         self._queue_options: QueueSettings = {"max_retries": MAX_RETRIES, **(queue_options or {})}
         self._created: set[str] = set()
         link = self.client.link(NexoPart.QUEUE)
-        self._leases = HeldLeases(link)
+        self._leases = HeldLeases(link, "nexo-leases")
         self._settlements = Settlements(link, self._leases)
 
     def close(self) -> None:
@@ -167,7 +168,7 @@ class _Consumer(Consumer):
         with _dramatiq_errors():
             batch = self._queue.pop(room, wait=self._timeout_s)
         if batch:
-            self._leases.hold(batch, [job.number for job in batch])
+            self._leases.hold(batch, {job.number for job in batch})
             with self._change:
                 self._held += len(batch)
             self._fetched.extend(batch)

@@ -4,35 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 from nexo.client._async import runtime
-from nexo.client._async.handling import RENEWALS_PER_LEASE, HandlerLoop
+from nexo.client._async.handling import HandlerLoop
 from nexo.client._async.link.link import Link
 from nexo.client._async.queue.gather import Settler
 from nexo.client._async.queue.jobs import Job, JobBatch
+from nexo.client._async.queue.leases import HeldLeases
 from nexo.client.checks import seconds
 from nexo.client.connecting import pause_s
 from nexo.client.failures import failure_text
 from nexo.errors import ConnectionLost, NexoError, NotFound, RequestTimeout, Unavailable
 from nexo.options.units import Duration
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import PopJobs, RenewLeases, decode, encode
+from nexo.protocol.queue import PopJobs, encode
 
 log = logging.getLogger("nexo.client")
 
 T = TypeVar("T")
-
-_LONGEST_RENEWAL_S = 10.0
-
-
-class _Held(NamedTuple, Generic[T]):
-    """A batch whose lease is renewed."""
-
-    batch: JobBatch[T]
-    unended: set[int]
-    """The numbers of the jobs whose handler has not ended."""
 
 
 class QueueSubscription(HandlerLoop, Generic[T]):
@@ -62,11 +53,9 @@ class QueueSubscription(HandlerLoop, Generic[T]):
         self._reply_s = request.wait_ms / 1_000 + link.address.timeout_s
         self._settler = Settler(self._link, self.queue)
         self._workers = runtime.Workers(concurrency)
-        self._held: dict[int, _Held[T]] = {}
-        self._renew_s = _LONGEST_RENEWAL_S
-        self._renew_now = runtime.Event()
+        self._leases = HeldLeases(self._link, f"nexo-{self.queue}-leases")
+        """Of the jobs whose handler has not ended."""
         self._unstarted: deque[tuple[Job[T], JobBatch[T]]] = deque()
-        self._done = False
         self._poll: Any = None
         self._when_ended: Callable[[], None] = lambda: None
 
@@ -84,7 +73,6 @@ class QueueSubscription(HandlerLoop, Generic[T]):
         """Start; `Queue.subscribe` calls it."""
         self._forget_hook = self._link.on_close(self._client_closes)
         self._task = runtime.spawn(self._run, name=f"nexo-{self.queue}")
-        self._keeper = runtime.spawn(self._renew, name=f"nexo-{self.queue}-leases")
 
     def when_ended(self, call: Callable[[], None]) -> None:
         """Call ``call`` when no more jobs are taken, in whatever thread or task that happens."""
@@ -107,9 +95,9 @@ class QueueSubscription(HandlerLoop, Generic[T]):
         await self._release_unstarted()
         if self._workers.is_current():
             return  # a handler cannot wait for its own end
-        for task in (self._task, self._keeper):
-            if task is not None and not task.is_current():
-                await task.join(limit_s)
+        if self._task is not None and not self._task.is_current():
+            await self._task.join(limit_s)
+            await self._leases.join(limit_s)
 
     # -- taking ---------------------------------------------------------------
 
@@ -135,8 +123,7 @@ class QueueSubscription(HandlerLoop, Generic[T]):
         self._when_ended()
         await self._workers.drain()
         await self._settler.drain()
-        self._done = True
-        self._renew_now.set()
+        self._leases.close()
 
     async def _round(self) -> None:
         """Take jobs and start them all."""
@@ -163,16 +150,8 @@ class QueueSubscription(HandlerLoop, Generic[T]):
         if not reply:
             return None
         batch = JobBatch(self._link, self._settler, self.queue, self._type, memoryview(reply))
-        self._hold(batch)
+        self._leases.hold(batch, {job.number for job in batch})
         return batch
-
-    def _hold(self, batch: JobBatch[T]) -> None:
-        numbers = {job.number for job in batch}
-        self._held[batch.delivery.token] = _Held(batch, numbers)
-        renew_s = batch.delivery.lease_ms / 1_000 / RENEWALS_PER_LEASE
-        if renew_s < self._renew_s:
-            self._renew_s = renew_s
-            self._renew_now.set()
 
     async def _release_unstarted(self) -> None:
         """Release jobs that were fetched and not started; no attempt is counted (SPEC D3)."""
@@ -185,7 +164,7 @@ class QueueSubscription(HandlerLoop, Generic[T]):
                 await batch.release_some(jobs)
             except NexoError as error:
                 log.info("jobs of queue %s were not released: %s", self.queue, error)
-            self._let_go(batch, jobs)
+            self._leases.let_go(self.queue, batch.delivery.token, [job.number for job in jobs])
 
     # -- one job --------------------------------------------------------------
 
@@ -207,16 +186,7 @@ class QueueSubscription(HandlerLoop, Generic[T]):
         except Exception:
             log.exception("%r could not be settled", job)
         finally:
-            self._let_go(batch, [job])
-
-    def _let_go(self, batch: JobBatch[T], jobs: Sequence[Job[T]]) -> None:
-        """These jobs have no running handler: stop renewing their lease, settled or not."""
-        held = self._held.get(batch.delivery.token)
-        if held is None:
-            return
-        held.unended.difference_update(job.number for job in jobs)
-        if not held.unended:
-            self._held.pop(batch.delivery.token, None)
+            self._leases.let_go(self.queue, batch.delivery.token, (job.number,))
 
     async def _call(self, job: Job[T], batch: JobBatch[T]) -> None:
         try:
@@ -239,25 +209,3 @@ class QueueSubscription(HandlerLoop, Generic[T]):
         dead = ": it becomes a dead letter" if 0 <= retries < job.attempt else ""
         log.error("the handler failed on %r%s", job, dead, exc_info=error)
         await job.nack(failure_text(error))
-
-    # -- leases ---------------------------------------------------------------
-
-    async def _renew(self) -> None:
-        """Renew the leases of all unsettled jobs, until the last handler is done."""
-        while not self._done:
-            await self._renew_now.wait(self._renew_s)
-            self._renew_now.clear()
-            if self._held:
-                await self._renew_held()
-
-    async def _renew_held(self) -> None:
-        request = RenewLeases(self.queue, list(self._held))
-        try:
-            reply = await self._link.call(Op.Q_RENEW, encode(request))
-        except NexoError as error:
-            log.info("leases of queue %s were not renewed: %s", self.queue, error)
-            return
-        for token in decode(reply or b"\x90", list[int]):
-            held = self._held.pop(token, None)
-            if held is not None and held.batch.unsettled:
-                log.warning("a lease of queue %s was lost: its jobs run elsewhere", self.queue)

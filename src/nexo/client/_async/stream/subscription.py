@@ -62,6 +62,7 @@ class StreamSubscription(HandlerLoop, Generic[T]):
         self._done: deque[StreamRecord[T]] = deque()
         """Handled and not yet acked."""
         self._flushed_s = runtime.now_s()
+        self._keeper: runtime.Task | None = None
         self._wake = runtime.Event()
         self._ended = False
 
