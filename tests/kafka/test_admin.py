@@ -68,6 +68,8 @@ def test_topics_are_created_described_and_deleted(admin: AdminClient, url: str, 
 def test_what_cannot_be_is_refused_with_kafkas_own_error(admin: AdminClient, topic: str) -> None:
     bad = NewTopic(topic, 1, 1, config={"retention.ms": "soon"})
     assert refused(admin.create_topics([bad])[topic]) == KafkaError.INVALID_CONFIG
+    negative = NewTopic(topic, 1, 1, config={"retention.ms": "-2"})
+    assert refused(admin.create_topics([negative])[topic]) == KafkaError.INVALID_CONFIG
     unknown = NewTopic(topic, 1, 1, config={"retention.moons": "3"})
     assert refused(admin.create_topics([unknown])[topic]) == KafkaError.INVALID_CONFIG
     checked = admin.create_topics([NewTopic(topic, 1, 1)], validate_only=True)[topic]

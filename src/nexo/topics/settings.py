@@ -8,6 +8,7 @@ from typing import Any
 from nexo.client.checks import whole
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.options.described import described, keywords
+from nexo.options.kafka_names import OPTION_OF, from_kafka
 from nexo.options.option import Unfit
 from nexo.options.stream import OrderedOptions, StreamOptions
 from nexo.options.units import Duration, millis
@@ -19,23 +20,8 @@ def _flag(name: str, value: Any) -> bool:
     return value
 
 
-CONFIG = {
-    "retention.ms": "retention_ms",
-    "retention.bytes": "retention_bytes",
-    "cleanup.policy": "cleanup",
-    "max.message.bytes": "max_message_bytes",
-    "min.cleanable.dirty.ratio": "min_dirty_ratio",
-    "delete.retention.ms": "delete_retention_ms",
-    "nexo.persistence": "persistence",
-    "nexo.tiering": "tiering",
-}
-"""Kafka's key: the stream's option."""
-_SPELLINGS = {
-    ("retention.ms", -1): 0,
-    ("retention.bytes", -1): 0,
-    ("cleanup.policy", "compact,delete"): "delete,compact",
-}
-"""What Kafka writes otherwise: its -1 is our 0, for no limit."""
+CONFIG = OPTION_OF | {"nexo.persistence": "persistence", "nexo.tiering": "tiering"}
+"""A topic's configuration: the stream's option."""
 
 
 def stream_options(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,10 +37,8 @@ def stream_options(config: Mapping[str, Any]) -> dict[str, Any]:
 def _checked(key: str, value: Any) -> Any:
     """A value as the stream's option takes it."""
     option = described(StreamOptions)[CONFIG[key]]
-    if isinstance(value, int | str):
-        value = _SPELLINGS.get((key, value), value)
     try:
-        found = option.check(value)
+        found = option.check(from_kafka(key, value))
     except Unfit as error:
         raise InvalidOption(option.refusal(key, value, error)) from None
     return whole(found, key, 0, refusal=InvalidOption) if type(found) is int else found

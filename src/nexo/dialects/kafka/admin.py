@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import convert
 
 from nexo.dialects.kafka.configs import (
-    CONFIGS,
+    OPTIONS,
     broker_configs,
     changed_options,
     described,
@@ -167,7 +167,7 @@ def alter_configs(request: Request) -> None:
     answer_each(request, "resources", "responses", partial(_alter_one, options))
 
 
-_CHANGES = {config.option for config in CONFIGS.values()} - {"tiering"}
+_CHANGES = set(OPTIONS.values()) - {"tiering"}
 
 
 def incremental_alter_configs(request: Request) -> None:

@@ -3,54 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from nexo.config import Settings
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.errors import InvalidOption
+from nexo.options.kafka_names import OPTION_OF, from_kafka, to_kafka
 from nexo.options.stream import StreamOptions
 
 DEFAULT, DYNAMIC_TOPIC, STATIC_BROKER = 5, 1, 4
 """Where a value comes from."""
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7
 
-
-class Config(NamedTuple):
-    """One configuration that is an option of ours."""
-
-    option: str
-    kind: int
-    read: Callable[[str], Any]
-    write: Callable[[Any], str]
-
-
-def _unlimited(text: str) -> int:
-    """Kafka's -1 is our 0."""
-    return max(int(text), 0)
-
-
-def _limit(value: int) -> str:
-    return str(value or -1)
-
-
-def _cleanup(text: str) -> str:
-    """Kafka's list in our order."""
-    return ",".join(sorted({word.strip() for word in text.split(",")}, reverse=True))
+OPTIONS = OPTION_OF | {"remote.storage.enable": "tiering"}
+"""A configuration: the stream's option."""
+_KINDS = {
+    "retention.ms": _LONG,
+    "retention.bytes": _LONG,
+    "cleanup.policy": _LIST,
+    "max.message.bytes": _INT,
+    "min.cleanable.dirty.ratio": _DOUBLE,
+    "delete.retention.ms": _LONG,
+    "remote.storage.enable": _BOOLEAN,
+}
 
 
 def _flag(text: str) -> bool:
     return {"true": True, "false": False}[text.strip().lower()]
 
 
-CONFIGS = {
-    "cleanup.policy": Config("cleanup", _LIST, _cleanup, str),
-    "retention.ms": Config("retention_ms", _LONG, _unlimited, _limit),
-    "retention.bytes": Config("retention_bytes", _LONG, _unlimited, _limit),
-    "max.message.bytes": Config("max_message_bytes", _INT, _unlimited, str),
-    "min.cleanable.dirty.ratio": Config("min_dirty_ratio", _DOUBLE, float, str),
-    "delete.retention.ms": Config("delete_retention_ms", _LONG, _unlimited, str),
-    "remote.storage.enable": Config("tiering", _BOOLEAN, _flag, lambda value: str(value).lower()),
-}
+_READ: dict[int, Callable[[str], Any]] = {
+    _BOOLEAN: _flag, _INT: int, _LONG: int, _DOUBLE: float, _LIST: str,
+}  # fmt: skip
+
+
+def _written(name: str, options: StreamOptions) -> str:
+    value = to_kafka(name, getattr(options, OPTIONS[name]))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 _FIXED = {
     "compression.type": ("producer", _STRING),
     "message.timestamp.type": ("CreateTime", _STRING),
@@ -89,15 +80,15 @@ def options_of(configs: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
     """Configurations as options; `InvalidOption` names one that is unknown or bad."""
     found: dict[str, Any] = {}
     for name, text in configs:
-        if name in _IGNORED or (text is None and name in CONFIGS):
+        if name in _IGNORED or (text is None and name in OPTIONS):
             continue
-        config = CONFIGS.get(name)
-        if config is None:
+        if name not in OPTIONS:
             raise InvalidOption(f"configuration {name!r} is not known here")
+        kind = _KINDS[name]
         try:
-            found[config.option] = config.read(text or "")
+            found[OPTIONS[name]] = from_kafka(name, _READ[kind](text or ""))
         except (KeyError, ValueError):
-            wanted = "true or false" if config.kind == _BOOLEAN else "a number"
+            wanted = "true or false" if kind == _BOOLEAN else "a number"
             raise InvalidOption(f"{name} = {text!r} is not {wanted}") from None
     return found
 
@@ -108,13 +99,12 @@ def changed_options(
     """What `IncrementalAlterConfigs` makes of options: name, operation and value each."""
     values: dict[str, str | None] = {}
     for name, operation, text in rows:
-        config = CONFIGS.get(name)
-        if config is None or operation == 0:
+        if name not in OPTIONS or operation == 0:
             values[name] = text
         elif operation == 1:
-            values[name] = config.write(getattr(defaults, config.option))
-        elif config.kind == _LIST:
-            now = set(str(getattr(options, config.option)).split(","))
+            values[name] = _written(name, defaults)
+        elif _KINDS[name] == _LIST:
+            now = set(_written(name, options).split(","))
             given = set((text or "").split(","))
             values[name] = ",".join(sorted(now | given if operation == 2 else now - given))
         else:
@@ -127,9 +117,9 @@ def described(
 ) -> list[KafkaMessage]:
     """A topic's configurations, all or those asked for."""
     rows = [
-        _row(name, config.write(value := getattr(options, config.option)), config.kind)
-        | {"source": DEFAULT if value == getattr(defaults, config.option) else DYNAMIC_TOPIC}
-        for name, config in CONFIGS.items()
+        _row(name, text := _written(name, options), kind)
+        | {"source": DEFAULT if text == _written(name, defaults) else DYNAMIC_TOPIC}
+        for name, kind in _KINDS.items()
     ]
     rows += [_row(name, text, kind) | {"read_only": True} for name, (text, kind) in _FIXED.items()]
     return _asked(rows, keys)
@@ -139,8 +129,8 @@ def broker_configs(settings: Settings, keys: Iterable[str] | None) -> list[Kafka
     shown: Mapping[str, tuple[str, int]] = {
         "auto.create.topics.enable": (str(settings.kafka_auto_create).lower(), _BOOLEAN),
         "default.replication.factor": ("1", _INT),
-        "log.retention.bytes": (_limit(settings.retention_bytes), _LONG),
-        "log.retention.ms": (_limit(settings.retention_ms), _LONG),
+        "log.retention.bytes": (_written("retention.bytes", settings.stream_options), _LONG),
+        "log.retention.ms": (_written("retention.ms", settings.stream_options), _LONG),
         "message.max.bytes": (str(settings.max_payload_bytes), _INT),
         "num.partitions": (str(settings.kafka_partitions), _INT),
     }
