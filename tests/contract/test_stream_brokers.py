@@ -624,7 +624,7 @@ class TestLimits:
 
 class TestWorker:
     @pytest.mark.parametrize("size", [8 * 1024**2, 10 * 1024**2 - 100])
-    def test_the_largest_message_can_be_buried(  # SPEC J5
+    def test_the_largest_message_can_be_dead_lettered(  # SPEC J5
         self, broker: StreamBroker, size: int
     ) -> None:
         data, seen = b"\xff" * size, list[Any]()
@@ -641,7 +641,7 @@ class TestWorker:
         )
         while worker.run_once():
             pass
-        assert (seen, worker.handled, worker.buried) == ([large, small], 1, 1)
+        assert (seen, worker.handled, worker.dead_lettered) == ([large, small], 1, 1)
         letter = DeadLetter.of(broker.xrange("tasks.dlq")[0])
         assert letter.id == large
         assert letter.data == data or (letter.data, letter.omitted_bytes) == (None, size)

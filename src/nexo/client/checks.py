@@ -1,4 +1,4 @@
-"""Checks of arguments, made at the call, before anything is sent."""
+"""Checks of arguments, made at the call, before anything is sent; reasons become valid text."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from nexo.options.units import MAX_DURATION_MS, Duration, millis
 
 MOST = 2**63 - 1
 """The greatest number that the wire carries."""
+MAX_REASON = 4_096
+"""Longer reasons are cut off: people read them."""
 
 
 def until_ms(value: Duration | datetime, what: str, high_ms: int = MAX_DURATION_MS) -> int:
@@ -91,3 +93,17 @@ def function(value: Any, what: str = "the handler") -> None:
     """Reject a handler that is not callable."""
     if not callable(value):
         raise InvalidInput(f"{what} is a function, not {type(value).__name__}")
+
+
+def reason_text(said: object) -> str:
+    """Why a job or record failed, as valid text of limited length."""
+    return str(said)[:MAX_REASON].encode("utf-8", "backslashreplace").decode()
+
+
+def failure_text(error: BaseException) -> str:
+    """A handler's error as a `reason_text`, whatever it holds."""
+    try:
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    except Exception:  # the error's own __str__ may fail
+        said = type(error).__name__
+    return reason_text(said)

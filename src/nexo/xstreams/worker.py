@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from nexo.client.failures import failure_text
+from nexo.client.checks import failure_text
 from nexo.errors import (
     ConnectionLost,
     InvalidInput,
@@ -76,7 +76,7 @@ class StreamWorker:
         self.broker, self.stream, self.group, self.consumer = broker, stream, group, consumer
         self.handler = handler
         self.dlq = f"{stream}.dlq"
-        self.handled = self.failed = self.buried = 0
+        self.handled = self.failed = self.dead_lettered = 0
         """How many messages were acknowledged, failed, and went to the dead letters."""
         self._count, self._block_ms, self._min_idle_ms = count, block_ms, min_idle_ms
         self._max_deliveries = max_deliveries
@@ -181,7 +181,7 @@ class StreamWorker:
 
     def _work_on(self, message: StreamMessage) -> None:
         if message.delivery_count > self._max_deliveries:
-            self._bury(message, "")
+            self._dead_letter(message, "")
             return
         try:
             self.handler(message)
@@ -190,12 +190,12 @@ class StreamWorker:
             reason = failure_text(error)[:_ERROR_CHARS]
             log.warning("%s of %s failed: %s", message.id, self.stream, reason)
             if message.delivery_count >= self._max_deliveries:
-                self._bury(message, reason)
+                self._dead_letter(message, reason)
             return
         self.broker.xack(self.stream, self.group, [message.id])
         self.handled += 1
 
-    def _bury(self, message: StreamMessage, error: str) -> None:
+    def _dead_letter(self, message: StreamMessage, error: str) -> None:
         """Move it to the dead letters. A crash in between
         leaves it pending: it may be moved twice.
         """
@@ -208,7 +208,7 @@ class StreamWorker:
             log.warning("%s of %s is dead-lettered without its data", message.id, self.stream)
             self.broker.xadd(self.dlq, letter.without_data().encoded())
         self.broker.xack(self.stream, self.group, [message.id])
-        self.buried += 1
+        self.dead_lettered += 1
 
 
 def _check_start(start_at: str) -> None:

@@ -1,4 +1,4 @@
-"""The worker: acknowledge, retry, bury, keep to a rate, stop (SPEC J5)."""
+"""The worker: acknowledge, retry, dead-letter, keep to a rate, stop (SPEC J5)."""
 
 from __future__ import annotations
 
@@ -103,15 +103,15 @@ def test_after_the_delivery_limit_it_goes_to_the_dead_letters(
     for _ in range(5):
         working.run_once()
         ticks.now += 1_000
-    [buried] = broker.xrange("jobs.dlq")
-    assert DeadLetter.of(buried) == DeadLetter(
+    [letter] = broker.xrange("jobs.dlq")
+    assert DeadLetter.of(letter) == DeadLetter(
         "jobs", "g", message_id, {"task": 7}, 3, "ValueError: cannot do {'task': 7}"
     )
-    assert (working.failed, working.buried) == (3, 1)
+    assert (working.failed, working.dead_lettered) == (3, 1)
     assert broker.xpending("jobs", "g") == []
 
 
-def test_a_message_that_kills_its_workers_is_buried_without_another_try(
+def test_a_message_that_kills_its_workers_is_dead_lettered_without_another_try(
     broker: LocalStreamBroker,
 ) -> None:
     broker.xadd("jobs", b"\x00poison\xff")
@@ -255,7 +255,7 @@ class Narrow(LocalStreamBroker):
 
 
 @pytest.mark.parametrize("data", [b"\xff" * 3_990, "x" * 3_990, {"list": [1] * 1_900}])
-def test_a_letter_that_does_not_fit_is_buried_without_its_data(data: Any, ticks: Clock) -> None:
+def test_a_letter_that_does_not_fit_loses_its_data(data: Any, ticks: Clock) -> None:
     """SPEC J5: after the delivery limit it goes to the dead letters, whatever its size."""
     broker = Narrow(ticks=ticks)
     broker.create_group("jobs", "g", "0")
@@ -265,7 +265,7 @@ def test_a_letter_that_does_not_fit_is_buried_without_its_data(data: Any, ticks:
     first, second = map(DeadLetter.of, broker.xrange("jobs.dlq"))
     assert (first.id, first.data, first.omitted_bytes) == (large, None, len(encode_value(data)) - 1)
     assert (second.id, second.data, second.omitted_bytes) == (small, "small", 0)
-    assert (working.buried, broker.xpending("jobs", "g")) == (2, [])
+    assert (working.dead_lettered, broker.xpending("jobs", "g")) == (2, [])
     assert [message.data for message in broker.xrange("jobs", first.id, first.id)] == [data]
 
 
@@ -273,9 +273,9 @@ def test_raw_data_lies_raw_in_its_letter(broker: LocalStreamBroker) -> None:
     data = bytes(range(256)) * 4 + b"\n{}"
     broker.xadd("jobs", data)
     worker(broker, fail, max_deliveries=1).run_once()
-    [buried] = broker.xrange("jobs.dlq")
-    assert len(encode_value(buried.data)) < len(data) + 2_000
-    assert DeadLetter.of(buried).data == data
+    [letter] = broker.xrange("jobs.dlq")
+    assert len(encode_value(letter.data)) < len(data) + 2_000
+    assert DeadLetter.of(letter).data == data
 
 
 @pytest.mark.usefixtures("unlogged")
@@ -329,7 +329,7 @@ def test_a_message_that_cannot_be_settled_holds_up_no_other(ticks: Clock, refuse
         broker.xadd("jobs", n)
     working = worker(broker, handler, max_deliveries=1)
     assert working.run_once() == 4
-    assert (seen, working.handled, working.buried) == (["bad", 0, 1, 2], 3, 0)
+    assert (seen, working.handled, working.dead_lettered) == (["bad", 0, 1, 2], 3, 0)
     assert [each.id for each in broker.xpending("jobs", "g")] == [bad]
 
 

@@ -22,7 +22,7 @@ from nexo.errors import NotFound
 from nexo.integrations.celery import messages, routes
 from nexo.integrations.celery.intake import Intake, Mailbox, Window
 from nexo.integrations.celery.messages import OutgoingMessage
-from nexo.integrations.holding import HeldJob, Settlement
+from nexo.integrations.jobs import HeldJob, Settlement
 from nexo.model.queue import ACK, REJECT, RELEASE, JobOutcome
 
 

@@ -15,7 +15,7 @@ import msgspec
 from kombu.utils import json as kombu_json
 from kombu.utils.uuid import uuid
 
-from nexo.integrations.jobs import readable
+from nexo.integrations.jobs import text_if_utf8
 from nexo.options.queue import MAX_DELAY_MS, MAX_PRIORITY
 
 REST = "x-kombu"
@@ -96,7 +96,7 @@ def _body(body: Any, encoding: str | None) -> str | bytes:
     if isinstance(body, str):
         return body
     content = bytes(body)
-    return readable(content) if (encoding or "").lower() == "utf-8" else content
+    return text_if_utf8(content) if (encoding or "").lower() == "utf-8" else content
 
 
 def _whole(number: Any) -> int:

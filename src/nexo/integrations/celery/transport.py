@@ -35,8 +35,7 @@ from nexo.integrations.celery.intake import Mailbox
 from nexo.integrations.celery.messages import OutgoingMessage
 from nexo.integrations.celery.publisher import BackgroundPublisher
 from nexo.integrations.celery.routes import CeleryRoutes
-from nexo.integrations.holding import Settlements
-from nexo.integrations.jobs import MAX_RETRIES
+from nexo.integrations.jobs import MAX_RETRIES, Settlements
 from nexo.model import Broker
 from nexo.names import name_of
 from nexo.version import __version__

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from nexo.client._sync.queue.jobs import Job
 from nexo.client._sync.queue.subscription import QueueSubscription
-from nexo.client.failures import failure_text
+from nexo.client.checks import failure_text
 from nexo.errors import NexoError
 from nexo.integrations.django import outbox
 from nexo.integrations.django.api import (

@@ -20,8 +20,7 @@ from nexo.client._sync.queue.queue import Queue
 from nexo.client.address import ConnectOptions
 from nexo.client.queue_views import QueueSettings
 from nexo.errors import AlreadyExists, ConnectionLost, RequestTimeout, Unavailable
-from nexo.integrations.holding import HeldJob, Settlement, Settlements
-from nexo.integrations.jobs import MAX_RETRIES, readable
+from nexo.integrations.jobs import MAX_RETRIES, HeldJob, Settlement, Settlements, text_if_utf8
 from nexo.model import Broker as NexoPart
 from nexo.model.queue import ACK, REJECT, RELEASE, JobOutcome
 from nexo.names import name_of
@@ -81,7 +80,7 @@ class DramatiqBroker(Broker):
         for last in (False, True):
             try:
                 queue.push(
-                    readable(message.encode()),
+                    text_if_utf8(message.encode()),
                     priority=int(message.options.get("broker_priority") or 0),
                     delay=delay_s,
                     dedup_key=tag,  # so that the second try stores nothing if the first did

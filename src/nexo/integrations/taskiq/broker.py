@@ -16,7 +16,7 @@ from nexo.client._async.queue.queue import Queue
 from nexo.client.address import ConnectOptions
 from nexo.client.queue_views import QueueSettings
 from nexo.errors import AlreadyExists, InvalidOption, NexoError
-from nexo.integrations.jobs import MAX_RETRIES, readable
+from nexo.integrations.jobs import MAX_RETRIES, text_if_utf8
 from nexo.names import name_of
 
 log = logging.getLogger("nexo.integrations")
@@ -66,7 +66,7 @@ class TaskiqBroker(AsyncBroker):
     async def kick(self, message: BrokerMessage) -> None:
         queue = await self._created_queue(str(message.labels.get("queue_name") or self._queue))
         await queue.push(
-            readable(message.message),
+            text_if_utf8(message.message),
             priority=int(_number(message.labels, "priority")),
             delay=_number(message.labels, "delay"),
             headers={"task": message.task_name, "id": message.task_id},

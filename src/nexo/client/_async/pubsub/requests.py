@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from nexo.client._async import runtime
 from nexo.client._async.pubsub.subscription import Subscription
-from nexo.client.checks import seconds, whole
-from nexo.client.failures import failure_text
+from nexo.client.checks import failure_text, seconds, whole
 from nexo.client.pubsub_message import Message
 from nexo.errors import NoResponder, ReplyFailed, RequestTimeout
 from nexo.options.units import Duration

@@ -9,8 +9,7 @@ from typing import Any, Generic, TypeVar, overload
 from nexo.blocks import id_text
 from nexo.client._async.link.link import Duplex, Link
 from nexo.client._async.queue.gather import Settler
-from nexo.client.checks import positive_millis
-from nexo.client.failures import readable
+from nexo.client.checks import positive_millis, reason_text
 from nexo.client.queue_views import decode_values, read_headers
 from nexo.client.stream_records import shown
 from nexo.errors import LeaseLost, PayloadTooLarge
@@ -110,7 +109,7 @@ class JobBatch(Sequence["Job[T]"], Generic[T]):
 
     async def nack(self, reason: object = "", *, delay: Duration | None = None) -> None:
         """Fail all jobs that are not settled yet: each is retried or dies."""
-        await self._settle_rest(NACK, readable(reason), _retry_ms(delay))
+        await self._settle_rest(NACK, reason_text(reason), _retry_ms(delay))
 
     async def release(self) -> None:
         """Return all unsettled jobs, without counting an attempt."""
@@ -253,11 +252,11 @@ class Job(Generic[T]):
         """Report a failure: the job is retried after the
         queue's back-off, or ``delay``, or dies.
         """
-        await self._settle(NACK, readable(reason), _retry_ms(delay))
+        await self._settle(NACK, reason_text(reason), _retry_ms(delay))
 
     async def reject(self, reason: object = "") -> None:
         """Report that the job can never succeed: it becomes a dead letter at once."""
-        await self._settle(REJECT, readable(reason))
+        await self._settle(REJECT, reason_text(reason))
 
     async def release(self) -> None:
         """Return the job unworked, without counting an attempt."""

@@ -13,9 +13,8 @@ from nexo.client._async.link.link import Link
 from nexo.client._async.queue.gather import Settler
 from nexo.client._async.queue.jobs import Job, JobBatch
 from nexo.client._async.queue.leases import HeldLeases
-from nexo.client.checks import seconds
+from nexo.client.checks import failure_text, seconds
 from nexo.client.connecting import pause_s
-from nexo.client.failures import failure_text
 from nexo.errors import ConnectionLost, NexoError, NotFound, RequestTimeout, Unavailable
 from nexo.options.units import Duration
 from nexo.protocol.ops import Op

@@ -12,9 +12,8 @@ from nexo.client._async.closing import AsyncClosing
 from nexo.client._async.link.link import Link
 from nexo.client._async.requests import request
 from nexo.client._async.stream.records import Records, StreamRecord, add_range, ranges_of
-from nexo.client.checks import whole
+from nexo.client.checks import reason_text, whole
 from nexo.client.connecting import LATE_S
-from nexo.client.failures import readable
 from nexo.client.forks import on_fork
 from nexo.client.replies import Reply
 from nexo.errors import (
@@ -231,7 +230,7 @@ class StreamConsumer(AsyncClosing, Generic[T]):
     ) -> None:
         """Report records as failed."""
         delay_ms = millis(delay, "delay")
-        await self.settle("nack", records, delay_ms=delay_ms, reason=readable(reason))
+        await self.settle("nack", records, delay_ms=delay_ms, reason=reason_text(reason))
 
     async def release(self, *records: StreamRecord[T]) -> None:
         """Return records that no handler had: nothing is counted."""

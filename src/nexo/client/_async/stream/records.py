@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar, overload
 
-from nexo.client.failures import readable
+from nexo.client.checks import reason_text
 from nexo.client.replies import Reply
 from nexo.client.stream_records import Record, batches_in
 from nexo.options.units import Duration, millis
@@ -67,7 +67,7 @@ class StreamRecord(Record[T]):
 
     async def nack(self, reason: object = "", *, delay: Duration = 0) -> None:
         """Report a failure: redelivered at once or after ``delay``, or parked."""
-        delay_ms, text = millis(delay, "delay"), readable(reason)
+        delay_ms, text = millis(delay, "delay"), reason_text(reason)
         await self.consumer.send("nack", self.generation, [self.range], delay_ms, text)
 
     async def extend(self) -> None:
@@ -144,7 +144,7 @@ class Records(Sequence[StreamRecord[T]], Generic[T]):
 
     async def nack(self, reason: object = "", *, delay: Duration = 0) -> None:
         """Report all as failed: redelivered at once or after ``delay``, or parked."""
-        delay_ms, text = millis(delay, "delay"), readable(reason)
+        delay_ms, text = millis(delay, "delay"), reason_text(reason)
         await self._consumer.send("nack", self._head.generation, self._ranges(), delay_ms, text)
 
     async def release(self) -> None:

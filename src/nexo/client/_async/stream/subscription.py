@@ -18,8 +18,7 @@ from nexo.client._async import runtime
 from nexo.client._async.handling import RENEWALS_PER_LEASE, HandlerLoop
 from nexo.client._async.stream.consumer import AHEAD_S, StreamConsumer
 from nexo.client._async.stream.records import StreamRecord, ranges_of
-from nexo.client.checks import seconds
-from nexo.client.failures import failure_text
+from nexo.client.checks import failure_text, seconds
 from nexo.errors import NexoError
 from nexo.options.units import Duration
 from nexo.protocol import stream as wire

@@ -13,9 +13,8 @@ from nexo.client._sync.closing import Closing
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.requests import request
 from nexo.client._sync.stream.records import Records, StreamRecord, add_range, ranges_of
-from nexo.client.checks import whole
+from nexo.client.checks import reason_text, whole
 from nexo.client.connecting import LATE_S
-from nexo.client.failures import readable
 from nexo.client.forks import on_fork
 from nexo.client.replies import Reply
 from nexo.errors import (
@@ -230,7 +229,7 @@ class StreamConsumer(Closing, Generic[T]):
     def nack(self, *records: StreamRecord[T], reason: object = "", delay: Duration = 0) -> None:
         """Report records as failed."""
         delay_ms = millis(delay, "delay")
-        self.settle("nack", records, delay_ms=delay_ms, reason=readable(reason))
+        self.settle("nack", records, delay_ms=delay_ms, reason=reason_text(reason))
 
     def release(self, *records: StreamRecord[T]) -> None:
         """Return records that no handler had: nothing is counted."""
