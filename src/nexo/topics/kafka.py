@@ -33,7 +33,7 @@ _OPTIONS = {"security_protocol", "sasl_mechanism", "client_id", "request_timeout
 
 
 def library(module: str = "aiokafka") -> Any:
-    """aiokafka, or what to do about its absence."""
+    """aiokafka; if it is missing, the error says how to install it."""
     try:
         return import_module(module)
     except ImportError:
@@ -99,7 +99,7 @@ def row_of(record: Any) -> Sequence[Any]:
 
 
 def _kind(value: bytes | None) -> int:
-    """Of a value that another program wrote: JSON if it is that, else bytes."""
+    """The type of a value that another program wrote: JSON if it is valid JSON, else bytes."""
     try:
         msgspec.json.decode(value or b"")
     except (msgspec.DecodeError, UnicodeDecodeError):

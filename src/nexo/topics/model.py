@@ -82,7 +82,7 @@ class TopicMessage(Record[T]):
 
     @property
     def position(self) -> Position:
-        """Where it lies."""
+        """Topic, partition and offset."""
         return Position(self.topic, self.partition, self.offset)
 
     def __repr__(self) -> str:
@@ -116,7 +116,7 @@ class ProducerRecord:
     def made(
         cls, value: Any, key: Key = None, headers: Headers = None, partition: int | None = None
     ) -> ProducerRecord:
-        """Of what `send` and `produce` were given: a value and the rest, or a whole record."""
+        """From the arguments of `send` and `produce`: a value and the rest, or a whole record."""
         if not isinstance(value, ProducerRecord):
             return cls(value, key, headers, partition)
         if key is not None or headers is not None or partition is not None:
@@ -125,7 +125,7 @@ class ProducerRecord:
 
     @classmethod
     def several(cls, given: Iterable[ProducerRecord | Mapping[str, Any]]) -> list[ProducerRecord]:
-        """`of` each."""
+        """A list of what `of` takes."""
         if isinstance(given, Mapping | ProducerRecord | str) or not isinstance(given, Iterable):
             raise InvalidInput(f"a batch is a list of messages, not {given!r}")
         return [cls.of(each) for each in given]

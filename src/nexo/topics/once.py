@@ -65,7 +65,6 @@ def pack(value: object) -> bytes:
 
 
 def unpack(content: bytes) -> Any:
-    """A stored value."""
     return msgspec.msgpack.decode(content)
 
 
@@ -97,7 +96,6 @@ def waiting(entries: Mapping[str, Entry]) -> list[tuple[str, Entry]]:
 
 
 def unpack_event(content: bytes) -> OutboxEvent:
-    """A stored event."""
     return OutboxEvent(*unpack(content))
 
 
@@ -120,6 +118,5 @@ def fresh_result(entry: Entry, at_ms: int) -> tuple[Any] | None:
 
 
 def unpack_checkpoint(content: bytes) -> Checkpoint:
-    """A stored checkpoint."""
     epoch, state, processed, outbox = unpack(content)
     return Checkpoint(epoch, state, processed, tuple(OutboxEvent(*event) for event in outbox))

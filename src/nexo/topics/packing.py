@@ -62,7 +62,7 @@ def _existing(topic: str, partition: object, count: int) -> int:
 
 
 class Packed(Generic[D]):
-    """One message, ready to go."""
+    """One message, encoded."""
 
     __slots__ = ("content", "delivery", "headers", "key", "kind", "partition", "size_bytes")
 
@@ -92,7 +92,6 @@ class PartitionBacklog(Generic[D]):
 
 
 def batch_of(packed: Sequence[Packed[Any]]) -> Outgoing:
-    """Messages as one batch."""
     records = Outgoing()
     for each in packed:
         records.add(each.kind, each.content, each.key, each.headers)
@@ -116,7 +115,7 @@ class FailedSends:
         self._unasked: list[tuple[PendingDelivery, BaseException]] = []
 
     def add(self, deliveries: Sequence[PendingDelivery], error: BaseException) -> None:
-        """Fail these."""
+        """Fail these, and remember those that nobody has asked for."""
         for delivery in deliveries:
             delivery.fail(error)
         unasked = [delivery for delivery in deliveries if not delivery.asked]

@@ -41,7 +41,7 @@ def check_owned(partitions: Iterable[TopicPartition], owned: Container[TopicPart
 
 
 def position_in(given: Mapping[str, Any], topics: Sequence[str]) -> Position:
-    """Of ``{'partition': 0, 'offset': 1000}``, with ``'topic'`` where there are several."""
+    """The place in ``{'partition': 0, 'offset': 1000}``, with ``'topic'`` if there are several."""
     if not {"partition", "offset"} <= given.keys() <= {"topic", "partition", "offset"}:
         raise InvalidInput(
             f"a place is {{'topic': …, 'partition': …, 'offset': …}}, not {dict(given)!r}"

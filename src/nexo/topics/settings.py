@@ -62,7 +62,7 @@ def group_timeout_ms(name: str, given: Duration | None) -> int | None:
 
 
 def option_ms(name: str, given: Duration) -> int:
-    """An option that is a duration."""
+    """A duration in milliseconds; `InvalidOption` if it is none."""
     try:
         return millis(given, name)
     except InvalidInput as error:
@@ -70,7 +70,7 @@ def option_ms(name: str, given: Duration) -> int:
 
 
 def at_least_one(name: str, given: Any) -> int:
-    """A count."""
+    """A whole number from 1 on."""
     return whole(given, name, 1, refusal=InvalidOption)
 
 
@@ -82,7 +82,6 @@ def not_negative(name: str, given: Any) -> float:
 
 
 def one_of(name: str, given: Any, *allowed: str) -> Any:
-    """One of a few words."""
     if given not in allowed:
         raise InvalidOption(f"{name} = {given!r}: must be {' or '.join(map(repr, allowed))}")
     return given

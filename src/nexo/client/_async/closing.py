@@ -27,5 +27,4 @@ class AsyncClosing(ABC):
                 raise
 
     @abstractmethod
-    async def close(self) -> None:
-        """End it."""
+    async def close(self) -> None: ...

@@ -28,5 +28,4 @@ class Closing(ABC):
                 raise
 
     @abstractmethod
-    def close(self) -> None:
-        """End it."""
+    def close(self) -> None: ...

@@ -89,9 +89,9 @@ class Chords:
         return bool(insist(self._client.store.get, _lock(key)) == CALLED)
 
     def may_call(self, key: str, group: str, task: str, size: int) -> bool:
-        """Whether all parts are done and this one is to call the body.
+        """Whether all parts are done and this task is to call the body.
 
-        If the worker that may is killed before it does, so may the same task when it runs again.
+        If its worker dies first, the task may call it when it runs again.
         """
         lock, store = _lock(key), self._client.store
         if size > MAX_PARTS:

@@ -32,7 +32,7 @@ class Background:
         self._client: nexo.AsyncClient
 
     async def call(self, use: Callable[[nexo.AsyncClient], Coroutine[Any, Any, T]]) -> T:
-        """What ``use(client)`` gives; if the caller is cancelled, so is it."""
+        """Run ``use(client)`` on the loop; cancelling the caller cancels it."""
         return await asyncio.wrap_future(self.submit(use))
 
     def submit(self, use: Callable[[nexo.AsyncClient], Coroutine[Any, Any, T]]) -> Future[T]:
@@ -66,6 +66,6 @@ class Background:
 
 
 async def _ended(closing: Awaitable[None]) -> None:
-    """Let what was being awaited hear of the end."""
+    """Wait for ``closing``, but not for ever."""
     async with asyncio.timeout(_CLOSE_S):
         await closing

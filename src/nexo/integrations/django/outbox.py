@@ -36,7 +36,7 @@ class Backend(Protocol):
     def push(
         self, message: TaskCall, headers: Mapping[str, Any], *, fail_fast: bool = False
     ) -> None:
-        """Put a task into its queue; again does no harm while it waits or runs."""
+        """Put a task into its queue; repeating it does no harm while the task waits or runs."""
 
 
 def is_wanted(mode: str, database: str) -> bool:
@@ -72,15 +72,15 @@ def find(database: str, task_id: str) -> TaskCall | None:
 
 
 def forget(database: str, task_id: str) -> None:
-    """Take a task out that was found in its queue; waits for a relay that holds it."""
+    """Delete a task that was found in its queue; waits for a relay that has locked it."""
     rows(database).filter(task_id=task_id).delete()
 
 
 def relay(backend: Backend, *, only: str | None = None) -> int:
     """Move committed tasks into their queues; returns how many.
 
-    Raises what keeps all of them from it, such as `ConnectionLost`; a task that the server
-    refuses stays, and is tried again after the others.
+    Raises what affects all of them, such as `ConnectionLost`; a task that the server rejects
+    stays, and is tried again after the others.
     """
     with transaction.atomic(using=backend.database):
         found = _locked(backend, only)

@@ -90,7 +90,6 @@ class NexoReader:
         return tuple(self._members.owned)
 
     async def join(self) -> None:
-        """Become a member."""
         await self._members.join()
 
     async def revoked(self, partitions: Sequence[TopicPartition]) -> None:

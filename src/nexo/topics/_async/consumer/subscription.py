@@ -41,7 +41,6 @@ class ConsumerSubscription:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """What is read."""
         return self._options.topics
 
     async def change(self, topics: tuple[str, ...]) -> None:
@@ -55,7 +54,6 @@ class ConsumerSubscription:
             raise
 
     async def join(self) -> None:
-        """Become a member of the group."""
         if self.closed:
             raise Conflict("the consumer is closed")
         if self._inherited:

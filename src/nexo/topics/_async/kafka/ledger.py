@@ -50,7 +50,6 @@ class KafkaLedger:
         return KafkaTransaction(self)
 
     async def close(self) -> None:
-        """Stop the producer."""
         if self._producer is not None:
             with translated():
                 await self._producer.stop()
@@ -106,7 +105,6 @@ class KafkaTransaction(Certain):
             self._ledger.turn.release()
 
     async def abort(self) -> None:
-        """Roll back."""
         try:
             with translated():
                 await self._producer.abort_transaction()

@@ -78,7 +78,6 @@ class _NexoTransaction:
         self._transaction = transaction
 
     async def begin(self) -> None:
-        """Open it."""
         await self._ledger.ensure()
         await self._transaction.begin()
 

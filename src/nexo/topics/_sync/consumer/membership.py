@@ -205,7 +205,7 @@ class Membership:
     # -- partitions that come and go
 
     def settle(self) -> None:
-        """Do what the group asks for, as far as the user holds none of it."""
+        """Apply the group's changes, unless they revoke a partition the user has messages of."""
         if not self.unsettled:
             return
         with self.lock:

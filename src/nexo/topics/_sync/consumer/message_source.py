@@ -67,7 +67,7 @@ class MessageSource:
     def rolled_back(
         self, messages: Sequence[TopicMessage[Any]], partitions: Collection[TopicPartition]
     ) -> None:
-        """Deliver these again, and what the user holds of the partitions to be committed."""
+        """Deliver these again, and what the user holds of ``partitions``: it is not committed."""
         held = [each for each in self._progress.held if each.topic_partition in partitions]
         first = self._progress.take_back([*messages, *held])
         if self._subscription.reader is not None:

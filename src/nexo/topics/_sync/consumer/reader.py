@@ -91,7 +91,6 @@ class NexoReader:
         return tuple(self._members.owned)
 
     def join(self) -> None:
-        """Become a member."""
         self._members.join()
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:

@@ -42,7 +42,6 @@ class ConsumerSubscription:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """What is read."""
         return self._options.topics
 
     def change(self, topics: tuple[str, ...]) -> None:
@@ -56,7 +55,6 @@ class ConsumerSubscription:
             raise
 
     def join(self) -> None:
-        """Become a member of the group."""
         if self.closed:
             raise Conflict("the consumer is closed")
         if self._inherited:

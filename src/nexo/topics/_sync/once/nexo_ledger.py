@@ -79,7 +79,6 @@ class _NexoTransaction:
         self._transaction = transaction
 
     def begin(self) -> None:
-        """Open it."""
         self._ledger.ensure()
         self._transaction.begin()
 
