@@ -412,9 +412,11 @@ class Storm:
         self.group = group
         self.messages = messages
         self.processed: Counter[tuple[int, int]] = Counter()
-        self.working: dict[int, str] = {}
+        self.working: dict[int, AsyncConsumer[int]] = {}
         """By partition: who works on a message of it right now."""
         self.clashes: list[tuple[int, str, str]] = []
+        """Members that worked on one partition at once, but for one that was being closed: what
+        it works on then counts as processed."""
         self.live: dict[AsyncConsumer[int], asyncio.Task[None]] = {}
         self._random = random.Random(7)
 
@@ -430,12 +432,14 @@ class Storm:
 
     async def _work(self, consumer: AsyncConsumer[int]) -> None:
         async for message in consumer:
-            other = self.working.setdefault(message.partition, consumer.member_id)
-            if other != consumer.member_id:
-                self.clashes.append((message.partition, other, consumer.member_id))
+            other = self.working.get(message.partition)
+            if other in self.live:
+                self.clashes.append((message.partition, other.member_id, consumer.member_id))
+            self.working[message.partition] = consumer
             await asyncio.sleep(self._random.random() * 0.004)
             self.processed[message.partition, message.offset] += 1
-            self.working.pop(message.partition, None)
+            if self.working[message.partition] is consumer:
+                del self.working[message.partition]
 
     def finished(self) -> bool:
         return len(self.processed) == self.messages
