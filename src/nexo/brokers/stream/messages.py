@@ -27,15 +27,19 @@ class MessageLog:
     next trim; groups never deliver it again.
     """
 
-    __slots__ = ("_front", "partition")
+    __slots__ = ("_counted", "_front", "_shown", "partition")
 
     def __init__(self, partition: Partition, front: int = 0) -> None:
         self.partition = partition
-        self._front = max(front, partition.start_offset)
+        self._front = self._counted = front
+        self._shown = 0
+        """Messages from ``_front`` up to ``_counted``; `count` adds the newer ones."""
+        self.count()
+        self.drop(0)
 
     @property
     def front(self) -> int:
-        """The offset at which messages begin; the first ones may be deleted."""
+        """The offset at which messages begin; deleted ones may come first."""
         return max(self._front, self.partition.start_offset)
 
     @property
@@ -43,35 +47,34 @@ class MessageLog:
         """One past the newest message."""
         return self.partition.stable_offset
 
-    def __len__(self) -> int:
-        return self._count(self.front)
-
-    def _count(self, first: int) -> int:
-        if not self.partition.aborted:
-            return max(0, self.end - first)
-        return sum(stop - start for start, stop in self._shown(first))
-
-    def _shown(self, first: int) -> Iterator[tuple[int, int]]:
-        split = self.partition.aborted.split(first, self.end)
-        return ((start, stop) for start, stop, hidden in split if not hidden)
+    def count(self) -> int:
+        """How many messages there are."""
+        if self._front < self.partition.start_offset:  # retention dropped messages
+            self._front = self._counted = self.partition.start_offset
+            self._shown = 0
+        end = self.end
+        if self._counted < end:
+            self._shown += self.partition.aborted.missing(self._counted, end)
+            self._counted = end
+        return self._shown
 
     # -- trimming and deleting -------------------------------------------------
 
-    def cut(self, max_length: int) -> int:
-        """The offset from which at most ``max_length`` messages remain."""
-        if not self.partition.aborted:
-            return max(self.front, self.end - max_length)
-        for start, stop in reversed(list(self._shown(self.front))):
-            if stop - start >= max_length:
-                return stop - max_length if max_length else self.end
-            max_length -= stop - start
-        return self.front
+    def drop(self, count: int) -> int:
+        """Remove the oldest ``count`` of the messages just counted; returns the old front.
 
-    def move_front(self, offset: int) -> tuple[int, int]:
-        """Drop what precedes ``offset``; returns the old front, and how many messages."""
-        first, before = self.front, len(self)
-        self._front = max(first, offset)
-        return first, before - len(self)
+        The new one is at the next message, after deleted ones.
+        """
+        first = self._front
+        self._front = max(first, min(self.partition.aborted.nth_gap(first, count), self._counted))
+        self._shown -= count
+        return first
+
+    def deleted(self, offsets: Sequence[int]) -> None:
+        """Note that the messages at these ascending offsets are hidden now."""
+        self._shown -= bisect_left(offsets, self._counted)
+        self.count()
+        self.drop(0)
 
     def check_deletable(self, offsets: Sequence[int]) -> None:
         """Reject messages that share an entry: it is visible or hidden as a whole."""
@@ -165,8 +168,8 @@ class MessageLog:
                 return
 
     def fitting(self, offset: int, count: int, max_bytes: int) -> int:
-        """Where the entries that `entries` yields end."""
-        at = self.end
+        """Where the entries that `entries` yields end; deleted messages are not read."""
+        at, offset = self.end, self.partition.aborted.next_gap(offset)
         for header, _ in self.entries(offset, count, max_bytes):
             at = header.next_offset
         return min(at, self.end)

@@ -236,7 +236,7 @@ class Partition:
                 if header.base_offset not in self.aborted:
                     size += len(entry)
                     yield header, entry
-            at = max(at, chunk.end)
+            at = self.aborted.next_gap(max(at, chunk.end))
 
     def _chunk(self, offset: int, max_bytes: int) -> Chunk | None:
         if offset < self.start_offset:

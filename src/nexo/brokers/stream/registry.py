@@ -170,8 +170,7 @@ class OpenStream:
         part = self.partition(index)
         start, end = part.start_offset, part.stable_offset
         in_lake = max(0, start - offset) if self.tiered[index] >= start else 0
-        split = part.aborted.split(min(max(offset, start), end), end)
-        return in_lake + sum(stop - first for first, stop, hidden in split if not hidden)
+        return in_lake + part.aborted.missing(max(offset, start), end)
 
     def partition_of(self, key: bytes) -> int:
         """The partition of a key."""

@@ -177,8 +177,7 @@ class Progress:
 
     def unread(self, first: int, end: int) -> int:
         """How many messages of a range have not been delivered yet."""
-        first = max(first, self.cursor)
-        return sum(stop - start for start, stop, done in self.done.split(first, end) if not done)
+        return self.done.missing(max(first, self.cursor), end)
 
     # -- finishing and returning -----------------------------------------------
 

@@ -84,10 +84,33 @@ class RangeSet(_Ranges):
         at = bisect_right(self._starts, number) - 1
         return max(number, self._ends[at]) if at >= 0 else number
 
+    def nth_gap(self, number: int, count: int) -> int:
+        """Like `next_gap`, but ``count`` integers that are not in the set are passed first."""
+        at = bisect_right(self._starts, number)
+        if at and number < self._ends[at - 1]:
+            number = self._ends[at - 1]
+        while at < len(self._starts) and self._starts[at] - number <= count:
+            count -= self._starts[at] - number
+            number = self._ends[at]
+            at += 1
+        return number + count
+
     def next_start(self, number: int, default: int) -> int:
         """The start of the first range after ``number``, or ``default``."""
         at = bisect_right(self._starts, number)
         return self._starts[at] if at < len(self._starts) else default
+
+    def missing(self, first: int, end: int) -> int:
+        """How many integers of a range are not in the set."""
+        if first >= end:
+            return 0
+        low = bisect_right(self._ends, first)
+        high = bisect_left(self._starts, end, low)
+        if low == high:
+            return end - first
+        inside = sum(self._ends[low:high]) - sum(self._starts[low:high])
+        outside = max(0, first - self._starts[low]) + max(0, self._ends[high - 1] - end)
+        return end - first - (inside - outside)
 
     def split(self, first: int, end: int) -> Iterator[tuple[int, int, bool]]:
         """Cut a range into parts inside the set (True) or outside it."""

@@ -104,7 +104,7 @@ class XGroups:
             for name, group in sorted(found.groups.items())
             if group.claims is not None
         ]
-        return XInfo(len(log), groups)
+        return XInfo(log.count(), groups)
 
     # -- consuming ---------------------------------------------------------------------
 

@@ -77,8 +77,8 @@ class XMessages:
         placed = self._publishing.store_one(found, 0, value_type, content)
         message_id = log.partition.last_ms, placed.offset
         self._publishing.confirm(found, [placed], len(content), message_id, done)
-        if log.end - log.front > max_length:
-            self._trim(found, log, max_length, TRIM_STEP)
+        if log.end - log.front > max_length and (excess := log.count() - max_length) > 0:
+            self._trim(found, log, excess, TRIM_STEP)
 
     # -- finding by id -----------------------------------------------------------------
 
@@ -108,6 +108,7 @@ class XMessages:
         if offsets:
             log.check_deletable(offsets)
             engine.hide(found, 0, [(first, end) for _, first, end in ranges_of(offsets)])
+            log.deleted(offsets)
             self._core.touched(found)
         self._core.done_when_safe(found.options.persistence, done, len(offsets))
 
@@ -115,27 +116,29 @@ class XMessages:
         """Keep the newest messages; answers how many were removed."""
         found = self._core.permitted(connection, ADMIN, stream)
         check_range("max_length", max_length)
-        removed = self._trim(found, self.log(found), max_length, 1)
+        log = self.log(found)
+        removed = max(0, log.count() - max_length)
+        self._trim(found, log, removed, 1)
         self._core.done_when_safe(found.options.persistence, done, removed)
 
-    def _trim(self, stream: OpenStream, log: MessageLog, max_length: int, step: int) -> int:
-        """Drop the oldest; the log itself does so once ``step`` or more have collected."""
+    def _trim(self, stream: OpenStream, log: MessageLog, count: int, step: int) -> None:
+        """Remove the oldest messages."""
         self.pass_over(stream, log)
-        cut = log.cut(max_length)
-        first, removed = log.move_front(cut)
-        if cut > first:
-            self._trim_groups(stream, first, cut)
-        if step == 1 or cut // step > first // step:
-            self._free(stream, log, cut)
-        return removed
+        first = log.drop(count)
+        if count:
+            self._trim_groups(stream, first, log.front)
+        self._free(stream, log, step)
 
-    def _free(self, stream: OpenStream, log: MessageLog, cut: int) -> None:
-        """Drop what the log may drop; what it must keep is hidden from messages only."""
-        free = min(cut, freeable(stream, 0, log.partition, self._core.now_ms, self._core.hot))
-        if free > log.partition.start_offset:
-            log.partition.drop_before(free)
-        if free < cut:
-            self._core.engine.trimmed(stream, cut)
+    def _free(self, stream: OpenStream, log: MessageLog, step: int) -> None:
+        """Drop what precedes the front from the log, once the front has moved by ``step``."""
+        front, partition = log.front, log.partition
+        if step > 1 and front - max(stream.front, partition.start_offset) < step:
+            return
+        free = min(front, freeable(stream, 0, partition, self._core.now_ms, self._core.hot))
+        if free > partition.start_offset:
+            partition.drop_before(free)
+        if free < front:  # what must be kept is hidden from messages only
+            self._core.engine.trimmed(stream, front)
 
     def _trim_groups(self, stream: OpenStream, first: int, end: int) -> None:
         for name, group in stream.groups.items():

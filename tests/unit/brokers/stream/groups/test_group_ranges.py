@@ -41,6 +41,16 @@ def test_the_next_gap_is_the_first_integer_outside() -> None:
     assert [ranges.next_gap(n) for n in (0, 2, 3, 4, 6, 9)] == [0, 4, 4, 4, 8, 9]
 
 
+def test_gaps_are_counted_and_passed_over() -> None:
+    ranges = RangeSet([(2, 4), (6, 8), (8, 9), (15, 20)])
+    outside = [n for n in range(40) if n not in ranges]
+    for first in range(22):
+        for end in range(22):
+            assert ranges.missing(first, end) == sum(first <= n < end for n in outside)
+        following = [n for n in outside if n >= first]
+        assert [ranges.nth_gap(first, n) for n in range(10)] == following[:10]
+
+
 def test_split_cuts_a_range_into_parts_inside_and_outside() -> None:
     ranges = RangeSet([(2, 4), (6, 8)])
     assert list(ranges.split(3, 7)) == [(3, 4, True), (4, 6, False), (6, 7, True)]
