@@ -24,7 +24,7 @@ class LocalLog:
         self._values: dict[MessageId, bytes] = {}
         self._ids: list[MessageId] = []
         self._head = 0
-        """What lies before this place of the list was trimmed."""
+        """Nothing before this place of the list is left."""
         self.last_id = ZERO
         """The greatest id ever given out."""
 
@@ -71,3 +71,5 @@ class LocalLog:
         removed = len(self._ids) - len(self._values)
         if removed >= _SMALL and removed * 2 >= len(self._ids):
             self._ids, self._head = list(self._values), 0
+        while self._head < len(self._ids) and self._ids[self._head] not in self._values:
+            self._head += 1

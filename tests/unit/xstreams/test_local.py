@@ -105,6 +105,15 @@ class TestCost:
         assert looked.count == 1
         assert len(log._ids) < 400
 
+    def test_reading_behind_a_deleted_front_looks_at_nothing_deleted(self) -> None:
+        log = LocalLog()
+        added = [log.append(b"", n) for n in range(10_000)]
+        for message_id in added[:4_900]:
+            log.delete(message_id)
+        looked = lookups(log)
+        assert next(log.since(MessageId(0, 0)))[0].ms == 4_900
+        assert looked.count == 1
+
     def test_a_group_reads_a_long_stream_in_one_look_per_message(self) -> None:
         broker = LocalStreamBroker(max_stream_length=50_000)
         broker.create_group("s", "g", "0")
