@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+import nexo
 from nexo import testing
 from nexo.errors import ConnectionLost, NexoError, RequestTimeout
 from nexo.xstreams import NexoStreamBroker
@@ -57,6 +58,24 @@ def test_a_server_killed_under_load_loses_nothing_acknowledged(
         for thread in threads:
             thread.join()
         _check_whole(broker, added, acked, len(unsure))
+
+
+def test_what_was_deleted_stays_away_from_a_killed_server(served: testing.Process) -> None:
+    """Enough messages for the log to drop some of them (F4)."""
+    with NexoStreamBroker(served.url) as broker:
+        broker.create_group("s", "g", "0")
+        kept: list[str] = []
+        for _ in range(2):
+            added = [broker.xadd("s", n) for n in range(1_500)]
+            assert broker.xdel("s", kept + added[:-2]) == len(kept) + 1_498
+            kept = added[-2:]
+            served.kill()
+            served.start()
+            assert [message.id for message in broker.xrange("s")] == kept
+            assert broker.get_group_info("s")[0].lag == 2
+        with nexo.connect(served.url) as client:
+            assert client.stream("s").info().partitions[0].start_offset == 2_998
+        assert [each.id for each in broker.xreadgroup("g", "a", "s", 10)] == kept
 
 
 def _let_work(added: list[str], acked: set[str]) -> None:

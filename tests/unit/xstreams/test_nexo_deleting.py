@@ -7,7 +7,10 @@ from typing import Any, SupportsIndex
 import pytest
 
 from nexo.brokers.stream.groups.ranges import RangeSet
+from nexo.protocol import stream as wire
+from nexo.protocol import xstreams as x
 from nexo.protocol.ops import Op
+from nexo.services.stream.groups.xmessages import TRIM_STEP
 from nexo.storage.log import SegmentedLog
 from tests.unit.brokers.stream.desk import Desk
 from tests.unit.xstreams.test_nexo_service import Client
@@ -16,6 +19,12 @@ from tests.unit.xstreams.test_nexo_service import Client
 @pytest.fixture
 def desk() -> Desk:
     return Desk()
+
+
+def bounds(client: Client) -> tuple[int, int]:
+    """Where the log begins and ends."""
+    info = client.peer.describe("s").partitions[0]
+    return info.start_offset, info.next_offset
 
 
 class Looked(list[int]):
@@ -77,3 +86,111 @@ class TestCost:
 
         monkeypatch.setattr(SegmentedLog, "read", read)
         assert client.read("a", 1) == []
+
+
+class TestTheLog:
+    def test_is_freed_though_every_message_is_deleted(self, desk: Desk) -> None:
+        client = Client(desk, max_length=100)
+        client.group()
+        for n in range(2 * TRIM_STEP + 10):
+            assert client.ids(Op.S_X_DELETE, client.add(n)) == 1
+            start, end = bounds(client)
+            assert end - start <= TRIM_STEP + 1
+        info = client.info()
+        assert (info.length, info.groups[0].lag, info.groups[0].trimmed_unread) == (0, 0, 0)
+
+    def test_is_freed_up_to_the_first_message_that_is_left(self, desk: Desk) -> None:
+        client = Client(desk)
+        added = [client.add(n) for n in range(TRIM_STEP + 10)]
+        client.ids(Op.S_X_DELETE, *added[2:-5])
+        assert bounds(client)[0] == 0
+        client.ids(Op.S_X_DELETE, *added[:2])
+        assert bounds(client)[0] == TRIM_STEP + 5
+        assert client.range((0, 0), (2**64 - 1, 0)) == [seq for _, seq in added[-5:]]
+
+    @pytest.mark.parametrize("graceful", [False, True])
+    def test_is_as_free_after_a_restart(self, desk: Desk, graceful: bool) -> None:
+        client = Client(desk)
+        client.group()
+        added = [client.add(n) for n in range(TRIM_STEP + 10)]
+        client.read("a", 3)
+        client.ids(Op.S_X_DELETE, *added[:2], *added[3:-4], added[-2])
+        for _ in range(2):
+            before = bounds(client)
+            desk = desk.restart() if graceful else desk.crash()
+            client = Client(desk)
+            assert bounds(client) == before
+            info = client.info()
+            assert (info.length, info.groups[0].lag, info.groups[0].pending) == (4, 3, 1)
+        client.ids(Op.S_X_ACK, added[2])
+        client.ids(Op.S_X_DELETE, added[2])
+        client = Client(desk.restart() if graceful else desk.crash())
+        assert bounds(client)[0] == TRIM_STEP + 6
+        left = [TRIM_STEP + 6, TRIM_STEP + 7, TRIM_STEP + 9]
+        assert [offset for offset, _, _ in client.read()] == left
+        assert client.add("next")[1] == TRIM_STEP + 10
+
+    def test_is_freed_after_a_restart_that_finds_it_full_of_deleted_messages(
+        self, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        client = Client(desk)
+        added = [client.add(n) for n in range(2 * TRIM_STEP)]
+        with monkeypatch.context() as patch:
+            patch.setattr("nexo.services.stream.groups.xmessages.TRIM_STEP", 10**9)
+            client.ids(Op.S_X_DELETE, *added)
+        client = Client(desk.crash())
+        assert bounds(client)[0] == 0
+        client.ids(Op.S_X_DELETE, client.add("one more"))
+        assert bounds(client) == (2 * TRIM_STEP, 2 * TRIM_STEP + 1)
+
+
+class TestIds:
+    @pytest.mark.parametrize("trim", [False, True])
+    @pytest.mark.parametrize("graceful", [False, True])
+    def test_rise_though_nothing_is_left_and_the_clock_steps_back(
+        self, desk: Desk, graceful: bool, trim: bool
+    ) -> None:
+        client = Client(desk)
+        added = [client.add(n) for n in range(TRIM_STEP)]
+        assert (client.trim(0) if trim else client.ids(Op.S_X_DELETE, *added)) == TRIM_STEP
+        for _ in range(2):
+            desk.runtime.time.now -= 500
+            desk = desk.restart() if graceful else desk.crash()
+            client = Client(desk)
+            assert client.info().length == 0
+            assert client.peer.read("s", bounds(client)[0]) == []
+        assert client.add("next") > added[-1]
+
+    def test_rise_after_a_batch_was_trimmed(self, desk: Desk) -> None:
+        client = Client(desk)
+        client.add(0)
+        client.peer.publish("s", b"one", b"two", b"three")
+        last = desk.runtime.time.now, 3
+        assert client.trim(0) == 4
+        desk.runtime.time.now -= 500
+        client = Client(desk.crash())
+        assert (client.info().length, client.peer.read("s", bounds(client)[0])) == (0, [])
+        assert client.add("next") > last
+
+
+class TestGroups:
+    @pytest.mark.parametrize("delete", [False, True])
+    def test_hold_nothing_that_the_log_dropped_right_before_a_crash(
+        self, desk: Desk, delete: bool
+    ) -> None:
+        """The log drops at once, the journal is written at the end of the turn."""
+        client = Client(desk, max_length=TRIM_STEP)
+        client.group()
+        added = [client.add(n) for n in range(TRIM_STEP)]
+        client.read("a", 2)
+        ask = x.Ids("s", "", added) if delete else x.Trim("s", 0)
+        handler = desk.handlers[Op.S_X_DELETE if delete else Op.S_X_TRIM]
+        handler(client.peer, 0, memoryview(wire.pack(ask)))
+        assert 0 not in client.peer.replies
+        client = Client(desk.crash())
+        client.add("next")
+        [group] = client.info().groups
+        assert group.lag + group.pending == client.info().length
+        got = client.read("b", 1_000)
+        assert len(client.pending()) == client.info().length
+        assert got[-1] == (TRIM_STEP, "next", 1)

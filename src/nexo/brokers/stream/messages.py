@@ -14,7 +14,7 @@ from nexo.brokers.stream.delivery import offset_at
 from nexo.brokers.stream.partition import Partition
 from nexo.errors import InvalidInput
 from nexo.model.stream import Id
-from nexo.storage.header import Header
+from nexo.storage.header import Header, parse
 
 _READ_BYTES = 64 * 1024
 
@@ -75,6 +75,13 @@ class MessageLog:
         self._shown -= bisect_left(offsets, self._counted)
         self.count()
         self.drop(0)
+
+    def newest_entry(self) -> int:
+        """The offset at which the newest entry of the log begins."""
+        end = self.partition.next_offset
+        for entry in self.partition.log.sound_entries(end - 1):
+            return parse(entry).base_offset
+        return end
 
     def check_deletable(self, offsets: Sequence[int]) -> None:
         """Reject messages that share an entry: it is visible or hidden as a whole."""

@@ -44,7 +44,16 @@ class XMessages:
         found = self._logs.get(stream.id)
         if found is None or found.partition is not partition:
             found = self._logs[stream.id] = MessageLog(partition, stream.front)
+            self._catch_up(stream, found)
         return found
+
+    def _catch_up(self, stream: OpenStream, log: MessageLog) -> None:
+        """Move groups past what the log dropped before a crash kept them from journalling it."""
+        self.pass_over(stream, log)
+        for name, group in stream.groups.items():
+            if group.claims is not None:
+                group.claims.trim((0, 0, log.front))
+                self._core.changed(stream, name, group)
 
     def pass_over(self, stream: OpenStream, log: MessageLog) -> None:
         """Have groups skip messages up to the id that they start after, which was not yet used."""
@@ -109,6 +118,7 @@ class XMessages:
             log.check_deletable(offsets)
             engine.hide(found, 0, [(first, end) for _, first, end in ranges_of(offsets)])
             log.deleted(offsets)
+            self._free(found, log, TRIM_STEP)
             self._core.touched(found)
         self._core.done_when_safe(found.options.persistence, done, len(offsets))
 
@@ -135,6 +145,9 @@ class XMessages:
         if step > 1 and front - max(stream.front, partition.start_offset) < step:
             return
         free = min(front, freeable(stream, 0, partition, self._core.now_ms, self._core.hot))
+        if free == partition.next_offset:
+            free = log.newest_entry()  # after a crash, ids continue after its time
+            self._core.engine.hide(stream, 0, [(free, front)] if free < front else [])
         if free > partition.start_offset:
             partition.drop_before(free)
         if free < front:  # what must be kept is hidden from messages only
