@@ -10,6 +10,7 @@ from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.protocol import stream as wire
 from nexo.protocol import xstreams as x
 from nexo.protocol.ops import Op
+from nexo.protocol.values import encode_value
 from nexo.services.stream.groups.xmessages import TRIM_STEP
 from nexo.storage.log import SegmentedLog
 from tests.unit.brokers.stream.desk import Desk
@@ -194,3 +195,25 @@ class TestGroups:
         got = client.read("b", 1_000)
         assert len(client.pending()) == client.info().length
         assert got[-1] == (TRIM_STEP, "next", 1)
+
+    def test_know_what_another_protocol_dropped(self, desk: Desk) -> None:
+        client = Client(desk)
+        client.group()
+        for n in range(10):
+            client.add(n)
+        client.read("a", 2)
+        desk.service.admin.drop_before(client.peer, "s", 0, 5)
+        [group] = client.info().groups
+        assert (client.info().length, group.lag, group.pending) == (5, 5, 0)
+        assert [offset for offset, _, _ in client.read("b")] == [5, 6, 7, 8, 9]
+        assert len(client.pending()) == 5
+
+
+def test_a_snapshot_names_what_is_deleted_once(desk: Desk) -> None:
+    client = Client(desk)
+    added = [client.add(encode_value(n)) for n in range(6)]
+    client.ids(Op.S_X_DELETE, *added[1::2])
+    stream = desk.service.core.engine.streams.get("s")
+    for _ in range(3):
+        desk.service.core._save(synced=False)
+        assert stream.checkpoints[0].aborted == [(1, 2), (3, 4), (5, 6)]

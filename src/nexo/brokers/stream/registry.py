@@ -205,8 +205,8 @@ class OpenStream:
                 self.checkpoints[index] = part.checkpoint()
             elif part.committed or part.deleted:
                 known = self.checkpoints.get(index, PartitionCheckpoint())
-                hidden = [*known.aborted, *part.deleted]
-                known = structs.replace(known, committed=list(part.committed), aborted=hidden)
+                hidden = RangeSet([*known.aborted, *part.deleted])
+                known = structs.replace(known, committed=list(part.committed), aborted=list(hidden))
                 self.checkpoints[index] = known
         for index in {*self._recommitted, *self._hidden}:
             self._checkpoint(index)

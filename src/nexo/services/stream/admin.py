@@ -120,7 +120,9 @@ class StreamAdmin:
                 f"offset {offset} of stream {name!r}, partition {partition}: must be from 0 to "
                 f"{found.stable_offset}"
             )
+        start = found.start_offset
         found.drop_before(offset)
+        self._skip_dropped(stream, partition, start)
         return found.start_offset
 
     def update(
@@ -218,13 +220,17 @@ class StreamAdmin:
         core = self._core
         starts = [part.start_offset for part in stream.partitions()]
         freed = retain(stream, core.now_ms, core.hot)
-        for index, part in enumerate(stream.partitions()):
-            if part.start_offset > starts[index]:
-                in_lake = core.replay.first_offset(stream, index) < part.start_offset
-                dropped = [(starts[index], part.start_offset)]
-                core.engine.skip(stream, index, dropped, in_lake=in_lake)
-                core.end_turn_soon()
+        for index, start in enumerate(starts):
+            self._skip_dropped(stream, index, start)
         return freed
+
+    def _skip_dropped(self, stream: OpenStream, index: int, start: int) -> None:
+        """Move groups past what a partition's log has dropped since it began at ``start``."""
+        core, dropped = self._core, stream.partition(index).start_offset
+        if dropped > start:
+            in_lake = core.replay.first_offset(stream, index) < dropped
+            core.engine.skip(stream, index, [(start, dropped)], in_lake=in_lake)
+            core.end_turn_soon()
 
     def _describe(self, stream: OpenStream) -> StreamInfo:
         first_offset = self._core.replay.first_offset
