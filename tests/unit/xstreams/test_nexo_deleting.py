@@ -217,3 +217,10 @@ def test_a_snapshot_names_what_is_deleted_once(desk: Desk) -> None:
     for _ in range(3):
         desk.service.core._save(synced=False)
         assert stream.checkpoints[0].aborted == [(1, 2), (3, 4), (5, 6)]
+
+
+def test_nothing_is_kept_of_a_deleted_stream(desk: Desk) -> None:
+    client = Client(desk)
+    client.add(0)
+    client.peer.ask(Op.S_DELETE, b"\x00\x00\x00\x01s")
+    assert not desk.service.xmessages._logs

@@ -48,7 +48,7 @@ class StreamAdmin:
     def __init__(self, core: Core, keyed: Keyed) -> None:
         self._core = core
         self._keyed = keyed
-        self.on_deleted: Callable[[], None] = lambda: None
+        self.on_deleted: Callable[[OpenStream], None] = lambda _stream: None
         """Called when a stream was deleted."""
         self.members: MembersOf = lambda _group: {}
         """The readers of a group besides the members that the engine knows."""
@@ -166,7 +166,7 @@ class StreamAdmin:
         stream = core.delete(name, done)
         self._keyed.forget(stream)
         core.waits.fail_under(stream.id, NotFound(f"stream {name!r} was deleted"))
-        self.on_deleted()
+        self.on_deleted(stream)
 
     def names(
         self,

@@ -60,10 +60,14 @@ class StreamService:
         self.xmessages = XMessages(self.core, self.publishing)
         self.xgroups = XGroups(self.core, self.xmessages)
         self.reading = Reading(self.core)
-        self.admin.on_deleted = self.ordered.stream_deleted
+        self.admin.on_deleted = self._deleted
         self.core.on_grown = self._compact
         self._sweep: list[OpenStream] = []
         self._sweep_due_ms = 0
+
+    def _deleted(self, stream: OpenStream) -> None:
+        self.xmessages.forget(stream)
+        self.ordered.stream_deleted()
 
     def open(self) -> None:
         """Recover from disk."""

@@ -47,6 +47,10 @@ class XMessages:
             self._catch_up(stream, found)
         return found
 
+    def forget(self, stream: OpenStream) -> None:
+        """Let go of a deleted stream."""
+        self._logs.pop(stream.id, None)
+
     def _catch_up(self, stream: OpenStream, log: MessageLog) -> None:
         """Move groups past what the log dropped before a crash kept them from journalling it."""
         self.pass_over(stream, log)
