@@ -107,8 +107,8 @@ ROWS = (
 
 async def _memory(client: nexo.AsyncClient, broker: Broker) -> int:
     """The resident memory of a broker's process."""
-    facts = await client.info()
-    return int(facts[broker.label]["process"]["rss_bytes"])
+    info = await client.info()
+    return int(getattr(info, broker.label).process.rss_bytes)
 
 
 async def measure(row: Row, url: str) -> tuple[int, float]:

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import nexo
 from nexo.testing import Process
@@ -49,7 +50,7 @@ class Losses:
         leader, standby = self.leader, self.standby
         with nexo.Client(leader.url) as client:
             client.queue("later").push(len(self.killed_s), delay=1)
-            rows = [row["replica"]["window_ms"] for row in client.info().values()]
+            rows = [row.replica.window_ms for row in structs.astuple(client.info())]
         self.shipping_ms = max(self.shipping_ms, *rows)
         self.killed_s.append(time.monotonic())
         leader.kill()

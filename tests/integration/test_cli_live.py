@@ -38,5 +38,5 @@ def test_bench_measures_each_broker_and_leaves_nothing(nexo_url: str, client: ne
     assert len(rows) == 8
     assert all(rate > 0 for rate in rows.values()), rows
     assert client.queues() == []
-    assert client.info()["stream"]["streams"] == 0
-    assert client.info()["store"]["keys"] == 0
+    assert client.info().stream.streams == 0
+    assert client.info().store.keys == 0

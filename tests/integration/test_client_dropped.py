@@ -30,7 +30,7 @@ def threads() -> set[threading.Thread]:
 
 def connections(observer: nexo.Client, broker: Broker) -> int:
     observer.info()  # its own connections are open then
-    return int(observer.info()[broker.label]["connections"])
+    return int(getattr(observer.info(), broker.label).connections)
 
 
 def dropped(work: Callable[[nexo.Client], Any], url: str) -> Any:

@@ -13,12 +13,15 @@ import typing
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import structs
 
 import nexo
 from nexo import errors, testing, types
 from nexo.client._async.link.link import Link as AsyncLink
 from nexo.client._sync.link.link import Link
+from nexo.client._sync.requests import status
 from nexo.model import Broker
 from tests.timing import often_within
 
@@ -124,18 +127,37 @@ async def test_every_broker_answers_on_its_own_connection(
     assert await aclient.ping(broker) > 0
 
 
-async def test_info_has_every_brokers_summary(
+async def test_info_has_all_that_every_broker_reports(
     client: nexo.Client, aclient: nexo.AsyncClient
 ) -> None:
-    labels = {broker.label for broker in Broker}
-    assert set(client.info()) == labels
-    assert set(await aclient.info()) == labels
+    client.store.set("k", 1)
+    found = await aclient.info()
+    for broker, typed in structs.asdict(found).items():
+        said = status(client.link(Broker[broker.upper()]).call, Broker[broker.upper()])
+        assert unnamed(said, msgspec.to_builtins(typed)) == []
+    assert found.store.keys == client.store.info().keys == client.info().store.keys == 1
+    assert (await aclient.store.info()).process.pid == found.store.process.pid > 0
+
+
+def unnamed(said: dict[str, Any], typed: dict[str, Any], path: str = "") -> list[str]:
+    """The fields that the result's type lacks; what is named by users is a dict in both."""
+    missing = [path + name for name in said.keys() - typed.keys() if path != "requests."]
+    for name in said.keys() & typed.keys():
+        if isinstance(said[name], dict):
+            missing += unnamed(said[name], typed[name], f"{path}{name}.")
+    return missing
+
+
+def test_info_takes_the_report_of_a_newer_server_and_of_an_older_one() -> None:
+    newer = {"keys": 3, "disk": {"free_bytes": 7, "heat": 1}, "mood": "good"}
+    info = msgspec.convert(newer, types.StoreInfo)
+    assert (info.keys, info.disk.free_bytes, info.disk.full, info.replica) == (3, 7, False, None)
 
 
 async def test_the_first_requests_may_come_all_at_once(aclient: nexo.AsyncClient) -> None:
     """One connection per broker, however many ask for it first."""
     await asyncio.gather(*(aclient.ping(broker) for broker in Broker for _ in range(50)))
-    assert (await aclient.info())["store"]["connections"] == len(Broker)
+    assert (await aclient.info()).store.connections == len(Broker)
 
 
 def test_the_sync_client_reconnects(nexo_server: testing.Server) -> None:

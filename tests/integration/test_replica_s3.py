@@ -13,6 +13,7 @@ from typing import Any, Unpack
 
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 
 from nexo import Client
 from nexo.cli import main
@@ -120,8 +121,8 @@ def shipped(server: Process, client: Client) -> None:
     """Wait until the store has all that was written, keys and users too."""
     now_ms, before = int(time.time() * 1000), ready(server)["replica"]["lease_number"]
     client.store.set("now", now_ms)
-    wait_until(lambda: (client.info()["store"]["snapshot"]["saved_ms"] or 0) > now_ms, 60)
-    wait_until(lambda: all(row["replica"]["lag_ms"] == 0 for row in client.info().values()), 60)
+    wait_until(lambda: (client.info().store.snapshot.saved_ms or 0) > now_ms, 60)
+    wait_until(lambda: all(row.replica.lag_ms == 0 for row in structs.astuple(client.info())), 60)
     wait_until(lambda: ready(server)["replica"]["lease_number"] > before + 1, 60)
 
 

@@ -265,7 +265,7 @@ def test_a_save_that_takes_longer_than_the_stop_is_let_finish(tmp_path: Path) ->
         assert server.terminate() == 0
         server.start()
         with nexo.connect(server.url) as client:
-            assert client.info()["store"]["keys"] == 400_000
+            assert client.info().store.keys == 400_000
 
 
 def test_a_save_that_fails_is_no_clean_stop(tmp_path: Path) -> None:  # F3

@@ -324,7 +324,7 @@ class TestAsyncClient:
 
 async def _until_no_keys(store: Store) -> None:
     async def empty() -> bool:
-        return not (await store.info())["keys"]
+        return not (await store.info()).keys
 
     await eventually(empty)
 
@@ -341,9 +341,9 @@ class TestServer:
             assert client.store.exists("k199")
             with pytest.raises(PayloadTooLarge):
                 client.store.set("big", "x" * 20_000)
-            status = client.store.info()
-            assert status["evicted"] > 0
-            assert status["used_bytes"] <= 20_000
+            info = client.store.info()
+            assert info.evicted > 0
+            assert info.used_bytes <= 20_000
 
     def test_a_restart_is_warm_when_snapshots_are_on(self, tmp_path: Path) -> None:
         server = testing.Server(data_dir=tmp_path, store_snapshot_ms=60_000)
@@ -365,11 +365,11 @@ class TestServer:
         server.start()
         with nexo.connect(server.url) as client:
             client.store.mset({f"k{n}": n for n in range(5_000)})
-            wait_until(lambda: client.store.info()["snapshot"]["saved_ms"] is not None)
+            wait_until(lambda: client.store.info().snapshot.saved_ms is not None)
         server.crash()
         server.start()
         with nexo.connect(server.url) as client:
-            assert client.store.info()["keys"] == 5_000
+            assert client.store.info().keys == 5_000
         server.close()
 
     def test_without_snapshots_a_restart_is_empty(self, nexo_server: testing.Server) -> None:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from nexo.cli import output
 from nexo.cli.brokers.store_collections import list_commands, map_commands, set_commands
@@ -187,10 +188,10 @@ def persist(key: str) -> None:
 
 
 @command.command()
-def status() -> None:
+def info() -> None:
     """Show keys, memory, hits, evictions and saves."""
     with client() as nexo:
-        output.fields(nexo.store.info())
+        output.fields(msgspec.to_builtins(nexo.store.info()))
 
 
 @command.command()

@@ -8,6 +8,8 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
+from msgspec import convert
+
 from nexo.client import telemetry
 from nexo.client._async import runtime
 from nexo.client._async.closing import AsyncClosing
@@ -34,6 +36,7 @@ from nexo.errors import ConfigError
 from nexo.extras import hint
 from nexo.model import Broker
 from nexo.model.queue import QueueInfo
+from nexo.model.server import ServerInfo
 from nexo.options.units import Duration
 from nexo.protocol.messages import unpack
 from nexo.protocol.ops import Op
@@ -153,11 +156,12 @@ class AsyncClient(AsyncClosing):
         await self._links[broker].repeat(Op.ECHO, b"ping")
         return runtime.now_s() - start_s
 
-    async def info(self) -> dict[str, Any]:
-        """Each broker's own summary, by its name."""
-        return {
+    async def info(self) -> ServerInfo:
+        """What each broker reports: what it holds, its connections, disk and process."""
+        found = {
             broker.label: await status(link.repeat, broker) for broker, link in self._links.items()
         }
+        return convert(found, ServerInfo)
 
     def link(self, broker: Broker) -> Link:
         """The connection to ``broker``, for layers built on this client."""

@@ -6,7 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from functools import wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, overload
 
+from msgspec import convert
+
 from nexo.client._async.link.link import Link
+from nexo.client._async.requests import status
 from nexo.client._async.store.collections import StoreList, StoreMap, StoreSet
 from nexo.client._async.store.coordination import Lock, RateKind, RateLimiter
 from nexo.client._async.store.requests import StoreKeys, ask, ask_count, ttl_ms
@@ -14,6 +17,7 @@ from nexo.client.checks import each, pairs, positive_millis
 from nexo.client.store_values import call_key, taken
 from nexo.errors import ConnectionLost, InvalidInput, ShuttingDown
 from nexo.model import Broker
+from nexo.model.server import StoreInfo
 from nexo.model.store import KeysPage, SetResult
 from nexo.options.units import Duration
 from nexo.protocol import store as wire
@@ -208,10 +212,9 @@ class Store(StoreKeys):
         """Delete everything in the store; returns how many keys there were."""
         return await ask_count(self._link, Op.STORE_CLEAR, wire.Clear())
 
-    async def info(self) -> dict[str, Any]:
+    async def info(self) -> StoreInfo:
         """Keys, memory, hits, evictions and saves, as the server counts them."""
-        reply = await self._link.repeat(Op.STATUS, bytes((Broker.STORE,)))
-        return decode_value(reply or b"", dict)
+        return convert(await status(self._link.repeat, Broker.STORE), StoreInfo)
 
     # -- coordination ---------------------------------------------------------
 

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, overload
 
+from msgspec import convert
+
 from nexo.client._sync.link.link import Link
+from nexo.client._sync.requests import status
 from nexo.client._sync.store.collections import StoreList, StoreMap, StoreSet
 from nexo.client._sync.store.coordination import Lock, RateKind, RateLimiter
 from nexo.client._sync.store.requests import StoreKeys, ask, ask_count, ttl_ms
@@ -15,6 +18,7 @@ from nexo.client.checks import each, pairs, positive_millis
 from nexo.client.store_values import call_key, taken
 from nexo.errors import ConnectionLost, InvalidInput, ShuttingDown
 from nexo.model import Broker
+from nexo.model.server import StoreInfo
 from nexo.model.store import KeysPage, SetResult
 from nexo.options.units import Duration
 from nexo.protocol import store as wire
@@ -209,10 +213,9 @@ class Store(StoreKeys):
         """Delete everything in the store; returns how many keys there were."""
         return ask_count(self._link, Op.STORE_CLEAR, wire.Clear())
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> StoreInfo:
         """Keys, memory, hits, evictions and saves, as the server counts them."""
-        reply = self._link.repeat(Op.STATUS, bytes((Broker.STORE,)))
-        return decode_value(reply or b"", dict)
+        return convert(status(self._link.repeat, Broker.STORE), StoreInfo)
 
     # -- coordination ---------------------------------------------------------
 
