@@ -180,7 +180,7 @@ def test_a_celery_task_shows_its_name_arguments_and_worker(
     job.ack()
 
 
-def test_dead_letters_are_replayed_and_discarded(dashboard: Dashboard, sdk: nexo.Client) -> None:
+def test_dead_letters_are_replayed_and_deleted(dashboard: Dashboard, sdk: nexo.Client) -> None:
     queue = sdk.queue("failing").create(max_retries=0)
     queue.push_many(["a", "b", "c", "d"])
     for job in queue.pop(4):
@@ -191,8 +191,8 @@ def test_dead_letters_are_replayed_and_discarded(dashboard: Dashboard, sdk: nexo
     dashboard.press(f"Replay {first}")
     dashboard.answer("Replay")
     assert queue.info().waiting == 1
-    dashboard.press(f"Discard {second}")
-    dashboard.answer("Discard")
+    dashboard.press(f"Delete {second}")
+    dashboard.answer("Delete")
     assert queue.dlq.count() == 2
     dashboard.press("Replay all")
     dashboard.answer("Replay")
@@ -200,8 +200,8 @@ def test_dead_letters_are_replayed_and_discarded(dashboard: Dashboard, sdk: nexo
     for job in queue.pop(3):
         job.nack("again")
     expect(page.locator("tbody tr")).to_have_count(3)
-    dashboard.press("Discard all")
-    dashboard.answer("Discard")
+    dashboard.press("Delete all")
+    dashboard.answer("Delete")
     assert queue.dlq.count() == 0
 
 
@@ -396,13 +396,13 @@ def test_groups_are_sought_and_parked_records_settled(
     expect(trail.locator("tbody tr")).to_contain_text("parked")
     page.keyboard.press("Escape")
     dashboard.press("Discard record 0")
-    dashboard.answer("Discard")
+    dashboard.answer("Delete")
     assert stream.group("g").info().partitions[0].parked == 2
     dashboard.press("Replay record 1")
     dashboard.answer("Replay")
     assert stream.group("g").lag() == 1
-    dashboard.press("Discard all")
-    dashboard.answer("Discard")
+    dashboard.press("Delete all")
+    dashboard.answer("Delete")
     wait_until(lambda: stream.group("g").info().partitions[0].parked == 0)
     dashboard.press("Seek g")
     dashboard.answer("Seek", to="offset", offset="4")

@@ -281,7 +281,7 @@ def test_every_reply_carries_the_headers_that_protect_browsers(api: Api) -> None
         ("/queue/push", {"queue": "none", "value": value(1)}, 404, "NOT_FOUND"),
         ("/queue/create", {"queue": "../x"}, 400, "INVALID_NAME"),
         ("/queue/create", {"queue": "q", "options": {"x": 1}}, 400, "INVALID_OPTION"),
-        ("/queue/replay", {"queue": "none", "ids": ["x"]}, 400, "INVALID"),
+        ("/queue/dlq/replay", {"queue": "none", "ids": ["x"]}, 400, "INVALID"),
         ("/stream/seek", {"stream": "none", "group": "g", "to": "end"}, 404, "NOT_FOUND"),
         ("/stream/seek", {"stream": "none", "group": "g"}, 400, "INVALID"),
         ("/stream/publish", {"stream": "none", "value": None}, 400, "INVALID"),
@@ -398,7 +398,7 @@ def test_a_queue_is_created_used_paused_and_deleted(api: Api, sdk: nexo.Client, 
     job.nack("boom <b>")
     (dead,) = api.get("/queue/jobs", queue=name, state="dead")["jobs"]
     assert (dead["error"], dead["reason"]) == ("boom <b>", "nack")
-    assert api.post("/queue/replay", queue=name, ids=[dead["id"]]) == {"count": 1}
+    assert api.post("/queue/dlq/replay", queue=name, ids=[dead["id"]]) == {"count": 1}
     assert sdk.queue(name).info().waiting == 1
     assert api.post("/queue/cancel", queue=name, ids=[dead["id"]]) == {"count": 1}
     assert api.post("/queue/purge", queue=name)["count"] == 1
@@ -452,14 +452,14 @@ def test_a_refused_option_is_named(
     assert not sdk.stream("s").exists()
 
 
-def test_dead_letters_are_discarded(api: Api, sdk: nexo.Client, name: str) -> None:
+def test_dead_letters_are_deleted(api: Api, sdk: nexo.Client, name: str) -> None:
     queue = sdk.queue(name).create(max_retries=0)
     queue.push_many(["a", "b", "c"])
     for job in queue.pop(3):
         job.nack("no")
     ids = [job["id"] for job in api.get("/queue/jobs", queue=name, state="dead")["jobs"]]
-    assert api.post("/queue/discard", queue=name, ids=ids[:1]) == {"count": 1}
-    assert api.post("/queue/discard", queue=name, ids=None) == {"count": 2}
+    assert api.post("/queue/dlq/delete", queue=name, ids=ids[:1]) == {"count": 1}
+    assert api.post("/queue/dlq/purge", queue=name) == {"count": 2}
     assert queue.dlq.count() == 0
 
 
@@ -620,7 +620,7 @@ def test_an_ordered_group_is_sought_within_what_is_there(
     assert group["lag"] == 6
 
 
-def test_parked_records_are_replayed_and_discarded(api: Api, sdk: nexo.Client, name: str) -> None:
+def test_parked_records_are_replayed_and_deleted(api: Api, sdk: nexo.Client, name: str) -> None:
     stream = sdk.stream(name).create()
     stream.publish_many(["a", "b", "c"])
     with stream.consume("g", max_deliveries=1, wait=0.1) as consumer:
@@ -634,7 +634,9 @@ def test_parked_records_are_replayed_and_discarded(api: Api, sdk: nexo.Client, n
         again = next(iter(consumer))
         assert again.value == "b"
         again.ack()
-    assert api.post("/stream/parked/discard", stream=name, group="g", records=None)["count"] == 2
+    one[0]["offset"] = 2
+    assert api.post("/stream/parked/delete", stream=name, group="g", records=one)["count"] == 1
+    assert api.post("/stream/parked/purge", stream=name, group="g")["count"] == 1
 
 
 def test_a_stream_is_compacted_and_deleted(api: Api, sdk: nexo.Client, name: str) -> None:

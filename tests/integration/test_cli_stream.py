@@ -242,7 +242,7 @@ def test_an_unknown_stream_or_group_is_one_line(nexo_url: str, client: package.C
         assert "error[NOT_FOUND]" in result.output
 
 
-def test_parked_records_are_listed_replayed_and_discarded(
+def test_parked_records_are_listed_replayed_and_deleted(
     nexo_url: str, client: package.Client
 ) -> None:
     stream = client.stream("s").create()
@@ -250,13 +250,20 @@ def test_parked_records_are_listed_replayed_and_discarded(
     with stream.consume("g", max_deliveries=1) as consumer:
         for record in consumer.fetch():
             record.nack(reason="broken")
-    rows = parsed(nexo(nexo_url, "stream", "parked", "list", "s", "g", "--json"))
-    assert [(row["value"], row["reason"]) for row in rows] == [("a", "broken"), ("b", "broken")]
-    assert nexo(nexo_url, "stream", "parked", "replay", "s", "g").exit_code == 2
-    assert "not parked" in nexo(nexo_url, "stream", "parked", "replay", "s", "g", "0:9").output
-    assert "1 records" in nexo(nexo_url, "stream", "parked", "replay", "s", "g", "0:0").output
-    assert "1 records" in nexo(nexo_url, "stream", "parked", "discard", "s", "g", "--all").output
-    assert "nothing is parked" in nexo(nexo_url, "stream", "parked", "list", "s", "g").output
+
+    def parked(verb: str, *args: str) -> Result:
+        return nexo(nexo_url, "stream", "parked", verb, "s", "g", *args)
+
+    rows = parsed(parked("list", "--json"))
+    assert [(row["value"], row["reason"]) for row in rows] == [("b", "broken"), ("a", "broken")]
+    assert [row["value"] for row in parsed(parked("list", "--offset", "1", "--json"))] == ["a"]
+    assert parked("replay").exit_code == 2
+    assert "not parked: 0:9" in parked("replay", "0:9").output
+    assert "1 records" in parked("replay", "0:0").output
+    assert parsed(parked("delete", "0:1", "--json")) == [{"deleted": 1}]
+    assert "nothing is parked" in parked("list").output
+    assert parsed(parked("purge", "--yes", "--json")) == [{"deleted": 0}]
+    assert [record.value for record in stream.read()] == ["a", "b"]
 
 
 def test_compaction_and_the_newest_of_a_key(nexo_url: str, client: package.Client) -> None:

@@ -268,7 +268,10 @@ async def test_all_dead_letters_are_replayed_or_purged(aclient: Client) -> None:
     queue = await aclient.queue("sick").create(max_retries=0)
     await queue.push_many(range(5))
     await (await queue.pop(5)).nack("no")
-    assert await queue.dlq.replay() == 5
+    assert await queue.dlq.replay([]) == 0
+    some = [letter.id for letter in await queue.dlq.peek(2)]
+    assert await queue.dlq.replay(some) == 2
+    assert await queue.dlq.replay() == 3
     jobs = await queue.pop(5)
     for job in jobs:
         await job.reject("never")

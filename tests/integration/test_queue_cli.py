@@ -70,8 +70,8 @@ def test_dead_letters_are_listed_replayed_and_purged(nexo_url: str, client: pack
     ]  # fmt: skip
     assert "1 jobs wait again" in nexo(nexo_url, "dlq", "replay", "q", rows[0]["id"]).output
     assert nexo(nexo_url, "dlq", "replay", "q").exit_code == 2
-    assert nexo(nexo_url, "dlq", "delete", "q", rows[1]["id"]).output == "removed\n"
-    assert "1 dead letters removed" in nexo(nexo_url, "dlq", "purge", "q", "--yes").output
+    assert nexo(nexo_url, "dlq", "delete", "q", rows[1]["id"]).output == "1 dead letters deleted\n"
+    assert "1 dead letters deleted" in nexo(nexo_url, "dlq", "purge", "q", "--yes").output
     assert "no dead letters" in nexo(nexo_url, "dlq", "list", "q").output
 
 

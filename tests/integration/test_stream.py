@@ -202,6 +202,23 @@ async def test_what_keeps_failing_is_parked_and_can_be_replayed(events: Stream[A
     assert await events.group("g").parked.peek() == []
 
 
+async def test_some_parked_records_are_replayed_and_others_deleted(events: Stream[Any]) -> None:
+    await events.publish_many([0, 1, 2, 3, 4])  # SPEC F3
+    aside = events.group("g").parked
+    async with events.consume("g", max_deliveries=1, wait=5) as consumer:
+        for record in await consumer.fetch():
+            await record.nack("no")
+        assert [record.value for record in await aside.peek(2, offset=1)] == [3, 2]
+        parked = await aside.peek()
+        assert await aside.replay([]) == 0
+        assert await aside.replay(parked[3:]) == 2
+        assert [record.value for record in await consumer.fetch()] == [0, 1]
+        assert await aside.delete(parked[0])
+        assert not await aside.delete(parked[0])
+        assert await aside.purge() == 2
+    assert [record.value for record in await events.read()] == [0, 1, 2, 3, 4]
+
+
 async def test_stopping_is_quick_and_gives_back_what_was_not_begun(events: Stream[Any]) -> None:
     begun = asyncio.Event()
     release = asyncio.Event()

@@ -9,7 +9,7 @@ import re
 import socket
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -82,6 +82,18 @@ class UsageFailure(Failure):
 def nothing_there(message: str) -> Failure:
     """The queue or stream exists, but not what was asked for in it."""
     return Failure(NotFound.code, message)
+
+
+def act_on_each(names: Iterable[str], act: Callable[[str], int], absent: str) -> int:
+    """Act on each of the things named; returns how many there were.
+
+    ``absent`` begins the error that names the others.
+    """
+    done = {name: int(act(name)) for name in dict.fromkeys(names)}
+    missing = [name for name, count in done.items() if not count]
+    if missing:
+        raise nothing_there(f"{absent}: {', '.join(missing)}")
+    return sum(done.values())
 
 
 def fail_unless(done: bool) -> None:
@@ -258,9 +270,9 @@ def limit_option(default: int, most: int | None = None) -> Callable[[F], F]:
     return click.option("--limit", type=kind, default=default, show_default=True, help=text)
 
 
-def offset_option(name: str = "--offset") -> Callable[[F], F]:
+def offset_option() -> Callable[[F], F]:
     """``--offset``: how many rows to skip."""
-    return click.option(name, type=click.IntRange(min=0), default=0, help="Skip this many.")
+    return click.option("--offset", type=click.IntRange(min=0), default=0, help="Skip this many.")
 
 
 def config_option(meaning: str, name: str = "file") -> Callable[[F], F]:

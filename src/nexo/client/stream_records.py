@@ -130,6 +130,10 @@ class ParkedRecord(Record[T]):
         """Why it failed the last time."""
 
 
+Place = Record[Any] | Published
+"""What names a record: itself, or where it is."""
+
+
 def gone(offset: int) -> tuple[object, ...]:
     """Stands for a record that is damaged or was removed by retention: its value is None."""
     return offset, 0, None, None, 0, b""

@@ -161,7 +161,7 @@ class ListParked(AsMap, frozen=True):
     stream: str
     group: str
     limit: int = 100
-    skip: int = 0
+    offset: int = msgspec.field(default=0, name="skip")
 
 
 class ParkedSettle(AsMap, frozen=True):
@@ -169,7 +169,7 @@ class ParkedSettle(AsMap, frozen=True):
 
     stream: str
     group: str
-    verb: Literal["replay", "discard"]
+    verb: Literal["replay", "delete"]
     ranges: list[Range] | None = msgspec.field(default=None, name="spans")
 
 

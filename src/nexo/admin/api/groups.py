@@ -116,10 +116,19 @@ class At(msgspec.Struct, forbid_unknown_fields=True):
     offset: Skip
 
 
+Places: TypeAlias = Annotated[list[At], msgspec.Meta(max_length=10_000)]
+
+
 class ParkedChoice(OneGroup):
     """Some parked records, or all for null."""
 
-    records: Annotated[list[At], msgspec.Meta(max_length=10_000)] | None
+    records: Places | None
+
+
+class SomeParked(OneGroup):
+    """Some parked records."""
+
+    records: Places
 
 
 class SeekAsk(GroupAsk):
@@ -203,7 +212,7 @@ def _kafka(info: ordered.OrderedInfo, stream: str) -> KafkaGroupView | None:
 
 @routes.get("/parked")
 async def parked(context: ApiContext, ask: ParkedAsk) -> ParkedPage:
-    """Records that a group has set aside after too many deliveries."""
+    """Records that a group has set aside after too many deliveries, newest first."""
     group = context.client.stream(ask.stream).group(ask.group)
     total = await group.parked.count()
     rows = await group.parked.peek(ask.limit, ask.offset)
@@ -215,19 +224,24 @@ async def parked(context: ApiContext, ask: ParkedAsk) -> ParkedPage:
 @routes.post("/parked/replay")
 async def replay(context: ApiContext, ask: ParkedChoice) -> ChangeCount:
     """Deliver parked records again."""
-    return await _settle(context, ask, "replay")
+    return await _settle(context, ask, "replay", ask.records)
 
 
-@routes.post("/parked/discard")
-async def discard(context: ApiContext, ask: ParkedChoice) -> ChangeCount:
-    """Forget parked records."""
-    return await _settle(context, ask, "discard")
+@routes.post("/parked/delete")
+async def delete_parked(context: ApiContext, ask: SomeParked) -> ChangeCount:
+    """Delete parked records: the group never gets them again, and they stay in the stream."""
+    return await _settle(context, ask, "delete", ask.records)
+
+
+@routes.post("/parked/purge")
+async def purge_parked(context: ApiContext, ask: OneGroup) -> ChangeCount:
+    """Delete all parked records; they stay in the stream."""
+    return await _settle(context, ask, "delete", None)
 
 
 async def _settle(
-    context: ApiContext, ask: ParkedChoice, verb: Literal["replay", "discard"]
+    context: ApiContext, ask: OneGroup, verb: Literal["replay", "delete"], chosen: list[At] | None
 ) -> ChangeCount:
-    chosen = ask.records
     ranges = None if chosen is None else [(r.partition, r.offset, r.offset + 1) for r in chosen]
     request = wire.ParkedSettle(stream=ask.stream, group=ask.group, verb=verb, ranges=ranges)
     return ChangeCount(await context.ask(Op.S_PARKED_SETTLE, request, int))

@@ -174,20 +174,26 @@ async def push(context: ApiContext, ask: PushAsk) -> PushedJob:
 @routes.post("/cancel")
 async def cancel(context: ApiContext, ask: SomeIds) -> ChangeCount:
     """Remove jobs that have not started."""
-    return await _act(context, Op.Q_CANCEL_JOB, ask)
+    return await _act(context, Op.Q_CANCEL_JOB, ask, ask.ids)
 
 
-@routes.post("/replay")
-async def replay(context: ApiContext, ask: IdsAsk) -> ChangeCount:
+@routes.post("/dlq/replay")
+async def replay_dead(context: ApiContext, ask: IdsAsk) -> ChangeCount:
     """Let dead letters run again, from the first attempt."""
-    return await _act(context, Op.Q_DLQ_REPLAY, ask)
+    return await _act(context, Op.Q_DLQ_REPLAY, ask, ask.ids)
 
 
-@routes.post("/discard")
-async def discard(context: ApiContext, ask: IdsAsk) -> ChangeCount:
-    """Remove dead letters for good."""
-    return await _act(context, Op.Q_DLQ_DELETE, ask)
+@routes.post("/dlq/delete")
+async def delete_dead(context: ApiContext, ask: SomeIds) -> ChangeCount:
+    """Delete dead letters for good."""
+    return await _act(context, Op.Q_DLQ_DELETE, ask, ask.ids)
 
 
-async def _act(context: ApiContext, op: Op, ask: IdsAsk | SomeIds) -> ChangeCount:
-    return ChangeCount(await context.ask(op, Jobs(ask.queue, ask.ids), int))
+@routes.post("/dlq/purge")
+async def purge_dead(context: ApiContext, ask: OneQueue) -> ChangeCount:
+    """Delete all dead letters for good."""
+    return await _act(context, Op.Q_DLQ_DELETE, ask, None)
+
+
+async def _act(context: ApiContext, op: Op, ask: OneQueue, ids: list[str] | None) -> ChangeCount:
+    return ChangeCount(await context.ask(op, Jobs(ask.queue, ids), int))

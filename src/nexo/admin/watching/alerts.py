@@ -83,7 +83,7 @@ def of_queue(queue: QueueWatch) -> Iterator[Alert]:
         message = f"damaged files have cost jobs: {'; '.join(info.losses[:3])}"
         yield Alert("critical", "lost", "queue", name, message)
     if info.dead:
-        message = f"{_counted(info.dead, 'dead letter')} to replay or discard"
+        message = f"{_counted(info.dead, 'dead letter')} to replay or delete"
         yield Alert("warning", "dead-letters", "queue", name, message)
     if info.waiting and not info.paused and _still(queue.finished.series.tail(MINUTE_S)):
         who = f"{info.working:,} in work" if info.working else "no worker takes any"
@@ -140,7 +140,7 @@ APART = 5
 """Alerts of one kind and broker that are shown one by one; more are one line."""
 
 _SUMS = {
-    "dead-letters": "queues have dead letters to replay or discard",
+    "dead-letters": "queues have dead letters to replay or delete",
     "stuck": "have work, and finished nothing for a minute",
     "parked": "groups have parked records",
     "lag": "groups fall behind, and more each second",

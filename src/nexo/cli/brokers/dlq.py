@@ -6,14 +6,14 @@ import click
 
 from nexo.cli import output
 from nexo.cli.brokers.queue import show_jobs
-from nexo.cli.options import Failure, client, limit_option, nothing_there, offset_option
+from nexo.cli.options import act_on_each, client, limit_option, offset_option
 
 _DEAD = ("id", "value", "reason", "attempts", "error", "died_ms")
 
 
 @click.group()
 def command() -> None:
-    """Dead-letter queues: look, replay, delete."""
+    """Dead letters of queues: list, replay, delete, purge."""
 
 
 @command.command("list")
@@ -29,40 +29,37 @@ def list_(name: str, limit: int, offset: int) -> None:
 
 @command.command()
 @click.argument("name")
-@click.argument("job_id", required=False)
+@click.argument("job_ids", nargs=-1, metavar="[JOB_ID]...")
 @click.option("--all", "everything", is_flag=True, help="Every dead letter of the queue.")
-def replay(name: str, job_id: str | None, everything: bool) -> None:
-    """Let one dead letter of the queue NAME, or all, run again."""
-    if (job_id is None) != everything:
-        raise click.UsageError("name one job id, or say --all")
+def replay(name: str, job_ids: tuple[str, ...], everything: bool) -> None:
+    """Let dead letters of the queue NAME run again."""
+    if bool(job_ids) == everything:
+        raise click.UsageError("name job ids, or say --all")
     with client() as nexo:
-        count = nexo.queue(name).dlq.replay(job_id)
-    if job_id is not None and not count:
-        raise _absent(name, job_id)
+        dlq = nexo.queue(name).dlq
+        count = dlq.replay() if everything else act_on_each(job_ids, dlq.replay, _absent(name))
     output.done(f"{count} jobs wait again", replayed=count)
 
 
 @command.command()
 @click.argument("name")
-@click.argument("job_id")
-def delete(name: str, job_id: str) -> None:
-    """Remove one dead letter of the queue NAME for good."""
+@click.argument("job_ids", nargs=-1, required=True, metavar="JOB_ID...")
+def delete(name: str, job_ids: tuple[str, ...]) -> None:
+    """Delete dead letters of the queue NAME for good."""
     with client() as nexo:
-        removed = nexo.queue(name).dlq.delete(job_id)
-    if not removed:
-        raise _absent(name, job_id)
-    output.done("removed", removed=removed)
+        count = act_on_each(job_ids, nexo.queue(name).dlq.delete, _absent(name))
+    output.done(f"{count} dead letters deleted", deleted=count)
 
 
 @command.command()
 @click.argument("name")
-@click.confirmation_option(prompt="Remove all dead letters for good?")
+@click.confirmation_option(prompt="Delete all dead letters for good?")
 def purge(name: str) -> None:
-    """Remove all dead letters of the queue NAME for good."""
+    """Delete all dead letters of the queue NAME for good."""
     with client() as nexo:
         count = nexo.queue(name).dlq.purge()
-    output.done(f"{count} dead letters removed", removed=count)
+    output.done(f"{count} dead letters deleted", deleted=count)
 
 
-def _absent(name: str, job_id: str) -> Failure:
-    return nothing_there(f"no dead letter of queue {name!r} has the id {job_id!r}")
+def _absent(name: str) -> str:
+    return f"queue {name!r} has no such dead letters"

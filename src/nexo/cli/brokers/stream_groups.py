@@ -11,14 +11,16 @@ import msgspec
 from nexo.cli import output
 from nexo.cli.brokers.lag import ordered_groups, shared_row
 from nexo.cli.brokers.tail import as_row
-from nexo.cli.options import client, common, limit_option, offset_option
+from nexo.cli.options import act_on_each, client, common, limit_option, offset_option
+from nexo.client.stream_records import Published
 from nexo.errors import NotFound
 from nexo.model.stream import shared_kind
 from nexo.names import name_of, text_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nexo import Client
-    from nexo.client._sync.stream.groups import Parked
     from nexo.client.stream_records import ParkedRecord
     from nexo.protocol.stream import GroupInfo
     from nexo.protocol.stream_ordered import KafkaMember, OrderedInfo
@@ -123,18 +125,18 @@ def delete_group(stream: str, group: str) -> None:
 
 @click.group("parked")
 def parked() -> None:
-    """Records set aside after too many failures: look, replay, discard."""
+    """Records set aside after too many failures: list, replay, delete, purge."""
 
 
 @parked.command("list")
 @click.argument("stream")
 @click.argument("group")
 @limit_option(20, 10_000)
-@offset_option("--skip")
-def list_parked(stream: str, group: str, limit: int, skip: int) -> None:
-    """What GROUP of STREAM has set aside."""
+@offset_option()
+def list_parked(stream: str, group: str, limit: int, offset: int) -> None:
+    """What GROUP of STREAM has set aside, newest first."""
     with client() as nexo:
-        found = nexo.stream(stream).group(group).parked.peek(limit, skip)
+        found = nexo.stream(stream).group(group).parked.peek(limit, offset)
     output.rows(map(_parked_row, found), _PARKED, "nothing is parked")
 
 
@@ -150,52 +152,43 @@ def _parked_row(record: ParkedRecord[Any]) -> dict[str, object]:
 @click.argument("stream")
 @click.argument("group")
 @click.argument("places", nargs=-1, metavar="[PARTITION:OFFSET]...")
-@click.option("--all", "everything", is_flag=True, help="Every parked record.")
+@click.option("--all", "everything", is_flag=True, help="Every parked record of the group.")
 def replay(stream: str, group: str, places: tuple[str, ...], everything: bool) -> None:
     """Deliver parked records of GROUP again."""
+    if bool(places) == everything:
+        raise click.UsageError("name records as PARTITION:OFFSET, or say --all")
     with client() as nexo:
         aside = nexo.stream(stream).group(group).parked
-        chosen = _chosen(aside, places, everything)
-        count = aside.replay() if chosen is None else sum(map(aside.replay, chosen))
+        count = aside.replay() if everything else _each(places, aside.replay)
     output.done(f"{count:,} records will be delivered again", replayed=count)
 
 
 @parked.command()
 @click.argument("stream")
 @click.argument("group")
-@click.argument("places", nargs=-1, metavar="[PARTITION:OFFSET]...")
-@click.option("--all", "everything", is_flag=True, help="Every parked record.")
-def discard(stream: str, group: str, places: tuple[str, ...], everything: bool) -> None:
-    """Forget parked records of GROUP; they stay in the stream."""
+@click.argument("places", nargs=-1, required=True, metavar="PARTITION:OFFSET...")
+def delete(stream: str, group: str, places: tuple[str, ...]) -> None:
+    """Delete parked records of GROUP, which never gets them again; they stay in the stream."""
     with client() as nexo:
-        aside = nexo.stream(stream).group(group).parked
-        chosen = _chosen(aside, places, everything)
-        count = aside.purge() if chosen is None else sum(map(aside.delete, chosen))
-    output.done(f"{count:,} records will not be delivered", discarded=count)
+        count = _each(places, nexo.stream(stream).group(group).parked.delete)
+    output.done(f"{count:,} parked records deleted", deleted=count)
 
 
-def _chosen(
-    aside: Parked[Any], places: tuple[str, ...], everything: bool
-) -> list[ParkedRecord[Any]] | None:
-    """The parked records that were named; None for all."""
-    if bool(places) == everything:
-        raise click.UsageError("name records as PARTITION:OFFSET, or say --all")
-    if everything:
-        return None
+@parked.command()
+@click.argument("stream")
+@click.argument("group")
+@click.confirmation_option(prompt="Delete all parked records for good?")
+def purge(stream: str, group: str) -> None:
+    """Delete all parked records of GROUP; they stay in the stream."""
+    with client() as nexo:
+        count = nexo.stream(stream).group(group).parked.purge()
+    output.done(f"{count:,} parked records deleted", deleted=count)
+
+
+def _each(places: tuple[str, ...], act: Callable[[Published], int]) -> int:
     for text in places:
         if not _PLACE.fullmatch(text):
             raise click.BadParameter(f"{text!r} is not PARTITION:OFFSET, such as 0:17")
-    wanted = set(places)
-    skip, found = 0, list[Any]()
-    while wanted and (page := aside.peek(1_000, skip)):
-        chosen = [record for record in page if _place(record) in wanted]
-        wanted -= {_place(record) for record in chosen}
-        found += chosen
-        skip += len(page)
-    if wanted:
-        raise NotFound(f"not parked: {', '.join(sorted(wanted))}")
-    return found
-
-
-def _place(record: ParkedRecord[Any]) -> str:
-    return f"{record.partition}:{record.offset}"
+    return act_on_each(
+        places, lambda text: act(Published(*map(int, text.split(":")))), "not parked"
+    )

@@ -130,8 +130,8 @@ def test_the_reason_of_a_nack_is_cut(peer: Peer) -> None:
     assert len(row.reason) == limits.MAX_REASON
 
 
-def parked_rows(peer: Peer, limit: int = 100, skip: int = 0) -> list[wire.ParkedInfo]:
-    ask = wire.ListParked(stream="s", group="g", limit=limit, skip=skip)
+def parked_rows(peer: Peer, limit: int = 100, offset: int = 0) -> list[wire.ParkedInfo]:
+    ask = wire.ListParked(stream="s", group="g", limit=limit, offset=offset)
     head, _ = wire.unpack_headed(wire.ParkedList, peer.ask(Op.S_PARKED, wire.pack(ask)))
     return head.rows
 
@@ -150,10 +150,10 @@ def test_parked_records_come_in_bounded_replies(
         ranges = [(0, offset, offset + 1)]
         peer.ask(Op.S_SETTLE, wire.pack(wire.SettleRecords(*who, "nack", ranges, 0, reason)))
     found: list[int] = []
-    while rows := parked_rows(peer, skip=len(found)):
+    while rows := parked_rows(peer, offset=len(found)):
         assert len(rows) <= 3
         found += [row.first for row in rows]
-    assert found == list(range(10))
+    assert found == [*reversed(range(10))]
 
 
 def test_a_page_of_pending_messages_costs_a_page(desk: Desk, peer: Peer) -> None:

@@ -137,6 +137,10 @@ class RangeMap(_Ranges, Generic[Value]):
     def __iter__(self) -> Iterator[tuple[int, int, Value]]:
         return zip(self._starts, self._ends, self._values, strict=True)
 
+    def __reversed__(self) -> Iterator[tuple[int, int, Value]]:
+        starts, ends = reversed(self._starts), reversed(self._ends)
+        return zip(starts, ends, reversed(self._values), strict=True)
+
     def set(self, first: int, end: int, value: Value) -> None:
         """Give the whole range one value, replacing any it had."""
         if self._starts and first < self._ends[-1]:

@@ -14,8 +14,9 @@ instead of by members.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import count
 
 import msgspec
 
@@ -23,7 +24,7 @@ from nexo.brokers.stream.groups.claims import Claims
 from nexo.brokers.stream.groups.flight import DeliveredRange, Flight, Refusal
 from nexo.brokers.stream.groups.leases import LeaseHolder
 from nexo.brokers.stream.groups.limits import MAX_CONSUMERS, MAX_REASON, check_number
-from nexo.brokers.stream.groups.progress import NO_END, KeysOf, PartitionStatus
+from nexo.brokers.stream.groups.progress import NO_END, KeysOf, PartitionStatus, Progress
 from nexo.brokers.stream.groups.records import (
     Acked,
     CountedRange,
@@ -306,14 +307,14 @@ class SharedGroup:
             self._flight.leases.limit(now_ms + options.ack_wait_ms)
         self._state.log(Tuned(options))
 
-    def parked(self, limit: int = 100, skip: int = 0) -> list[ParkedInfo]:
-        """The parked messages, by partition and offset, as ranges."""
-        every = (
-            ParkedInfo(partition, first, end, *msgspec.structs.astuple(parking))
-            for partition, progress in enumerate(self._progress)
-            for first, end, parking in progress.parked
-        )
-        return list(islice(every, skip, skip + limit))
+    def parked(self, limit: int = 100, offset: int = 0) -> list[ParkedInfo]:
+        """Up to ``limit`` parked messages after the first ``offset``, as ranges.
+
+        The newest first: each partition from its highest offset down, merged by when they were
+        parked.
+        """
+        every = merge(*map(_parked_rows, count(), self._progress), key=lambda row: -row.parked_ms)
+        return _page(every, limit, offset)
 
     def replay(self, ranges: Iterable[Range] | None = None) -> int:
         """Deliver parked messages (these, or all) again as if new; returns how many."""
@@ -385,3 +386,23 @@ class SharedGroup:
         if group.claims is not None and snapshot.claims is not None:
             group.claims.restore(snapshot.claims)
         return group
+
+
+def _parked_rows(partition: int, progress: Progress) -> Iterator[ParkedInfo]:
+    for first, end, parking in reversed(progress.parked):
+        yield ParkedInfo(partition, first, end, *msgspec.structs.astuple(parking))
+
+
+def _page(rows: Iterable[ParkedInfo], limit: int, offset: int) -> list[ParkedInfo]:
+    """The messages after the first ``offset``, counted from the end of each range."""
+    found = []
+    for row in rows:
+        skipped = min(offset, row.end - row.first)
+        taken = min(limit, row.end - row.first - skipped)
+        offset, limit = offset - skipped, limit - taken
+        if taken:
+            end = row.end - skipped
+            found.append(msgspec.structs.replace(row, first=end - taken, end=end))
+        if not limit:
+            break
+    return found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 from nexo.client._async.link.link import Link
 from nexo.client._async.requests import is_found, request
+from nexo.client.checks import each
 from nexo.client.queue_views import DeadJob, JobView, job_view
 from nexo.model.queue import Schedule
 from nexo.protocol.ops import Op
@@ -28,7 +30,10 @@ class QueuePart(Generic[T]):
 
 
 class DeadLetters(QueuePart[T]):
-    """Jobs that failed permanently (SPEC D6): ``queue.dlq``."""
+    """Jobs that failed permanently (SPEC D6): ``queue.dlq``.
+
+    The same verbs as a group's parked records.
+    """
 
     async def peek(self, limit: int = 100, offset: int = 0) -> list[DeadJob[T]]:
         """Dead letters, newest first, without changing anything."""
@@ -43,13 +48,14 @@ class DeadLetters(QueuePart[T]):
         ask = PeekJobs(self._queue, limit, offset)
         return await request(self._link.repeat, Op.Q_DLQ_LIST, ask, dict[str, Any])
 
-    async def replay(self, job_id: str | None = None) -> int:
-        """Let one dead letter, or all, run again from the first attempt; returns how many.
+    async def replay(self, job_ids: str | Iterable[str] | None = None) -> int:
+        """Let one dead letter, some, or all, run again from the first attempt; returns how many.
 
-        One whose ``dedup_key`` another job has taken meanwhile stays; `Conflict` if it is the only
-        one requested.
+        One whose ``dedup_key`` another job has taken meanwhile stays; `Conflict` if none other was
+        requested.
         """
-        return await self._act(Op.Q_DLQ_REPLAY, None if job_id is None else [job_id])
+        ids = [job_ids] if isinstance(job_ids, str) else job_ids
+        return await self._act(Op.Q_DLQ_REPLAY, None if ids is None else [*each(ids, "job_ids")])
 
     async def delete(self, job_id: str) -> bool:
         """Delete a dead letter; returns whether it existed."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from nexo.client._async.link.link import Link
 from nexo.client._async.requests import Send, is_found, request
 from nexo.client._async.stream.consumer import MAX_BATCH
-from nexo.client.checks import text, whole
+from nexo.client.checks import each, text, whole
 from nexo.client.stream_options import position
-from nexo.client.stream_records import ParkedRecord, Record, batches_in, gone
+from nexo.client.stream_records import ParkedRecord, Place, Published, Record, batches_in, gone
 from nexo.model.stream import GroupInfo
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
@@ -74,12 +75,16 @@ class Parked(Generic[T]):
         self._type = type_
 
     async def peek(self, limit: int = 100, offset: int = 0) -> list[ParkedRecord[T]]:
-        """Parked records, oldest first, without changing anything."""
+        """Parked records, newest first, without changing anything.
+
+        Of one partition, that is from the highest offset down. Fewer than ``limit`` if they are
+        large.
+        """
         ask = wire.ListParked(
             stream=self._stream,
             group=self._group,
             limit=whole(limit, "limit", 1, MAX_BATCH),
-            skip=whole(offset, "offset", 0),
+            offset=whole(offset, "offset", 0),
         )
         reply = await self._link.repeat(Op.S_PARKED, wire.pack(ask))
         head, rest = wire.unpack_headed(wire.ParkedList, reply or b"")
@@ -93,29 +98,33 @@ class Parked(Generic[T]):
                 info.partition, rows.get((info.partition, at)) or gone(at), self._type, info
             )
             for info in head.rows
-            for at in range(info.first, info.end)
+            for at in reversed(range(info.first, info.end))
         ]
 
     async def count(self) -> int:
         info = await Group(self._link, self._stream, self._group).info()
         return sum(each.parked for each in info.partitions)
 
-    async def replay(self, record: Record[Any] | None = None) -> int:
-        """Deliver one parked record, or all, again; returns how many."""
-        return await self._settle("replay", record)
+    async def replay(self, records: Place | Iterable[Place] | None = None) -> int:
+        """Deliver one parked record, some, or all, again as if new; returns how many."""
+        return await self._settle("replay", records)
 
-    async def delete(self, record: Record[Any]) -> bool:
-        """Delete a parked record; returns whether it existed."""
-        return await self._settle("discard", record) > 0
+    async def delete(self, record: Place) -> bool:
+        """Delete a parked record; returns whether it was parked.
+
+        The group never gets it again. The record itself stays in the stream.
+        """
+        return await self._settle("delete", record) > 0
 
     async def purge(self) -> int:
-        """Delete all parked records; returns how many."""
-        return await self._settle("discard", None)
+        """Delete all parked records, as `delete` does; returns how many."""
+        return await self._settle("delete", None)
 
-    async def _settle(self, verb: Any, record: Record[Any] | None) -> int:
+    async def _settle(self, verb: Any, records: Place | Iterable[Place] | None) -> int:
         ranges = None
-        if record is not None:
-            ranges = [(record.partition, record.offset, record.offset + 1)]
+        if records is not None:
+            chosen = [records] if isinstance(records, Record | Published) else records
+            ranges = [(at.partition, at.offset, at.offset + 1) for at in each(chosen, "records")]
         ask = wire.ParkedSettle(stream=self._stream, group=self._group, verb=verb, ranges=ranges)
         return await request(self._link.ask, Op.S_PARKED_SETTLE, ask, int)
 

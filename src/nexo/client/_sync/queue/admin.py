@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.requests import is_found, request
+from nexo.client.checks import each
 from nexo.client.queue_views import DeadJob, JobView, job_view
 from nexo.model.queue import Schedule
 from nexo.protocol.ops import Op
@@ -29,7 +31,10 @@ class QueuePart(Generic[T]):
 
 
 class DeadLetters(QueuePart[T]):
-    """Jobs that failed permanently (SPEC D6): ``queue.dlq``."""
+    """Jobs that failed permanently (SPEC D6): ``queue.dlq``.
+
+    The same verbs as a group's parked records.
+    """
 
     def peek(self, limit: int = 100, offset: int = 0) -> list[DeadJob[T]]:
         """Dead letters, newest first, without changing anything."""
@@ -44,13 +49,14 @@ class DeadLetters(QueuePart[T]):
         ask = PeekJobs(self._queue, limit, offset)
         return request(self._link.repeat, Op.Q_DLQ_LIST, ask, dict[str, Any])
 
-    def replay(self, job_id: str | None = None) -> int:
-        """Let one dead letter, or all, run again from the first attempt; returns how many.
+    def replay(self, job_ids: str | Iterable[str] | None = None) -> int:
+        """Let one dead letter, some, or all, run again from the first attempt; returns how many.
 
-        One whose ``dedup_key`` another job has taken meanwhile stays; `Conflict` if it is the only
-        one requested.
+        One whose ``dedup_key`` another job has taken meanwhile stays; `Conflict` if none other was
+        requested.
         """
-        return self._act(Op.Q_DLQ_REPLAY, None if job_id is None else [job_id])
+        ids = [job_ids] if isinstance(job_ids, str) else job_ids
+        return self._act(Op.Q_DLQ_REPLAY, None if ids is None else [*each(ids, "job_ids")])
 
     def delete(self, job_id: str) -> bool:
         """Delete a dead letter; returns whether it existed."""

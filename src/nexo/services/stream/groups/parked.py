@@ -1,4 +1,4 @@
-"""Use cases of parked records: list, redeliver, discard (SPEC F3)."""
+"""Use cases of parked records: list, replay, delete (SPEC F3)."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ class ParkedService:
         done: Done[ParkedRecords],
         *,
         limit: int = 100,
-        skip: int = 0,
+        offset: int = 0,
     ) -> None:
-        """List parked ranges, fewer than ``limit`` if their records are large."""
+        """List parked records, the newest first; fewer than ``limit`` if they are large."""
         permit_group(connection, stream, group)
         check_range("limit", limit, MAX_LIMIT, 1)
-        check_range("skip", skip)
+        check_range("offset", offset)
         found, shared = self._core.engine.find(stream, group)
-        _collect(self._core, found, shared.parked(limit, skip), done)
+        _collect(self._core, found, shared.parked(limit, offset), done)
 
     def settle(
         self,
         connection: Connection,
         stream: str,
         group: str,
-        verb: Literal["replay", "discard"],
+        verb: Literal["replay", "delete"],
         ranges: list[Range] | None,
         done: Done[int],
     ) -> None:
-        """Replay or discard parked records (all without ``ranges``); answers how many."""
+        """Replay or delete parked records (all without ``ranges``); answers how many."""
         permit_group(connection, stream, group, ADMIN)
         found, shared = self._core.engine.find(stream, group)
         count = shared.replay(ranges) if verb == "replay" else shared.discard(ranges)

@@ -248,6 +248,21 @@ class TestParking:  # SPEC F3
         assert shared.floor(0) == 1
         assert take(shared, "b", 5) == [(0, 1, 6)]
 
+    def test_a_page_counts_messages_and_begins_with_the_newest(self) -> None:
+        shared = group(partitions=2, max_deliveries=1)
+        shared.deliver("a", 20, [10, 10], NOW)
+        shared.nack("a", 1, [(0, 0, 5), (0, 8, 9)], NOW)
+        shared.nack("a", 1, [(1, 3, 5)], NOW + 10)
+
+        def page(limit: int, offset: int = 0) -> list[tuple[int, int, int]]:
+            return [(row.partition, row.first, row.end) for row in shared.parked(limit, offset)]
+
+        assert page(100) == [(1, 3, 5), (0, 8, 9), (0, 0, 5)]
+        assert page(1) == [(1, 4, 5)]
+        assert page(3, 1) == [(1, 3, 4), (0, 8, 9), (0, 4, 5)]
+        assert page(2, 4) == [(0, 2, 4)]
+        assert page(9, 8) == []
+
     def test_the_records_say_what_failed_and_what_was_parked(self) -> None:
         records = self.parked().drain()
         assert records == [Counted([(0, 0, 1, 1)]), RecordsParked([(0, 0, 1, 2)], NOW, "boom")]

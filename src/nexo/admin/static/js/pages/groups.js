@@ -71,14 +71,15 @@ function option([key, set]) {
 async function parked(group, stream, memory, redraw, lack) {
   memory.parkedAt ??= 0;
   const page = await get("/stream/parked", { stream, group: group.name, limit: 50, offset: memory.parkedAt });
-  const settle = (verb, said, records, total) => () => {
-    const ask = verb === "discard" ? confirm : (title, message, action, act) => form(title, [], action, act, { message });
-    const what = records ? "this parked record" : `all ${count(total)} parked records`;
-    ask(`${said} ${what}?`, verb === "discard" ? "The group will never see it again." : "It is delivered again.", said, async () => {
-      const { count: done } = await post(`/stream/parked/${verb}`, { stream, group: group.name, records });
-      return `${said}ed ${count(done)}`;
-    });
-  };
+  const which = (records) => (records ? "this parked record" : `all ${count(page.total)} parked records`);
+  const replay = (records) => () => form(`Replay ${which(records)}?`, [], "Replay", async () => {
+    const { count: done } = await post("/stream/parked/replay", { stream, group: group.name, records });
+    return `Replayed ${count(done)}`;
+  }, { message: "It is delivered again." });
+  const drop = (records) => () => confirm(`Delete ${which(records)}?`, "The group never gets it again. It stays in the stream.", "Delete", async () => {
+    const { count: done } = records ? await post("/stream/parked/delete", { stream, group: group.name, records }) : await post("/stream/parked/purge", { stream, group: group.name });
+    return `Deleted ${count(done)}`;
+  });
   return panel("Parked records", [table("Parked records", [
     number("Partition", (row) => row.record.partition, { format: String, class: "hide-s" }), { title: "Offset", class: "num", cell: (row) => button(count(row.record.offset), () => inspect(stream, row.record, row), { small: true, kind: "link", label: `Show record ${row.record.offset}` }) },
     { title: "Value", class: "value", cell: (row) => brief(row.record.value) },
@@ -87,14 +88,14 @@ async function parked(group, stream, memory, redraw, lack) {
     { title: "", class: "acts", cell: ({ record }) => {
       const one = [{ partition: record.partition, offset: record.offset }];
       return [
-        button("Replay", settle("replay", "Replay", one), { small: true, label: `Replay record ${record.offset}`, lacks: lack }),
-        button("Discard", settle("discard", "Discard", one), { small: true, kind: "danger", label: `Discard record ${record.offset}`, lacks: lack }),
+        button("Replay", replay(one), { small: true, label: `Replay record ${record.offset}`, lacks: lack }),
+        button("Delete", drop(one), { small: true, kind: "danger", label: `Delete record ${record.offset}`, lacks: lack }),
       ];
     } },
   ], page.records, { key: (row) => `${row.record.partition}:${row.record.offset}` }),
   pager(memory.parkedAt, 50, page.total, (to) => { memory.parkedAt = to; redraw(); })],
-  button("Replay all", settle("replay", "Replay", null, page.total), { small: true, lacks: lack }),
-  button("Discard all", settle("discard", "Discard", null, page.total), { small: true, kind: "danger", lacks: lack }));
+  button("Replay all", replay(null), { small: true, lacks: lack }),
+  button("Delete all", drop(null), { small: true, kind: "danger", lacks: lack }));
 }
 
 function seek(stream, group) {

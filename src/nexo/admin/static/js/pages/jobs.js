@@ -1,4 +1,4 @@
-/** The jobs of a queue, by state: look inside, cancel, replay, discard. */
+/** The jobs of a queue, by state: look inside, cancel, replay, delete. */
 
 import { get, post } from "../api.js";
 import { confirm, form, show } from "../dialogs.js";
@@ -10,8 +10,8 @@ import { badge, brief, button, empty, facts, headers, number, pager, panel, tabl
 const LIMIT = 50;
 const TITLES = { waiting: "Waiting jobs", working: "Jobs in work", scheduled: "Scheduled jobs", dead: "Dead letters" };
 const HINTS = {
-  waiting: "Push one here, or with client.queue(…).push(…).", working: "Workers take jobs with pop, consume or nexo worker.",
-  scheduled: "Delayed jobs and retries appear here until they are due.", dead: "Jobs that fail too often end here, to be replayed or discarded.",
+  waiting: "Push one here, or with client.queue(…).push(…).", working: "Workers take jobs with pop, subscribe or nexo worker.",
+  scheduled: "Delayed jobs and retries appear here until they are due.", dead: "Jobs that fail too often end here, to be replayed or deleted.",
 };
 const NOTHING = {
   waiting: "No job waits", working: "No job is with a worker",
@@ -27,7 +27,7 @@ export async function jobs(name, state, memory, redraw, lacks) {
   return panel(title, [table(title, columns(name, state, lacks), page.jobs, { key: (job) => job.id }), turn],
     state === "dead" ? [
       button("Replay all", () => replay(name, null, page.total), { small: true, lacks: lacks("admin") }),
-      button("Discard all", () => discard(name, null, page.total), { small: true, kind: "danger", lacks: lacks("admin") }),
+      button("Delete all", () => remove(name, null, page.total), { small: true, kind: "danger", lacks: lacks("admin") }),
     ] : null);
 }
 
@@ -55,7 +55,7 @@ function columns(name, state, lacks) {
       timeColumn("Died", (job) => job.died_ms, "hide-s"),
       { title: "", class: "acts", cell: (job) => [
         button("Replay", () => replay(name, [job.id]), { small: true, label: `Replay ${job.id}`, lacks: lacks("admin") }),
-        button("Discard", () => discard(name, [job.id]), { small: true, kind: "danger", label: `Discard ${job.id}`, lacks: lacks("admin") }),
+        button("Delete", () => remove(name, [job.id]), { small: true, kind: "danger", label: `Delete ${job.id}`, lacks: lacks("admin") }),
       ] },
     ],
   }[state];
@@ -79,15 +79,15 @@ function cancel(name, job, lack) {
 
 function replay(name, ids, total) {
   form(ids ? "Replay this dead letter?" : `Replay all ${count(total)} dead letters?`, [], "Replay", async () => {
-    const { count: done } = await post("/queue/replay", { queue: name, ids });
+    const { count: done } = await post("/queue/dlq/replay", { queue: name, ids });
     return `${count(done)} jobs wait again`;
   }, { message: "It runs again from the first attempt." });
 }
 
-function discard(name, ids, total) {
-  confirm(ids ? "Discard this dead letter?" : `Discard all ${count(total)} dead letters?`, "It is removed for good.", "Discard", async () => {
-    const { count: done } = await post("/queue/discard", { queue: name, ids });
-    return `Removed ${count(done)}`;
+function remove(name, ids, total) {
+  confirm(ids ? "Delete this dead letter?" : `Delete all ${count(total)} dead letters?`, "It is deleted for good.", "Delete", async () => {
+    const { count: done } = ids ? await post("/queue/dlq/delete", { queue: name, ids }) : await post("/queue/dlq/purge", { queue: name });
+    return `Deleted ${count(done)}`;
   });
 }
 
