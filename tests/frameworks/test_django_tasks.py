@@ -94,7 +94,7 @@ def test_a_failure_is_kept_with_its_traceback_and_as_a_dead_letter(
     assert jobs.ran == ["no such order"], "it is not tried again unless RETRIES says so"
     wait_until(lambda: client.queue("django/default").info().dead == 1)
     (letter,) = client.queue("django/default").dlq.peek()
-    assert letter.error == "ValueError: no such order"
+    assert letter.reason == "ValueError: no such order"
 
 
 def test_retries_count_attempts(project: str) -> None:
@@ -185,7 +185,7 @@ def test_a_task_of_another_project_fails_and_does_not_stop_the_worker(
     with working():
         finished(first)
         wait_until(lambda: queue.info().dead == 2)
-    errors = sorted(letter.error for letter in queue.dlq.peek())
+    errors = sorted(letter.reason for letter in queue.dlq.peek())
     assert errors[0] == "ImportError: os.getcwd is not a task"
     assert errors[1].startswith("this is no task")
 

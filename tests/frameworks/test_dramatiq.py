@@ -84,7 +84,7 @@ def test_a_message_that_fails_for_good_is_a_dead_letter(
     with working(broker):
         wait_until(lambda: client.queue("default").info().dead == 1)
     (letter,) = client.queue("default").dlq.peek()
-    assert (letter.reason, letter.headers) == (
+    assert (letter.cause, letter.headers) == (
         "rejected",
         {"task": "boom", "id": message.message_id},
     )

@@ -136,7 +136,7 @@ def test_a_rejected_message_is_a_dead_letter(connection: Connection, client: nex
         publish(connection, "spoilt", routing_key="bad")
         drain(1)[0].reject()
     (letter,) = client.queue("bad").dlq.peek()
-    assert (letter.value, letter.reason) == ("spoilt", "rejected")
+    assert (letter.value, letter.cause) == ("spoilt", "rejected")
 
 
 def test_several_are_acknowledged_at_once(connection: Connection, client: nexo.Client) -> None:

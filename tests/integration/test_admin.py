@@ -397,7 +397,7 @@ def test_a_queue_is_created_used_paused_and_deleted(api: Api, sdk: nexo.Client, 
     (job,) = sdk.queue(name).pop()
     job.nack("boom <b>")
     (dead,) = api.get("/queue/jobs", queue=name, state="dead")["jobs"]
-    assert (dead["error"], dead["reason"]) == ("boom <b>", "nack")
+    assert (dead["reason"], dead["cause"]) == ("boom <b>", "nack")
     assert api.post("/queue/dlq/replay", queue=name, ids=[dead["id"]]) == {"count": 1}
     assert sdk.queue(name).info().waiting == 1
     assert api.post("/queue/cancel", queue=name, ids=[dead["id"]]) == {"count": 1}
@@ -543,9 +543,9 @@ def test_a_record_is_traced_through_its_groups(api: Api, sdk: nexo.Client, name:
         assert states()[:3] == ["parked", "finished", "in_flight"]
         held = api.get("/stream/trace", stream=name, offset=2)["groups"][0]
         assert held["consumer"] in stream.group("g").info().consumers
-        assert held["until_ms"] > held["deliveries"] == 1
+        assert held["until_ms"] > held["attempts"] == 1
         parked = api.get("/stream/trace", stream=name, offset=0)["groups"][0]
-        assert (parked["reason"], parked["deliveries"]) == ("bad <b>", 1)
+        assert (parked["reason"], parked["attempts"]) == ("bad <b>", 1)
         third.ack()
     wait_until(lambda: states()[3] in ("waiting", "unread"))
     assert api.look("/stream/trace", stream=name, offset=0, partition=7).status >= 400

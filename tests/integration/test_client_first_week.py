@@ -73,7 +73,7 @@ async def test_a_handler_that_hangs_is_given_up(aclient: nexo.AsyncClient) -> No
         await queue.push(2)
         await eventually(both_dead)
     (last, _) = await queue.dlq.peek()
-    assert "longer than 0.02 s" in last.error
+    assert "longer than 0.02 s" in last.reason
 
 
 def test_a_handler_of_a_thread_that_hangs_is_given_up(client: nexo.Client) -> None:
@@ -98,7 +98,7 @@ async def test_a_stream_handler_that_hangs_is_given_up(aclient: nexo.AsyncClient
 
     async with await stream.subscribe("g", hang, time_limit=0.02, max_deliveries=2):
         (parked,) = await eventually(stream.group("g").parked.peek)
-    assert parked.attempt == 2
+    assert parked.attempts == 2
     assert await stream.group("g").parked.delete(parked)
     assert not await stream.group("g").parked.delete(parked)
 

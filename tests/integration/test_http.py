@@ -99,7 +99,7 @@ def test_a_job_is_nacked_released_and_rejected(api: Script, sdk: nexo.Client) ->
     api.post("/queue/nack", **fetched(), reason="not now", delay_s=0)
     assert queue.peek()[0].attempts == 1
     api.post("/queue/nack", **fetched(), reason="never", retry=False)
-    assert [(letter.reason, letter.error) for letter in queue.dlq.peek()] == [("rejected", "never")]
+    assert [(letter.cause, letter.reason) for letter in queue.dlq.peek()] == [("rejected", "never")]
 
 
 def test_a_caller_who_leaves_while_waiting_takes_no_job(api: Script, sdk: nexo.Client) -> None:

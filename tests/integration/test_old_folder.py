@@ -81,7 +81,7 @@ def check_queues(client: nexo.Client) -> None:
     assert [job.value for job in jobs.peek()] == ["after", *waiting]
     assert [job.value for job in jobs.scheduled.list()] == ["later"]
     (letter,) = jobs.dlq.peek()
-    assert (letter.value, letter.reason, letter.error) == ("urgent", "nack", "it burnt")
+    assert (letter.value, letter.cause, letter.reason) == ("urgent", "nack", "it burnt")
     assert [job.value for job in client.queue("quick").peek()] == [b"a", "b", {"c": 3}, "d"]
     (cron,) = client.queue("yearly").cron.list()
     assert (cron.name, cron.cron) == ("new-year", "0 0 1 1 *")

@@ -254,7 +254,7 @@ async def test_a_dead_letter_tells_its_story(aclient: Client) -> None:  # SPEC D
             await job.nack(f"failure {attempt} of {job.value}")
     newest, oldest = await queue.dlq.peek()
     assert (newest.value, oldest.value) == ("two", "one")
-    assert (oldest.reason, oldest.attempts, oldest.error) == ("nack", 2, "failure 2 of one")
+    assert (oldest.cause, oldest.attempts, oldest.reason) == ("nack", 2, "failure 2 of one")
     assert [error for _, error in oldest.history] == ["failure 1 of one", "failure 2 of one"]
     assert oldest.pushed_ms <= oldest.history[0][0] <= oldest.died_ms
     assert await queue.dlq.replay(oldest.id) == 1
@@ -275,7 +275,7 @@ async def test_all_dead_letters_are_replayed_or_purged(aclient: Client) -> None:
     jobs = await queue.pop(5)
     for job in jobs:
         await job.reject("never")
-    assert {job.reason for job in await queue.dlq.peek(2, 1)} == {"rejected"}
+    assert {job.cause for job in await queue.dlq.peek(2, 1)} == {"rejected"}
     assert await queue.dlq.purge() == 5
 
 
@@ -296,7 +296,7 @@ async def test_a_handler_acks_by_returning_and_nacks_by_raising(aclient: Client)
         await eventually(lambda: len(seen) == 3)
     assert sorted(seen) == [("bad", 1), ("bad", 2), ("good", 1)]
     (dead,) = await queue.dlq.peek()
-    assert dead.error == "ValueError: broken"
+    assert dead.reason == "ValueError: broken"
     assert (await queue.info()).working == 0
 
 

@@ -65,7 +65,7 @@ def test_dead_letters_are_listed_replayed_and_purged(nexo_url: str, client: pack
     queue.push_many(["a", "b", "c"])
     queue.pop(3).nack("broken")
     rows = parsed(nexo(nexo_url, "dlq", "list", "q", "--json"))
-    assert [(row["value"], row["error"]) for row in rows] == [
+    assert [(row["value"], row["reason"]) for row in rows] == [
         ("c", "broken"), ("b", "broken"), ("a", "broken"),
     ]  # fmt: skip
     assert "1 jobs wait again" in nexo(nexo_url, "dlq", "replay", "q", rows[0]["id"]).output

@@ -192,7 +192,7 @@ async def test_a_result_that_cannot_be_kept_is_a_failure_only_if_it_is_wanted(
         assert await settled(queue) == ((0, 0, 1) if keeps else (1, 0, 0))
     if keeps:
         (letter,) = await queue.dlq.peek()
-        assert letter.error.startswith(("InvalidInput: ", "PayloadTooLarge: "))
+        assert letter.reason.startswith(("InvalidInput: ", "PayloadTooLarge: "))
 
 
 async def cancelled_inside(job: Job[Any]) -> None:
@@ -208,7 +208,7 @@ async def test_a_cancelled_task_within_a_handler_is_its_failure(aclient: nexo.As
     async with await queue.subscribe(cancelled_inside, concurrency=1) as consumer:
         assert await settled(queue) == (0, 3, 3)
         assert consumer.running
-    assert {letter.error for letter in await queue.dlq.peek()} == {"CancelledError"}
+    assert {letter.reason for letter in await queue.dlq.peek()} == {"CancelledError"}
 
 
 def test_a_handler_that_exits_fails_and_the_others_go_on(client: nexo.Client) -> None:
@@ -222,7 +222,7 @@ def test_a_handler_that_exits_fails_and_the_others_go_on(client: nexo.Client) ->
     with queue.subscribe(leave, concurrency=1) as consumer:
         wait_until(lambda: queue.info().dead == 3)
         assert consumer.running
-    assert {letter.error for letter in queue.dlq.peek()} == {"SystemExit: 1"}
+    assert {letter.reason for letter in queue.dlq.peek()} == {"SystemExit: 1"}
 
 
 class Silent(Exception):
@@ -252,8 +252,8 @@ async def test_any_error_can_be_the_reason_of_a_dead_letter(
     async with await queue.subscribe(fail):
         assert await settled(queue) == (0, 0, 1)
     (letter,) = await queue.dlq.peek()
-    assert letter.reason == "nack"
-    assert letter.error.startswith(kept)
+    assert letter.cause == "nack"
+    assert letter.reason.startswith(kept)
 
 
 async def test_a_handlers_failure_is_logged_with_its_place(
@@ -493,7 +493,7 @@ async def test_one_odd_job_does_not_hide_the_others(aclient: nexo.AsyncClient) -
     async with await mails.subscribe(lambda job: job.value):
         await eventually(mails.dlq.count)
     (letter,) = await mails.dlq.peek()
-    assert letter.reason == "nack"
+    assert letter.cause == "nack"
     with pytest.raises(InvalidInput, match="Mail"):
         _ = letter.value
 

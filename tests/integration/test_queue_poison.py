@@ -51,7 +51,7 @@ def test_a_job_that_kills_its_workers_is_a_dead_letter_and_the_others_run(
         assert subprocess.run(command, timeout=30, check=False).returncode == 9
     wait_until(lambda: queue.dlq.count() == 1)
     (letter,) = queue.dlq.peek()
-    assert (letter.value, letter.reason, letter.attempts) == ("poison", "lost", 2)
+    assert (letter.value, letter.cause, letter.attempts) == ("poison", "lost", 2)
     left = subprocess.Popen([sys.executable, "-c", worker, url])
     try:
         wait_until(lambda: queue.info().finished_total == 8)

@@ -67,7 +67,7 @@ def test_everything_survives_a_restart(nexo_server: Server, crash: bool) -> None
         assert queue.info().paused
         assert [(s.name, s.cron) for s in queue.cron.list()] == [("nightly", "0 3 * * *")]
         assert queue.job(jobs["done"].id).result == {"ok": True}
-        assert [(d.value, d.reason, d.error) for d in queue.dlq.peek()] == [
+        assert [(d.value, d.cause, d.reason) for d in queue.dlq.peek()] == [
             ("unique", "rejected", "bad")
         ]
         assert {(s.value, s.attempts) for s in queue.scheduled.list()} >= {("retried", 1)}
@@ -199,7 +199,7 @@ def test_a_damaged_value_dies_alone(small: Server) -> None:  # SPEC E6
         letters = queue.dlq.peek()
         assert len(letters) == 3
         assert {letter.value for letter in letters} == {None}
-        assert all(letter.error.startswith("damaged: ") for letter in letters)
+        assert all(letter.reason.startswith("damaged: ") for letter in letters)
     with Classic("127.0.0.1", small.port) as old:
         total, found = old.q_peek_dlq("q")
         assert (total, [value for _, value, *_ in found]) == (3, [None] * 3)

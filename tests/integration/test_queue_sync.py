@@ -35,7 +35,7 @@ def test_push_pop_and_ack(client: nexo.Client) -> None:
     with pytest.raises(LeaseLost):
         jobs[0].ack()
     (dead,) = queue.dlq.peek()
-    assert (dead.value, dead.error) == (3, "no")
+    assert (dead.value, dead.reason) == (3, "no")
     assert queue.info().finished_total == 2
 
 
@@ -71,7 +71,7 @@ def test_handlers_run_in_threads_and_stop(client: nexo.Client) -> None:  # SPEC 
     consumer = queue.subscribe(handle, concurrency=3, wait=20)
     ids = queue.push_many([1, 2, 3])
     assert [queue.result(ids[0]), queue.result(ids[2])] == [10, 30]
-    assert queue.job(ids[1], wait=5).error == "RuntimeError: two"
+    assert queue.job(ids[1], wait=5).reason == "RuntimeError: two"
     start = time.monotonic()
     consumer.close()
     assert time.monotonic() - start < 10

@@ -193,7 +193,7 @@ async def test_what_keeps_failing_is_parked_and_can_be_replayed(events: Stream[A
     subscription = await events.subscribe("g", handle, max_deliveries=2)
     await eventually(lambda: done == ["good"])
     parked = await eventually(events.group("g").parked.peek)
-    assert [(r.value, r.attempt) for r in parked] == [("bad", 2)]
+    assert [(r.value, r.attempts) for r in parked] == [("bad", 2)]
     assert "broken" in parked[0].reason
     failing = False
     assert await events.group("g").parked.replay(parked[0]) == 1

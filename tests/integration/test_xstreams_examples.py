@@ -218,7 +218,7 @@ class TestPatterns:
             wait_until(lambda: broker.xlen("jobs.dlq"))
         [letter] = [DeadLetter.of(message) for message in broker.xrange("jobs.dlq")]
         assert tries == [1, 2, 3]
-        assert (letter.data, letter.deliveries) == ({"n": 1}, 3)
+        assert (letter.data, letter.attempts) == ({"n": 1}, 3)
         assert broker.xpending("jobs", "g") == []
 
 

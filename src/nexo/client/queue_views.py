@@ -151,7 +151,7 @@ class JobView(Generic[T]):
     attempts: int
     """Failed deliveries so far."""
     history: list[tuple[int, str]]
-    """Time and error of the last failures, oldest first."""
+    """Time and reason of the last failures, oldest first."""
     headers: dict[str, Any]
     """The headers it was pushed with."""
 
@@ -174,11 +174,11 @@ class JobView(Generic[T]):
 class DeadJob(JobView[T]):
     """A dead letter (SPEC D5)."""
 
-    reason: str
+    cause: str
     """``nack``, ``rejected``, ``timeout``, or ``lost`` with the connection of its worker."""
     died_ms: int
-    error: str
-    """What the last failure said."""
+    reason: str
+    """Why it failed the last time: what `nack` or `reject` was given, or the handler's error."""
 
 
 def write_headers(headers: Mapping[str, Any] | None) -> bytes | None:
@@ -200,7 +200,7 @@ def job_view(row: dict[str, Any], type_: type[Any] | None) -> JobView[Any]:
     fields = {name: value for name, value in row.items() if name != "value"}
     fields |= {"encoded": row["value"], "type_": type_}
     fields["headers"] = read_headers(row["headers"])
-    fields["history"] = [(at_ms, error) for at_ms, error in row["history"]]
+    fields["history"] = [(at_ms, reason) for at_ms, reason in row["history"]]
     return DeadJob(**fields) if "died_ms" in row else JobView(**fields)
 
 

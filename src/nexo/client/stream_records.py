@@ -121,10 +121,12 @@ class Record(Generic[T]):
 class ParkedRecord(Record[T]):
     """A record that was parked after too many deliveries."""
 
-    __slots__ = ("parked_ms", "reason")
+    __slots__ = ("attempts", "parked_ms", "reason")
 
     def __init__(self, partition: int, row: Any, type_: Any, parked: ParkedInfo) -> None:
-        super().__init__(partition, row, type_, parked.deliveries)
+        super().__init__(partition, row, type_)
+        self.attempts = parked.attempts
+        """How often it was delivered."""
         self.parked_ms = parked.parked_ms
         self.reason = parked.reason
         """Why it failed the last time."""

@@ -70,9 +70,10 @@ class JobState:
     state: str
     """``waiting``, ``scheduled``, ``working``, ``dead``, ``replaced`` (by a push with its
     ``dedup_key``) or ``done``: finished, cancelled, purged, or expired before it started."""
-    failures: int
-    error: str | None
-    """What its last failure said."""
+    attempts: int
+    """Deliveries that failed so far; one that runs is not among them."""
+    reason: str | None
+    """Why it failed the last time."""
     progress: Any
     """The progress it last reported while running."""
     result: Any

@@ -130,7 +130,7 @@ class RecordState(AsMap, frozen=True):
     state: str
     """``unread``, ``in_flight``, ``delayed`` or ``waiting`` (both to be delivered again),
     ``parked`` or ``finished``."""
-    deliveries: int = 0
+    attempts: int = 0
     """Deliveries that counted, with the current one of a record in flight."""
     consumer: str | None = None
     """Who holds it."""
@@ -146,7 +146,7 @@ class ParkedInfo(AsArray, frozen=True):
     partition: int
     first: int
     end: int
-    deliveries: int
+    attempts: int
     parked_ms: int
     reason: str
 

@@ -67,9 +67,9 @@ class DeadLetter:
     group: str
     id: str
     data: Any
-    deliveries: int
-    error: str
-    """The handler's last error; empty if it never raised one."""
+    attempts: int
+    reason: str
+    """Why it failed the last time: the handler's error; empty if it never raised one."""
     omitted_bytes: int = 0
     """The size of data that was too large for a letter: ``data`` is None then.
 
@@ -78,7 +78,7 @@ class DeadLetter:
 
     def encoded(self) -> dict[str, Any] | bytes:
         """The encoded letter; raw data follows a line of JSON."""
-        fields = asdict(self)
+        fields = {_STORED.get(name, name): field for name, field in asdict(self).items()}
         if not isinstance(self.data, bytes | bytearray | memoryview):
             return fields
         del fields["data"]
@@ -92,9 +92,15 @@ class DeadLetter:
     def of(cls, message: StreamMessage) -> DeadLetter:
         """The dead letter in a message of a ``.dlq`` stream."""
         try:
-            return cls(**_fields(message.data))
+            found = _fields(message.data)
+            return cls(**{_NAMES.get(name, name): field for name, field in found.items()})
         except (NexoError, TypeError):
             raise InvalidInput(f"message {message.id} holds no dead letter") from None
+
+
+_STORED = {"attempts": "deliveries", "reason": "error"}
+"""Fields of a letter that streams hold under other names."""
+_NAMES = {stored: name for name, stored in _STORED.items()}
 
 
 def _fields(data: Any) -> dict[str, Any]:

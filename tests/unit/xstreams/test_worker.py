@@ -122,7 +122,17 @@ def test_a_message_that_kills_its_workers_is_dead_lettered_without_another_try(
     working.run_once()
     assert tried == []
     letter = DeadLetter.of(broker.xrange("jobs.dlq")[0])
-    assert (letter.data, letter.deliveries, letter.error) == (b"\x00poison\xff", 3, "")
+    assert (letter.data, letter.attempts, letter.reason) == (b"\x00poison\xff", 3, "")
+
+
+def test_a_letter_keeps_the_names_that_older_versions_stored() -> None:
+    stored = {
+        "stream": "jobs", "group": "g", "id": "1-1", "data": 7, "deliveries": 3, "error": "no",
+        "omitted_bytes": 0,
+    }  # fmt: skip
+    letter = DeadLetter.of(StreamMessage("2-1", stored, 2))
+    assert (letter.attempts, letter.reason) == (3, "no")
+    assert letter.encoded() == stored
 
 
 def test_another_workers_stale_messages_are_recovered(
@@ -292,7 +302,7 @@ def test_what_a_handler_says_is_kept_short(broker: LocalStreamBroker) -> None:
     for n in range(3):
         broker.xadd("jobs", n)
     worker(broker, handler, max_deliveries=1).run_once()
-    first, second, third = (DeadLetter.of(each).error for each in broker.xrange("jobs.dlq"))
+    first, second, third = (DeadLetter.of(each).reason for each in broker.xrange("jobs.dlq"))
     assert first.startswith("ValueError: xxx")
     assert len(first) == 1_000
     assert second == "Unspeakable"

@@ -97,7 +97,7 @@ class ParkedRow(msgspec.Struct):
     """A record that was set aside."""
 
     record: RecordRow
-    deliveries: int
+    attempts: int
     parked_ms: int
     reason: str
 
@@ -217,7 +217,7 @@ async def parked(context: ApiContext, ask: ParkedAsk) -> ParkedPage:
     total = await group.parked.count()
     rows = await group.parked.peek(ask.limit, ask.offset)
     return ParkedPage(
-        [ParkedRow(record_row(row), row.attempt, row.parked_ms, row.reason) for row in rows], total
+        [ParkedRow(record_row(row), row.attempts, row.parked_ms, row.reason) for row in rows], total
     )
 
 

@@ -48,10 +48,11 @@ class JobRow(msgspec.Struct):
     history: list[tuple[int, str]]
     headers: dict[str, Any]
     """What it was pushed with beside its value."""
-    reason: str | None = None
-    """Why it is dead: ``nack``, ``rejected``, ``timeout``, or ``lost`` with its worker."""
+    cause: str | None = None
+    """How it died: ``nack``, ``rejected``, ``timeout``, or ``lost`` with its worker."""
     died_ms: int | None = None
-    error: str | None = None
+    reason: str | None = None
+    """Why it failed the last time."""
     holder: str | None = None
     """Of a job in work: who holds it."""
     holder_id: int | None = None
@@ -123,7 +124,7 @@ async def jobs(context: ApiContext, ask: JobsAsk) -> JobPage:
 
 
 def _job(row: dict[str, Any]) -> JobRow:
-    history = [(at_ms, error) for at_ms, error in row["history"]]
+    history = [(at_ms, reason) for at_ms, reason in row["history"]]
     given = row | {"value": shown(row["value"], WHOLE_BYTES // 32), "history": history}
     given["headers"] = read_headers(row["headers"])
     given["holder_id"] = given.pop("holder", None)

@@ -26,8 +26,8 @@ class GroupTrace(msgspec.Struct):
     mode: Literal["shared", "ordered"]
     state: Literal["unread", "in_flight", "delayed", "waiting", "parked", "finished"]
     """``delayed`` and ``waiting`` are to be delivered again."""
-    deliveries: int = 0
-    """That counted; of a record in flight, with this one."""
+    attempts: int = 0
+    """Deliveries that counted; of a record in flight, with this one."""
     consumer: str | None = None
     """Who holds it, or of an ordered group who reads its partition."""
     until_ms: int | None = None

@@ -8,7 +8,7 @@ from nexo.cli import output
 from nexo.cli.brokers.queue import show_jobs
 from nexo.cli.options import act_on_each, client, limit_option, offset_option
 
-_DEAD = ("id", "value", "reason", "attempts", "error", "died_ms")
+_DEAD = ("id", "value", "cause", "attempts", "reason", "died_ms")
 
 
 @click.group()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _GROUP = ("name", "kind", "consumers", "lag", "in_flight", "to_redeliver", "parked", "generation")
 _MEMBER = ("member", "client_id", "host", "instance", "partitions", "lag")
 _PLACE = re.compile(r"\d+:\d+", re.ASCII)
-_PARKED = ("partition", "offset", "key", "value", "attempt", "reason", "parked_ms")
+_PARKED = ("partition", "offset", "key", "value", "attempts", "reason", "parked_ms")
 
 
 @click.command("groups")
@@ -142,7 +142,7 @@ def list_parked(stream: str, group: str, limit: int, offset: int) -> None:
 
 def _parked_row(record: ParkedRecord[Any]) -> dict[str, object]:
     return as_row(record) | {
-        "attempt": record.attempt,
+        "attempts": record.attempts,
         "reason": record.reason,
         "parked_ms": record.parked_ms,
     }

@@ -146,7 +146,7 @@ class ClassicQueueRequests:
         for row in page.jobs:
             assert isinstance(row, DeadView)
             parts += (parse_id(row.id), pack_u32(len(row.value)), row.value)
-            parts += (pack_u32(row.attempts), pack_str(row.error))
+            parts += (pack_u32(row.attempts), pack_str(row.reason))
         peer.data(request_id, *parts)
 
     def _one_dead(

@@ -143,7 +143,7 @@ class DjangoTaskBackend(BaseTaskBackend):
             return
         if state.state == "dead":
             record.status = "FAILED"
-            record.errors.append(("nexo.errors.LeaseLost", state.error or "its workers died"))
+            record.errors.append(("nexo.errors.LeaseLost", state.reason or "its workers died"))
 
     # -- for workers
 

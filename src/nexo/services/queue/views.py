@@ -135,9 +135,11 @@ class OpenJob(msgspec.Struct, frozen=True, kw_only=True):
 class DeadView(OpenJob, frozen=True, kw_only=True):
     """A dead letter."""
 
-    reason: str
+    cause: str
+    """``nack``, ``rejected``, ``timeout`` or ``lost``."""
     died_ms: int
-    error: str
+    reason: str
+    """Why it failed the last time."""
 
 
 class WorkingView(OpenJob, frozen=True, kw_only=True):
@@ -192,8 +194,8 @@ def _view(queue: OpenQueue, job: int) -> OpenJob:
     if letter is None:
         return view
     return DeadView(
-        **msgspec.structs.asdict(view), reason=letter.reason, died_ms=letter.died_ms,
-        error=history[-1][1] if history else "",
+        **msgspec.structs.asdict(view), cause=letter.reason, died_ms=letter.died_ms,
+        reason=history[-1][1] if history else "",
     )  # fmt: skip
 
 

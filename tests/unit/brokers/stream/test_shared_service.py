@@ -221,7 +221,7 @@ def test_after_too_many_deliveries_a_record_is_parked_and_blocks_nobody(desk: De
     parked, _ = wire.unpack_headed(
         wire.ParkedList, peer.ask(Op.S_PARKED, wire.pack(wire.ListParked(stream="s", group="g")))
     )
-    assert [(row.first, row.deliveries) for row in parked.rows] == [(0, 2)]
+    assert [(row.first, row.attempts) for row in parked.rows] == [(0, 2)]
     replay = wire.ParkedSettle(stream="s", group="g", verb="replay")
     assert peer.call(Op.S_PARKED_SETTLE, replay, int) == 1
     assert consumer.take() == [Got(0, 0, b"bad", 1)]

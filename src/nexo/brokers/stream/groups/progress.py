@@ -301,14 +301,14 @@ class Progress:
         for *_, lease in self.inflight.overlapping(offset, end):
             until_ms = None if lease.expires_ms >= NEVER else lease.expires_ms
             return RecordState(
-                state="in_flight", deliveries=lease.attempt, consumer=lease.member.name,
+                state="in_flight", attempts=lease.attempt, consumer=lease.member.name,
                 until_ms=until_ms,
             )  # fmt: skip
-        deliveries = self.deliveries.run(offset, end)[1] or 0
+        attempts = self.deliveries.run(offset, end)[1] or 0
         for *_, due_ms in self.delayed.overlapping(offset, end):
-            return RecordState(state="delayed", deliveries=deliveries, until_ms=due_ms)
+            return RecordState(state="delayed", attempts=attempts, until_ms=due_ms)
         state = "waiting" if offset < self.cursor else "unread"
-        return RecordState(state=state, deliveries=deliveries)
+        return RecordState(state=state, attempts=attempts)
 
     # -- durable state -----------------------------------------------------------
 

@@ -116,7 +116,7 @@ SharedRecord: TypeAlias = (
 class Parking(msgspec.Struct, frozen=True, array_like=True):
     """Why and when a message was parked."""
 
-    deliveries: int
+    attempts: int
     parked_ms: int
     reason: str
 

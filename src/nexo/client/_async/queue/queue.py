@@ -293,7 +293,7 @@ class Queue(Generic[T]):
             case "done":
                 return state.result
             case "dead":
-                raise Conflict(f"job {job_id} is dead: {state.error}")
+                raise Conflict(f"job {job_id} is dead: {state.reason}")
             case "replaced":
                 raise Conflict(f"job {job_id} was replaced by job {state.replaced_by}: ask for it")
         raise RequestTimeout(f"job {job_id} is still {state.state}")

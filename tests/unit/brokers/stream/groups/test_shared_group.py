@@ -243,7 +243,7 @@ class TestParking:  # SPEC F3
     def test_the_last_failed_delivery_parks_and_blocks_nobody(self) -> None:
         shared = self.parked()
         (entry,) = shared.parked()
-        assert (entry.first, entry.end, entry.deliveries) == (0, 1, 2)
+        assert (entry.first, entry.end, entry.attempts) == (0, 1, 2)
         assert entry.reason == "boom"
         assert shared.floor(0) == 1
         assert take(shared, "b", 5) == [(0, 1, 6)]
@@ -458,10 +458,10 @@ def test_a_group_says_what_became_of_each_message() -> None:
     assert [each.state for each in found] == [
         "in_flight", "finished", "waiting", "delayed", "unread",
     ]  # fmt: skip
-    assert (found[0].consumer, found[0].deliveries) == ("a", 1)
+    assert (found[0].consumer, found[0].attempts) == ("a", 1)
     assert found[0].until_ms == delivery.expires_ms
-    assert (found[2].deliveries, found[3].until_ms) == (1, 1_050)
+    assert (found[2].attempts, found[3].until_ms) == (1, 1_050)
     group.deliver("a", 1, [9], 1_000)
     group.nack("a", group.generation, [(0, 2, 3)], 1_000, reason="no")
     parked = group.record(0, 2)
-    assert (parked.state, parked.deliveries, parked.reason) == ("parked", 2, "no")
+    assert (parked.state, parked.attempts, parked.reason) == ("parked", 2, "no")

@@ -51,7 +51,7 @@ function columns(name, state, lacks) {
       number("Priority", (job) => job.priority, { class: "hide-s" }), { title: "", class: "acts", cell: (job) => cancel(name, job, lacks("admin") && lacks("write")) },
     ],
     dead: [
-      { title: "Error", class: "value", cell: (job) => job.error || job.reason, tip: (job) => job.error }, number("Attempts", (job) => job.attempts, { class: "hide-s" }),
+      { title: "Reason", class: "value", cell: (job) => job.reason || job.cause, tip: (job) => job.reason }, number("Attempts", (job) => job.attempts, { class: "hide-s" }),
       timeColumn("Died", (job) => job.died_ms, "hide-s"),
       { title: "", class: "acts", cell: (job) => [
         button("Replay", () => replay(name, [job.id]), { small: true, label: `Replay ${job.id}`, lacks: lacks("admin") }),
@@ -102,8 +102,8 @@ export function find(name) {
     const job = await get("/queue/job", { queue: name, id: id.trim() });
     const text = (given) => value({ type: "json", text: JSON.stringify(given, null, 2) });
     show(`Job ${id.trim()}`, [
-      facts([["It", STATE_WORDS[job.state] ?? job.state], ["Failures", count(job.failures)], ...(job.replaced_by ? [["Replaced by", job.replaced_by]] : [])]),
-      job.error ? h("div", h("h3", "Last error"), value({ type: "text", text: job.error })) : null,
+      facts([["It", STATE_WORDS[job.state] ?? job.state], ["Attempts", count(job.attempts)], ...(job.replaced_by ? [["Replaced by", job.replaced_by]] : [])]),
+      job.reason ? h("div", h("h3", "Reason"), value({ type: "text", text: job.reason })) : null,
       job.progress === null ? null : h("div", h("h3", "Progress"), text(job.progress)),
       job.result === null ? null : h("div", h("h3", "Result"), text(job.result)),
     ], { wide: true });
@@ -126,11 +126,11 @@ function called(given) {
 function inspect(name, job) {
   const facts_ = [
     ["Pushed", moment(job.pushed_ms)], ...(job.holder ? [["Delivered to", job.holder], ["Lease ends", moment(job.expires_ms)]] : []), ["Priority", job.priority], ["Attempts", job.attempts],
-    ["Key", job.key ?? "–"], ...called(job.headers), ...(job.reason ? [["Reason", job.reason], ["Died", moment(job.died_ms)]] : []),
+    ["Key", job.key ?? "–"], ...called(job.headers), ...(job.cause ? [["Cause", job.cause], ["Died", moment(job.died_ms)]] : []),
   ];
   show(`Job ${job.id}`, [
     facts(facts_), value(job.value), headers(job.headers),
-    job.history.length ? h("div", h("h3", "Failures"), job.history.map(([at, error]) =>
-      h("div.failure", h("p.message", moment(at)), value({ type: "text", text: error || "no reason given" })))) : null,
+    job.history.length ? h("div", h("h3", "Failures"), job.history.map(([at, reason]) =>
+      h("div.failure", h("p.message", moment(at)), value({ type: "text", text: reason || "no reason given" })))) : null,
   ], { wide: true });
 }

@@ -19,7 +19,7 @@ function trail(groups) {
     nameColumn("Group", (row) => row.group),
     { title: "State", cell: (row) => badge(...STATES[row.state]), tip: (row) => row.reason },
     { title: "Consumer or reason", class: "value hide-s", cell: (row) => row.consumer ?? (row.reason || "–"), tip: (row) => row.reason },
-    { title: "Deliveries", class: "num hide-s", cell: (row) => (row.deliveries ? String(row.deliveries) : "–") },
+    { title: "Attempts", class: "num hide-s", cell: (row) => (row.attempts ? String(row.attempts) : "–") },
     { title: "When", class: "hide-s", cell: (row) => (row.until_ms ? `until ${moment(row.until_ms)}` : row.parked_ms ? moment(row.parked_ms) : "–") },
   ], groups, { key: (row) => `${row.mode}/${row.group}` }));
 }
@@ -35,7 +35,7 @@ export async function inspect(stream, { partition, offset }, parked) {
     if (!still()) return;
     show(`Record ${partition}:${offset}`, [
       facts([["Time", moment(whole.timestamp_ms)], ["Key", whole.key ?? "–"], ["Size", bytes(whole.value.size_bytes)], ["Type", whole.value.type],
-        ...(parked ? [["Parked", moment(parked.parked_ms)], ["Deliveries", count(parked.deliveries)]] : [])]),
+        ...(parked ? [["Parked", moment(parked.parked_ms)], ["Attempts", count(parked.attempts)]] : [])]),
       parked?.reason ? h("div", h("h3", "Reason"), value({ type: "text", text: parked.reason })) : null,
       value(whole.value), headers(whole.headers), trail(trace.groups),
     ], { wide: true });
