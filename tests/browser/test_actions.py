@@ -209,19 +209,19 @@ def test_a_schedule_is_shown_with_its_time_zone(dashboard: Dashboard, sdk: nexo.
     crons = sdk.queue("zones").create().cron
     crons.set("rome", "0 3 * * *", "x", timezone="Europe/Rome")
     crons.set("plain", "0 3 * * *", "x")
-    page = dashboard.open("queue?name=zones&tab=schedules")
+    page = dashboard.open("queue?name=zones&tab=cron")
     expect(page.locator("tbody tr", has_text="rome")).to_contain_text("Europe/Rome")
     expect(page.locator("tbody tr", has_text="plain")).to_contain_text("UTC")
 
 
 def test_schedules_and_options_are_changed(dashboard: Dashboard, sdk: nexo.Client) -> None:
     queue = sdk.queue("cron").create()
-    page = dashboard.open("queue?name=cron&tab=schedules")
-    dashboard.press("Add a schedule")
-    dashboard.answer("Add", name="nightly", cron="0 3 * * *", value='"x"')
+    page = dashboard.open("queue?name=cron&tab=cron")
+    dashboard.press("Set a schedule")
+    dashboard.answer("Set", name="nightly", cron="0 3 * * *", value='"x"')
     assert [row.name for row in queue.cron.list()] == ["nightly"]
-    dashboard.press("Remove schedule nightly")
-    dashboard.answer("Remove")
+    dashboard.press("Delete schedule nightly")
+    dashboard.answer("Delete")
     assert queue.cron.list() == []
     dashboard.open("queue?name=cron&tab=options")
     dashboard.press("Change")
@@ -395,7 +395,7 @@ def test_groups_are_sought_and_parked_records_settled(
     trail = page.get_by_role("table", name="Groups of this record")
     expect(trail.locator("tbody tr")).to_contain_text("parked")
     page.keyboard.press("Escape")
-    dashboard.press("Discard record 0")
+    dashboard.press("Delete record 0")
     dashboard.answer("Delete")
     assert stream.group("g").info().partitions[0].parked == 2
     dashboard.press("Replay record 1")

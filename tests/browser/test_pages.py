@@ -241,7 +241,7 @@ LONG = "x" * 60 + "/" + "y" * 139
 WORDY = "Traceback (most recent call last): " + "no such mailbox " * 40
 LONG_PAGES = (
     "overview", "store", f"store?name={LONG}", "pubsub", "queue", f"queue?name={LONG}&tab=dead",
-    f"queue?name={LONG}&tab=schedules", "stream", f"stream?name={LONG}",
+    f"queue?name={LONG}&tab=cron", "stream", f"stream?name={LONG}",
     f"stream?name={LONG}&tab=groups", "connections",
 )  # fmt: skip
 

@@ -466,12 +466,12 @@ def test_dead_letters_are_deleted(api: Api, sdk: nexo.Client, name: str) -> None
 def test_schedules_are_set_listed_and_removed(api: Api, sdk: nexo.Client, name: str) -> None:
     sdk.queue(name).create()
     body = {"queue": name, "name": "nightly", "cron": "0 3 * * *", "value": value(1)}
-    assert api.post("/queue/schedule", **body)["next_ms"] > time.time() * 1000
-    (row,) = api.get("/queue/schedules", queue=name)
+    assert api.post("/queue/cron/set", **body)["next_ms"] > time.time() * 1000
+    (row,) = api.get("/queue/cron/list", queue=name)
     assert (row["name"], row["cron"]) == ("nightly", "0 3 * * *")
-    assert api.act("/queue/schedule", **body | {"cron": "soon"}).status == 400
-    api.post("/queue/unschedule", queue=name, name="nightly")
-    assert api.act("/queue/unschedule", queue=name, name="nightly").status == 404
+    assert api.act("/queue/cron/set", **body | {"cron": "soon"}).status == 400
+    api.post("/queue/cron/delete", queue=name, name="nightly")
+    assert api.act("/queue/cron/delete", queue=name, name="nightly").status == 404
     assert sdk.queue(name).cron.list() == []
 
 

@@ -62,7 +62,7 @@ PAGES: dict[str, dict[str, object]] = {
     "/queue/info": {"queue": "many/00007"},
     "/queue/jobs": {"queue": "many/00007"},
     "/queue/jobs?working": {"queue": "many/00007", "state": "working"},
-    "/queue/schedules": {"queue": "many/00007"},
+    "/queue/cron/list": {"queue": "many/00007"},
     "/connections": {},
     "/pipeline/tables": {},
 }

@@ -57,7 +57,7 @@ def test_pause_resume_update_and_schedule(nexo_url: str) -> None:
     assert "backoff delay\t3s" in nexo(nexo_url, "queue", "info", "q").output
     nexo(nexo_url, "queue", "cron", "set", "q", "nightly", "0 3 * * *", "report")
     assert "nightly" in nexo(nexo_url, "queue", "cron", "list", "q").output
-    assert "removed" in nexo(nexo_url, "queue", "cron", "delete", "q", "nightly").output
+    assert "nightly deleted" in nexo(nexo_url, "queue", "cron", "delete", "q", "nightly").output
 
 
 def test_dead_letters_are_listed_replayed_and_purged(nexo_url: str, client: package.Client) -> None:

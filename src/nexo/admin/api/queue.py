@@ -176,14 +176,14 @@ class NextFiring(msgspec.Struct):
     next_ms: int
 
 
-@routes.get("/schedules")
-async def schedules(context: ApiContext, ask: OneQueue) -> list[Schedule]:
+@routes.get("/cron/list")
+async def list_crons(context: ApiContext, ask: OneQueue) -> list[Schedule]:
     """The queue's cron schedules."""
     return await context.client.queue(ask.queue).cron.list()
 
 
-@routes.post("/schedule")
-async def schedule(context: ApiContext, ask: ScheduleAsk) -> NextFiring:
+@routes.post("/cron/set")
+async def set_cron(context: ApiContext, ask: ScheduleAsk) -> NextFiring:
     """Push a job whenever a cron expression matches."""
     crons = context.client.queue(ask.queue).cron
     value = python_value(ask.value)
@@ -193,9 +193,9 @@ async def schedule(context: ApiContext, ask: ScheduleAsk) -> NextFiring:
     return NextFiring(next_ms)
 
 
-@routes.post("/unschedule")
-async def unschedule(context: ApiContext, ask: ScheduleName) -> ChangeCount:
-    """Remove a schedule."""
+@routes.post("/cron/delete")
+async def delete_cron(context: ApiContext, ask: ScheduleName) -> ChangeCount:
+    """Delete a schedule."""
     if not await context.client.queue(ask.queue).cron.delete(ask.name):
         raise NotFound(f"queue {ask.queue!r} has no schedule {ask.name!r}")
     return ChangeCount()

@@ -308,9 +308,9 @@ def list_crons(name: str) -> None:
 @click.argument("name")
 @click.argument("schedule")
 def delete_cron(name: str, schedule: str) -> None:
-    """Remove a schedule of the queue NAME."""
+    """Delete a schedule of the queue NAME."""
     with client() as nexo:
         existed = nexo.queue(name).cron.delete(schedule)
     if not existed:
         raise NotFound(f"queue {name!r} has no schedule {schedule!r}")
-    output.done(f"{schedule} removed", name=schedule)
+    output.done(f"{schedule} deleted", name=schedule, deleted=True)

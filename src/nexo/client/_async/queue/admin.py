@@ -97,7 +97,7 @@ class Crons(QueuePart[Any]):
         return await request(self._link.ask, Op.Q_CRON_SET, ask, int)
 
     async def delete(self, name: str) -> bool:
-        """Remove a schedule; returns whether it existed."""
+        """Delete a schedule; returns whether it existed."""
         ask = CronRequest(self._queue, name)
         return await is_found(self._link.ask, Op.Q_CRON_DELETE, encode(ask))
 

@@ -98,7 +98,7 @@ class Crons(QueuePart[Any]):
         return request(self._link.ask, Op.Q_CRON_SET, ask, int)
 
     def delete(self, name: str) -> bool:
-        """Remove a schedule; returns whether it existed."""
+        """Delete a schedule; returns whether it existed."""
         ask = CronRequest(self._queue, name)
         return is_found(self._link.ask, Op.Q_CRON_DELETE, encode(ask))
 

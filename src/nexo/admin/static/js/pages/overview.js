@@ -50,7 +50,7 @@ export async function overview({ now, memory, redraw }) {
 function permitted({ queues: some, streams: others }) {
   return [
     some.length || others.length ? h("div.grid", some.length ? queues(some) : null, others.length ? streams(others) : null) : null,
-    panel("Overview", empty("The rest of the overview is not for this user to see",
+    panel("Overview", empty("You may not see the rest of the overview",
       "It shows the brokers that a user may read as a whole, which takes a permission such as ", h("code", "queue:read:*"),
       ". The other pages show what this user may read.")),
   ];

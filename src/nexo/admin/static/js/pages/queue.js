@@ -1,4 +1,4 @@
-/** Queues: the list, and one queue with its jobs, dead letters and schedules. */
+/** Queues: the list, and one queue with its jobs, dead letters and cron schedules. */
 
 import { get, post } from "../api.js";
 import { sparkline, summary } from "../charts.js";
@@ -41,7 +41,7 @@ async function one({ given, memory, redraw }) {
   const info = row.info;
   const choices = [
     ["waiting", "Waiting", info.waiting], ["working", "In work", info.working], ["scheduled", "Scheduled", info.scheduled],
-    ["dead", "Dead letters", info.dead, "bad"], ["schedules", "Schedules", info.schedules], ["options", "Options"],
+    ["dead", "Dead letters", info.dead, "bad"], ["cron", "Cron", info.schedules], ["options", "Options"],
   ];
   return [
     head(name, {
@@ -64,7 +64,7 @@ async function one({ given, memory, redraw }) {
     ], "Jobs per second", [{ name: "pushed", tone: "queue", points: row.pushed }, { name: "finished or failed", tone: "second", points: row.finished }]),
     tabs("Queue", choices, tab, (id) => href("queue", { name, tab: id })),
     await ({
-      schedules: () => schedules(name, lacks),
+      cron: () => crons(name, lacks),
       options: () => options("queue", name, info.options, lacks("admin")),
     }[tab]?.() ?? jobs(name, tab, memory, redraw, lacks)),
   ];
@@ -98,30 +98,30 @@ function push(name) {
   });
 }
 
-// -- schedules
+// -- cron schedules
 
-async function schedules(name, lacks) {
-  const rows = await get("/queue/schedules", { queue: name });
-  const body = rows.length ? table("Schedules", [
+async function crons(name, lacks) {
+  const rows = await get("/queue/cron/list", { queue: name });
+  const body = rows.length ? table("Cron schedules", [
     nameColumn("Name", (row) => row.name), { title: "Cron", class: "mono", cell: (row) => row.cron },
     { title: "Time zone", class: "hide-s", cell: (row) => row.zone || "UTC" },
     { title: "Next", cell: (row) => until(row.next_ms), tip: (row) => moment(row.next_ms) }, number("Priority", (row) => row.priority, { class: "hide-s" }),
-    { title: "", class: "acts", cell: (row) => button("Remove", () => confirm("Remove this schedule?", row.name, "Remove", async () => {
-      await post("/queue/unschedule", { queue: name, name: row.name });
-      return `Removed ${row.name}`;
-    }), { small: true, kind: "danger", label: `Remove schedule ${row.name}`, lacks: lacks("admin") }) },
+    { title: "", class: "acts", cell: (row) => button("Delete", () => confirm("Delete this schedule?", row.name, "Delete", async () => {
+      await post("/queue/cron/delete", { queue: name, name: row.name });
+      return `Deleted ${row.name}`;
+    }), { small: true, kind: "danger", label: `Delete schedule ${row.name}`, lacks: lacks("admin") }) },
   ], rows, { key: (row) => row.name }) : empty("No schedules", "A schedule pushes a job by itself, like cron.");
-  return panel("Schedules", body, button("Add a schedule", () => schedule(name), { small: true, lacks: lacks("admin") }));
+  return panel("Cron schedules", body, button("Set a schedule", () => setCron(name), { small: true, lacks: lacks("admin") }));
 }
 
-function schedule(name) {
-  form("Add a schedule", [
+function setCron(name) {
+  form("Set a schedule", [
     { name: "name", label: "Name", required: true, placeholder: "nightly" },
     { name: "cron", label: "Cron, five fields, UTC", required: true, placeholder: "0 3 * * *" },
     { name: "value", type: "value" },
     { name: "priority", label: "Priority (0–255)", type: "number", min: 0, max: 255, value: 0 },
-  ], "Add", async (given) => {
-    const { next_ms: next } = await post("/queue/schedule", { queue: name, ...given });
+  ], "Set", async (given) => {
+    const { next_ms: next } = await post("/queue/cron/set", { queue: name, ...given });
     return `First run ${until(next)}`;
   });
 }
