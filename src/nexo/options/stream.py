@@ -112,7 +112,11 @@ def check_same(name: str, has: StreamOptions, wanted: StreamOptions) -> None:
     if has == wanted:
         return
     fixed = has.partitions != wanted.partitions
-    do = "use another name, as partitions are fixed" if fixed else "update it, or leave that out"
+    do = (
+        "use another name, as partitions are fixed"
+        if fixed
+        else "update it, create with update, or leave that out"
+    )
     raise AlreadyExists(f"stream {name!r} exists with {differences(has, wanted)}: {do}")
 
 

@@ -189,6 +189,8 @@ class Make(AsMap, frozen=True):
     options: dict[str, Any] = {}
     fresh: bool = False
     """An existing stream is a conflict, even one with the same options."""
+    update: bool = False
+    """An existing stream is changed to these options."""
 
 
 class ListAsk(AsMap, frozen=True):

@@ -31,11 +31,12 @@ def command() -> None:
 
 @command.command()
 @click.argument("name")
+@click.option("--update", is_flag=True, help="Change an existing stream to these options.")
 @option_flags(StreamOptions)
-def create(name: str, **options: Any) -> None:
+def create(name: str, update: bool, **options: Any) -> None:
     """Create the stream NAME, or find it if it has the options given."""
     with client() as nexo:
-        _show_briefly(nexo.stream(name).create(**given(options)).info())
+        _show_briefly(nexo.stream(name).create(update=update, **given(options)).info())
 
 
 @command.command()

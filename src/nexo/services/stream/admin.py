@@ -63,9 +63,16 @@ class StreamAdmin:
         done: Done[StreamInfo],
         *,
         fresh: bool = False,
+        update: bool = False,
     ) -> None:
-        """Create a stream, or find it if it has these options; with ``fresh``, only create."""
+        """Create a stream, or find it if it has these options.
+
+        With ``fresh`` one that exists is an error, with ``update`` it is changed.
+        """
         core = self._core
+        if update and name in core.engine.streams:
+            self.update(connection, name, options, done)
+            return
         permit(connection.identity, Broker.STREAM, ADMIN, name)
         check_offered(options, core.runtime.settings)
         core.runtime.check_writable()

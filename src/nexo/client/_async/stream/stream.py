@@ -86,8 +86,11 @@ class Stream(Generic[T]):
 
     # -- the stream itself
 
-    async def create(self, **options: Unpack[StreamSettings]) -> Stream[T]:
-        """Create it unless it exists; `AlreadyExists` if a given option differs.
+    async def create(self, *, update: bool = False, **options: Unpack[StreamSettings]) -> Stream[T]:
+        """Create it unless it exists; returns it.
+
+        An existing stream must agree with every option given, or it is `AlreadyExists`; ``update``
+        changes it instead, except for its partition count, which is fixed.
 
         Options are ``partitions`` (1), ``persistence`` (``file_async`` or ``file_sync``),
         ``retention={'max_age': '7d', 'max_bytes': 2**30}``, ``compaction`` (False),
@@ -96,7 +99,8 @@ class Stream(Generic[T]):
         ``create(**info.options)`` makes one like another.
         """
         given = stream_options(options)
-        await self._describe(Op.S_MAKE, wire.Make(stream=self.name, options=given))
+        ask = wire.Make(stream=self.name, options=given, update=update)
+        await self._describe(Op.S_MAKE, ask)
         return self
 
     async def update(self, **options: Unpack[StreamSettings]) -> wire.StreamInfo:

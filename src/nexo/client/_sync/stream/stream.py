@@ -87,8 +87,11 @@ class Stream(Generic[T]):
 
     # -- the stream itself
 
-    def create(self, **options: Unpack[StreamSettings]) -> Stream[T]:
-        """Create it unless it exists; `AlreadyExists` if a given option differs.
+    def create(self, *, update: bool = False, **options: Unpack[StreamSettings]) -> Stream[T]:
+        """Create it unless it exists; returns it.
+
+        An existing stream must agree with every option given, or it is `AlreadyExists`; ``update``
+        changes it instead, except for its partition count, which is fixed.
 
         Options are ``partitions`` (1), ``persistence`` (``file_async`` or ``file_sync``),
         ``retention={'max_age': '7d', 'max_bytes': 2**30}``, ``compaction`` (False),
@@ -97,7 +100,8 @@ class Stream(Generic[T]):
         ``create(**info.options)`` makes one like another.
         """
         given = stream_options(options)
-        self._describe(Op.S_MAKE, wire.Make(stream=self.name, options=given))
+        ask = wire.Make(stream=self.name, options=given, update=update)
+        self._describe(Op.S_MAKE, ask)
         return self
 
     def update(self, **options: Unpack[StreamSettings]) -> wire.StreamInfo:
