@@ -8,10 +8,10 @@ from typing import Any, Literal, TypedDict
 
 from nexo.client.checks import whole
 from nexo.errors import InvalidInput, InvalidOption
+from nexo.model.stream import StartPosition
 from nexo.options.described import to_stored
 from nexo.options.stream import SharedOptions, StreamOptions
 from nexo.options.units import Duration, millis
-from nexo.protocol.stream import StartPosition
 
 
 class Retention(TypedDict, total=False):

@@ -25,6 +25,7 @@ from nexo.errors import (
     Unavailable,
     from_wire,
 )
+from nexo.model.stream import Range, SettleRecords, Verb
 from nexo.options.units import Duration, millis
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
@@ -157,7 +158,7 @@ class StreamConsumer(AsyncClosing, Generic[T]):
         head, _ = wire.unpack_headed(wire.TakeReply, reply or b"")
         ranges = [(p, first, end) for p, first, end, _, _ in head.deliveries]
         if ranges and self._name is not None:
-            ask = wire.SettleRecords(
+            ask = SettleRecords(
                 self.stream, self.group, self._name, head.generation, "release", ranges
             )
             self._link.call(Op.S_SETTLE, wire.pack(ask))
@@ -238,7 +239,7 @@ class StreamConsumer(AsyncClosing, Generic[T]):
 
     async def settle(
         self,
-        verb: wire.Verb,
+        verb: Verb,
         records: Iterable[StreamRecord[T]],
         *,
         delay_ms: int = 0,
@@ -250,15 +251,15 @@ class StreamConsumer(AsyncClosing, Generic[T]):
 
     async def send(
         self,
-        verb: wire.Verb,
+        verb: Verb,
         generation: int,
-        ranges: list[wire.Range],
+        ranges: list[Range],
         delay_ms: int = 0,
         reason: str = "",
-        begins: list[wire.Range] | None = None,
+        begins: list[Range] | None = None,
     ) -> None:
         """`settle` for ranges; ``begins`` is what a handler starts next."""
-        ask = wire.SettleRecords(
+        ask = SettleRecords(
             self.stream, self.group, self._name or "", generation, verb, ranges, delay_ms, reason,
             begins or [],
         )  # fmt: skip
@@ -284,7 +285,7 @@ class StreamConsumer(AsyncClosing, Generic[T]):
         name, self._name = self._name, None
         if name is None:
             return
-        ranges: list[wire.Range] = []
+        ranges: list[Range] = []
         for record in [*self._buffer, *(unstarted or ())]:
             add_range(ranges, record.partition, record.offset)
         ask = wire.GroupLeave(stream=self.stream, group=self.group, consumer=name, unstarted=ranges)

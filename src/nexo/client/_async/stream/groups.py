@@ -12,7 +12,7 @@ from nexo.client._async.stream.consumer import MAX_BATCH
 from nexo.client.checks import each, text, whole
 from nexo.client.stream_options import position
 from nexo.client.stream_records import ParkedRecord, Place, Published, Record, batches_in, gone
-from nexo.model.stream import GroupInfo
+from nexo.model.stream import GroupInfo, ParkedList, StartPosition
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 
@@ -51,7 +51,7 @@ class Group(Generic[T]):
         ask = wire.GroupName(stream=self.stream, group=self.name)
         return await is_found(self._link.ask, Op.S_GROUP_DELETE, wire.pack(ask))
 
-    async def seek(self, to: wire.StartPosition | datetime) -> int:
+    async def seek(self, to: StartPosition | datetime) -> int:
         """Reset it to ``'beginning'``, ``'end'``, an offset, offsets by partition, or a time.
 
         Running consumers continue from there; earlier acks are rejected. Returns the group's new
@@ -87,7 +87,7 @@ class Parked(Generic[T]):
             offset=whole(offset, "offset", 0),
         )
         reply = await self._link.repeat(Op.S_PARKED, wire.pack(ask))
-        head, rest = wire.unpack_headed(wire.ParkedList, reply or b"")
+        head, rest = wire.unpack_headed(ParkedList, reply or b"")
         rows = {
             (partition, row.offset): row
             for partition, batch in zip(head.partitions, batches_in(rest), strict=True)

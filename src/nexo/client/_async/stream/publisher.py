@@ -15,6 +15,7 @@ from nexo.client.replies import Reply
 from nexo.client.stream_records import Outgoing, Published, consecutive, slices
 from nexo.errors import NexoError, PartitionsChanged, PayloadTooLarge
 from nexo.model import Buffer
+from nexo.model.stream import StreamInfo
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import PLACE, ROUTE, publish_head, read_each
@@ -99,7 +100,7 @@ class RecordPublisher:
         try:
             ask = wire.pack(wire.StreamName(stream=self.stream))
             reply = await self.link.send(Op.S_DESCRIBE, (ask,))
-            self.learned(wire.unpack(wire.StreamInfo, reply or b""))
+            self.learned(wire.unpack(StreamInfo, reply or b""))
         except BaseException as error:  # otherwise callers would wait for ever
             for run in self._unplaced():
                 run.fail(error)
@@ -109,7 +110,7 @@ class RecordPublisher:
             self._learning = None
             self.link.gatherer.unblock(self.link)
 
-    def learned(self, info: wire.StreamInfo) -> None:
+    def learned(self, info: StreamInfo) -> None:
         """The partition count is known: send what waited for it, in order."""
         count = len(info.partitions)
         if count != self.count:

@@ -8,6 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 from nexo.client.checks import reason_text
 from nexo.client.replies import Reply
 from nexo.client.stream_records import Record, batches_in
+from nexo.model.stream import Range, Verb
 from nexo.options.units import Duration, millis
 from nexo.protocol import stream as wire
 
@@ -29,9 +30,9 @@ class RecordHolder(Protocol):
 
     async def send(
         self,
-        verb: wire.Verb,
+        verb: Verb,
         generation: int,
-        ranges: list[wire.Range],
+        ranges: list[Range],
         delay_ms: int = 0,
         reason: str = "",
     ) -> None:
@@ -57,7 +58,7 @@ class StreamRecord(Record[T]):
         """Who holds its lease."""
 
     @property
-    def range(self) -> wire.Range:
+    def range(self) -> Range:
         """The range that it alone is."""
         return self.partition, self.offset, self.offset + 1
 
@@ -151,19 +152,19 @@ class Records(Sequence[StreamRecord[T]], Generic[T]):
         """Return all of them, without counting an attempt."""
         await self._consumer.send("release", self._head.generation, self._ranges())
 
-    def _ranges(self) -> list[wire.Range]:
+    def _ranges(self) -> list[Range]:
         return [(p, first, end) for p, first, end, _, _ in self._head.deliveries]
 
 
-def ranges_of(records: Iterable[StreamRecord[Any]]) -> dict[int, list[wire.Range]]:
+def ranges_of(records: Iterable[StreamRecord[Any]]) -> dict[int, list[Range]]:
     """The ranges that records form, by generation."""
-    found: dict[int, list[wire.Range]] = {}
+    found: dict[int, list[Range]] = {}
     for record in records:
         add_range(found.setdefault(record.generation, []), record.partition, record.offset)
     return found
 
 
-def add_range(ranges: list[wire.Range], partition: int, offset: int) -> None:
+def add_range(ranges: list[Range], partition: int, offset: int) -> None:
     """Add one record, extending the last range if it is adjacent."""
     if ranges and ranges[-1][0] == partition and ranges[-1][2] == offset:
         ranges[-1] = (partition, ranges[-1][1], offset + 1)

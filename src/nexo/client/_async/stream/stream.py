@@ -38,11 +38,11 @@ from nexo.client.stream_records import (
     needed_key,
     typed_content,
 )
+from nexo.model.stream import GroupInfo, StartPosition, StateReply, StreamInfo
 from nexo.options.units import Duration, millis
 from nexo.protocol import stream as wire
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
-from nexo.protocol.stream import GroupInfo
 from nexo.protocol.stream_publishing import ROUTE
 from nexo.protocol.values import uniform
 
@@ -103,18 +103,18 @@ class Stream(Generic[T]):
         await self._describe(Op.S_MAKE, ask)
         return self
 
-    async def update(self, **options: Unpack[StreamSettings]) -> wire.StreamInfo:
+    async def update(self, **options: Unpack[StreamSettings]) -> StreamInfo:
         """Change options while it runs; the partition count is fixed."""
         given = stream_options(options)
         return await self._describe(Op.S_UPDATE, wire.Make(stream=self.name, options=given))
 
-    async def info(self) -> wire.StreamInfo:
+    async def info(self) -> StreamInfo:
         """Options, and per partition the first and next offset and the size."""
         return await self._describe(Op.S_DESCRIBE, wire.StreamName(stream=self.name))
 
-    async def _describe(self, op: Op, ask: object) -> wire.StreamInfo:
+    async def _describe(self, op: Op, ask: object) -> StreamInfo:
         send = self._link.repeat if op is Op.S_DESCRIBE else self._link.ask
-        info = await request(send, op, ask, wire.StreamInfo)
+        info = await request(send, op, ask, StreamInfo)
         self._publisher.learned(info)
         return info
 
@@ -151,7 +151,7 @@ class Stream(Generic[T]):
         ask = wire.GroupsAsk(stream=self.name)
         return await request(self._link.repeat, Op.S_GROUPS, ask, list[GroupInfo])
 
-    async def seek(self, group: str, to: wire.StartPosition | datetime) -> int:
+    async def seek(self, group: str, to: StartPosition | datetime) -> int:
         """See `Group.seek`."""
         return await self.group(group).seek(to)
 
@@ -215,7 +215,7 @@ class Stream(Generic[T]):
         *,
         batch: int = 100,
         wait: Duration = 20.0,
-        start: wire.StartPosition | datetime = "beginning",
+        start: StartPosition | datetime = "beginning",
         max_bytes: int = wire.DEFAULT_BYTES,
         **options: Unpack[GroupSettings],
     ) -> StreamConsumer[T]:
@@ -230,7 +230,7 @@ class Stream(Generic[T]):
     def _joining(
         self,
         group: str,
-        start: wire.StartPosition | datetime,
+        start: StartPosition | datetime,
         options: dict[str, Any],
         *,
         reports_starts: bool = False,
@@ -253,7 +253,7 @@ class Stream(Generic[T]):
         batch: int = 100,
         wait: Duration = 20.0,
         concurrency: int = 1,
-        start: wire.StartPosition | datetime = "beginning",
+        start: StartPosition | datetime = "beginning",
         time_limit: Duration | None = None,
         **options: Unpack[GroupSettings],
     ) -> StreamSubscription[T]:
@@ -314,7 +314,7 @@ class Stream(Generic[T]):
         while at is not None:
             ask = wire.StateAsk(stream=self.name, partition=at[0], offset=at[1])
             head, rest = wire.unpack_headed(
-                wire.StateReply, await self._link.repeat(Op.S_STATE, wire.pack(ask)) or b""
+                StateReply, await self._link.repeat(Op.S_STATE, wire.pack(ask)) or b""
             )
             for partition, batch in zip(head.partitions, batches_in(rest), strict=True):
                 for row in batch.rows():

@@ -20,8 +20,8 @@ from nexo.client._async.stream.consumer import AHEAD_S, StreamConsumer
 from nexo.client._async.stream.records import StreamRecord, ranges_of
 from nexo.client.checks import failure_text, seconds
 from nexo.errors import NexoError
+from nexo.model.stream import Range, Verb
 from nexo.options.units import Duration
-from nexo.protocol import stream as wire
 
 log = logging.getLogger("nexo.client")
 
@@ -196,7 +196,7 @@ class StreamSubscription(HandlerLoop, Generic[T]):
             await self._settle("ack", generation, ranges)
 
     async def _settle(
-        self, verb: wire.Verb, generation: int, ranges: list[wire.Range], reason: str = ""
+        self, verb: Verb, generation: int, ranges: list[Range], reason: str = ""
     ) -> None:
         """Settle; a rejection is not an error here: after a seek or
         a lost connection the record is redelivered.
@@ -207,7 +207,7 @@ class StreamSubscription(HandlerLoop, Generic[T]):
         except NexoError as error:
             log.info("group %r: %s", self._consumer.group, error)
 
-    def _begins(self, generation: int) -> list[wire.Range]:
+    def _begins(self, generation: int) -> list[Range]:
         """What a handler works on or starts next, unless it was reported before."""
         if self._workers is not None:
             records = _emptied(self._begun)

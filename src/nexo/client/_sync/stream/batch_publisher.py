@@ -21,6 +21,7 @@ from nexo.client.stream_records import (
     slices,
 )
 from nexo.errors import NexoError, PartitionsChanged
+from nexo.model.stream import StreamInfo
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import ROUTE, publish_head, read_places
@@ -93,7 +94,7 @@ class BatchPublisher:
     def _count(self) -> int:
         while (count := self._publisher.count) is None:
             ask = wire.StreamName(stream=self._stream)
-            info = request(self._link.repeat, Op.S_DESCRIBE, ask, wire.StreamInfo)
+            info = request(self._link.repeat, Op.S_DESCRIBE, ask, StreamInfo)
             self._publisher.learned(info)
         return count
 

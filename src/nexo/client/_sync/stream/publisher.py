@@ -8,6 +8,7 @@ from nexo.batch.murmur import partition_of
 from nexo.client._sync.link.link import Link
 from nexo.client.stream_records import Outgoing, Published
 from nexo.errors import PartitionsChanged
+from nexo.model.stream import StreamInfo
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import PLACE, ROUTE, publish_head, read_places
@@ -51,10 +52,10 @@ class RecordPublisher:
         while (count := self.count) is None:
             ask = wire.pack(wire.StreamName(stream=self._stream))
             reply = self._link.ask(Op.S_DESCRIBE, ask)
-            self.learned(wire.unpack(wire.StreamInfo, reply or b""))
+            self.learned(wire.unpack(StreamInfo, reply or b""))
         return count
 
-    def learned(self, info: wire.StreamInfo) -> None:
+    def learned(self, info: StreamInfo) -> None:
         """Note how many partitions there are."""
         self.count = len(info.partitions)
 

@@ -39,11 +39,11 @@ from nexo.client.stream_records import (
     needed_key,
     typed_content,
 )
+from nexo.model.stream import GroupInfo, StartPosition, StateReply, StreamInfo
 from nexo.options.units import Duration, millis
 from nexo.protocol import stream as wire
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
-from nexo.protocol.stream import GroupInfo
 from nexo.protocol.stream_publishing import ROUTE
 from nexo.protocol.values import uniform
 
@@ -104,18 +104,18 @@ class Stream(Generic[T]):
         self._describe(Op.S_MAKE, ask)
         return self
 
-    def update(self, **options: Unpack[StreamSettings]) -> wire.StreamInfo:
+    def update(self, **options: Unpack[StreamSettings]) -> StreamInfo:
         """Change options while it runs; the partition count is fixed."""
         given = stream_options(options)
         return self._describe(Op.S_UPDATE, wire.Make(stream=self.name, options=given))
 
-    def info(self) -> wire.StreamInfo:
+    def info(self) -> StreamInfo:
         """Options, and per partition the first and next offset and the size."""
         return self._describe(Op.S_DESCRIBE, wire.StreamName(stream=self.name))
 
-    def _describe(self, op: Op, ask: object) -> wire.StreamInfo:
+    def _describe(self, op: Op, ask: object) -> StreamInfo:
         send = self._link.repeat if op is Op.S_DESCRIBE else self._link.ask
-        info = request(send, op, ask, wire.StreamInfo)
+        info = request(send, op, ask, StreamInfo)
         self._publisher.learned(info)
         return info
 
@@ -152,7 +152,7 @@ class Stream(Generic[T]):
         ask = wire.GroupsAsk(stream=self.name)
         return request(self._link.repeat, Op.S_GROUPS, ask, list[GroupInfo])
 
-    def seek(self, group: str, to: wire.StartPosition | datetime) -> int:
+    def seek(self, group: str, to: StartPosition | datetime) -> int:
         """See `Group.seek`."""
         return self.group(group).seek(to)
 
@@ -216,7 +216,7 @@ class Stream(Generic[T]):
         *,
         batch: int = 100,
         wait: Duration = 20.0,
-        start: wire.StartPosition | datetime = "beginning",
+        start: StartPosition | datetime = "beginning",
         max_bytes: int = wire.DEFAULT_BYTES,
         **options: Unpack[GroupSettings],
     ) -> StreamConsumer[T]:
@@ -231,7 +231,7 @@ class Stream(Generic[T]):
     def _joining(
         self,
         group: str,
-        start: wire.StartPosition | datetime,
+        start: StartPosition | datetime,
         options: dict[str, Any],
         *,
         reports_starts: bool = False,
@@ -254,7 +254,7 @@ class Stream(Generic[T]):
         batch: int = 100,
         wait: Duration = 20.0,
         concurrency: int = 1,
-        start: wire.StartPosition | datetime = "beginning",
+        start: StartPosition | datetime = "beginning",
         time_limit: Duration | None = None,
         **options: Unpack[GroupSettings],
     ) -> StreamSubscription[T]:
@@ -315,7 +315,7 @@ class Stream(Generic[T]):
         while at is not None:
             ask = wire.StateAsk(stream=self.name, partition=at[0], offset=at[1])
             head, rest = wire.unpack_headed(
-                wire.StateReply, self._link.repeat(Op.S_STATE, wire.pack(ask)) or b""
+                StateReply, self._link.repeat(Op.S_STATE, wire.pack(ask)) or b""
             )
             for partition, batch in zip(head.partitions, batches_in(rest), strict=True):
                 for row in batch.rows():

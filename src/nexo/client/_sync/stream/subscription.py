@@ -21,8 +21,8 @@ from nexo.client._sync.stream.consumer import AHEAD_S, StreamConsumer
 from nexo.client._sync.stream.records import StreamRecord, ranges_of
 from nexo.client.checks import failure_text, seconds
 from nexo.errors import NexoError
+from nexo.model.stream import Range, Verb
 from nexo.options.units import Duration
-from nexo.protocol import stream as wire
 
 log = logging.getLogger("nexo.client")
 
@@ -196,9 +196,7 @@ class StreamSubscription(HandlerLoop, Generic[T]):
         for generation, ranges in ranges_of(_emptied(self._done)).items():
             self._settle("ack", generation, ranges)
 
-    def _settle(
-        self, verb: wire.Verb, generation: int, ranges: list[wire.Range], reason: str = ""
-    ) -> None:
+    def _settle(self, verb: Verb, generation: int, ranges: list[Range], reason: str = "") -> None:
         """Settle; a rejection is not an error here: after a seek or
         a lost connection the record is redelivered.
         """
@@ -208,7 +206,7 @@ class StreamSubscription(HandlerLoop, Generic[T]):
         except NexoError as error:
             log.info("group %r: %s", self._consumer.group, error)
 
-    def _begins(self, generation: int) -> list[wire.Range]:
+    def _begins(self, generation: int) -> list[Range]:
         """What a handler works on or starts next, unless it was reported before."""
         if self._workers is not None:
             records = _emptied(self._begun)

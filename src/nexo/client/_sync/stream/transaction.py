@@ -36,6 +36,7 @@ from nexo.errors import (
     TransactionAborted,
     Unavailable,
 )
+from nexo.model.stream import Range, StreamInfo
 from nexo.options.stream import check_transaction
 from nexo.options.units import Duration, millis
 from nexo.protocol import stream as wire
@@ -79,7 +80,7 @@ class Transaction:
         self._doubted: int | None = None
         """Its id when the commit was sent, until it is known how that went."""
         self._partitions: dict[str, int] = {}
-        self._acks: dict[tuple[Any, int], list[wire.Range]] = {}
+        self._acks: dict[tuple[Any, int], list[Range]] = {}
         self._messages: dict[Source, list[Record[Any]]] = {}
         self._offsets: list[transactions.TxOffsets] = []
         self._unchanged: list[transactions.KeyAt] = []
@@ -139,7 +140,7 @@ class Transaction:
     def _count(self, stream: str) -> int:
         if stream not in self._partitions:
             ask = wire.StreamName(stream=stream)
-            info = request(self._link.call, Op.S_DESCRIBE, ask, wire.StreamInfo)
+            info = request(self._link.call, Op.S_DESCRIBE, ask, StreamInfo)
             self._partitions[stream] = len(info.partitions)
         return self._partitions[stream]
 
