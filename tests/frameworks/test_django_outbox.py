@@ -46,7 +46,7 @@ class Undone(Exception):
 
 
 def waiting(client: nexo.Client) -> int:
-    return sum(queue.waiting for queue in client.queues())
+    return sum(queue.waiting for queue in client.queue_infos())
 
 
 def test_a_rollback_enqueues_nothing(table: Any, client: nexo.Client) -> None:

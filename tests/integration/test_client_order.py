@@ -30,7 +30,7 @@ async def _scheduled(queue: nexo.types.AsyncQueue[int]) -> int:
 
 
 async def _listed(client: AsyncClient, field: str) -> int:
-    (info,) = await client.queues()
+    (info,) = await client.queue_infos()
     return int(getattr(info, field))
 
 
@@ -40,10 +40,10 @@ async def test_a_dead_letter_is_not_seen_alive_by_a_look_at_the_dead(aclient: As
     await queue.push(1)
     (job,) = await queue.pop()
     job.ack()
-    assert (await aclient.queues())[0].working == 0
+    assert (await aclient.queue_infos())[0].working == 0
     queue.push(2)
     assert await queue.dlq.count() == 0
-    assert (await aclient.queues())[0].waiting == 1
+    assert (await aclient.queue_infos())[0].waiting == 1
 
 
 async def test_a_fetch_does_not_overtake_a_publish(aclient: AsyncClient) -> None:

@@ -484,7 +484,9 @@ async def test_creating_twice_must_agree_or_update(aclient: Client) -> None:  # 
 async def test_queues_are_listed_deleted_and_purged(aclient: Client) -> None:  # SPEC D1
     one = await aclient.queue("one").create()
     await aclient.queue("a/b:c").create()
-    assert [queue.name for queue in await aclient.queues()] == ["a/b:c", "one"]
+    assert await aclient.queues() == ["a/b:c", "one"]
+    assert await aclient.queues("a/") == ["a/b:c"]
+    assert [info.name for info in await aclient.queue_infos("o")] == ["one"]
     await one.push_many(range(5))
     assert await one.purge() == 5
     assert await one.delete()

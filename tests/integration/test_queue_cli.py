@@ -42,6 +42,8 @@ def test_a_queue_from_birth_to_death(nexo_url: str) -> None:
     assert (empty.exit_code, empty.stdout) == (1, "")
     assert empty.stderr == "error[NOT_FOUND]: no job of queue 'mails' is ready\n"
     assert "mails" in nexo(nexo_url, "queue", "list").output
+    assert parsed(nexo(nexo_url, "queue", "list", "m", "--names", "--json")) == [{"name": "mails"}]
+    assert parsed(nexo(nexo_url, "queue", "list", "x", "--json")) == []
     assert nexo(nexo_url, "queue", "delete", "mails", "--yes").output == "mails deleted\n"
 
 

@@ -163,7 +163,7 @@ def test_a_deleted_queue_stays_deleted(nexo_server: Server) -> None:
         client.queue("kept").create()
     restart(nexo_server, crash=True)
     with nexo.Client(nexo_server.url) as client:
-        assert [queue.name for queue in client.queues()] == ["kept"]
+        assert client.queues() == ["kept"]
     assert sorted(p.name for p in (nexo_server.data_dir / "queue").iterdir()) == ["kept"]
 
 

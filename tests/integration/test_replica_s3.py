@@ -91,7 +91,7 @@ def everything(client: Client) -> dict[str, Any]:
     retained = client.pubsub.retained("last/#")
     with client.pubsub.subscribe("last/#", messages.append):
         wait_until(lambda: len(messages) >= len(retained), 60)
-    queues = {info.name: client.queue(info.name) for info in client.queues()}
+    queues = {name: client.queue(name) for name in client.queues()}
     streams = {name: client.stream(name) for name in client.streams()}
     return {
         "keys": {key: client.store.get(key) for key in client.store.keys("")},

@@ -90,9 +90,7 @@ class _Session:
         return found
 
     async def _list(self, broker: Broker) -> list[str]:
-        if broker is Broker.QUEUE:
-            return [info.name for info in await self.client.queues()]
-        return await self.client.streams()
+        return await (self.client.queues() if broker is Broker.QUEUE else self.client.streams())
 
     async def end(self) -> None:
         """End it and the live views that use it."""

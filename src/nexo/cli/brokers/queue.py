@@ -68,10 +68,16 @@ def update(name: str, **options: Any) -> None:
 
 
 @command.command("list")
-def list_() -> None:
-    """All queues and their counts."""
+@click.argument("prefix", default="")
+@click.option("--names", is_flag=True, help="Only names.")
+def list_(prefix: str, names: bool) -> None:
+    """All queues and their counts, or those whose names begin with PREFIX."""
     with client() as nexo:
-        output.rows((asdict(info) for info in nexo.queues()), _COUNTS, "there are no queues")
+        found = nexo.queue_infos(prefix)
+    if names:
+        output.rows(({"name": info.name} for info in found), ("name",))
+    else:
+        output.rows(map(asdict, found), _COUNTS, "there are no queues")
 
 
 @command.command()

@@ -98,9 +98,18 @@ class Client(Closing):
         make = TracedQueue if telemetry.in_use() else Queue
         return make(self._links[Broker.QUEUE], name, type_, self._pusher)
 
-    def queues(self) -> list[QueueInfo]:
-        """Every queue, with its options and counts."""
-        return unpack(list[QueueInfo], self._links[Broker.QUEUE].repeat(Op.Q_LIST) or b"")
+    def queues(self, prefix: str = "") -> list[str]:
+        """The names of all queues that begin with ``prefix``, in order."""
+        return [info.name for info in self.queue_infos(prefix)]
+
+    def queue_infos(self, prefix: str = "") -> list[QueueInfo]:
+        """The options and counts of all queues that begin with ``prefix``, with one request.
+
+        Streams have no such call: their infos need their logs to be opened.
+        """
+        reply = self._links[Broker.QUEUE].repeat(Op.Q_LIST)
+        found = unpack(list[QueueInfo], reply or b"")
+        return [info for info in found if info.name.startswith(prefix)]
 
     @overload
     def stream(self, name: str) -> Stream[Any]: ...
@@ -112,7 +121,7 @@ class Client(Closing):
         return make(self._links[Broker.STREAM], name, type_, self._publishers)
 
     def streams(self, prefix: str = "") -> list[str]:
-        """The names of all streams that begin with ``prefix``."""
+        """The names of all streams that begin with ``prefix``, in order."""
         return stream_names(self._links[Broker.STREAM].repeat, prefix)
 
     def sql(
