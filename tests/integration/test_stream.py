@@ -14,7 +14,14 @@ import nexo
 from nexo.client._async.stream.records import StreamRecord
 from nexo.client._async.stream.stream import Stream
 from nexo.client.stream_records import Record
-from nexo.errors import AlreadyExists, Fenced, InvalidInput, NotFound, TransactionAborted
+from nexo.errors import (
+    AlreadyExists,
+    Fenced,
+    InvalidInput,
+    NotFound,
+    NotPending,
+    TransactionAborted,
+)
 from nexo.testing import Server
 from tests.timing import eventually
 
@@ -200,6 +207,21 @@ async def test_what_keeps_failing_is_parked_and_can_be_replayed(events: Stream[A
     await eventually(lambda: done == ["good", "bad"])
     await subscription.close()
     assert await events.group("g").parked.peek() == []
+
+
+async def test_a_released_record_comes_again_uncounted(events: Stream[Any]) -> None:
+    await events.publish("a")  # SPEC F3
+    async with events.consume("g", max_deliveries=2, wait=5) as consumer:
+        for _ in range(3):
+            (record,) = await consumer.fetch()
+            assert record.attempt == 1
+            await record.release()
+            with pytest.raises(NotPending):
+                await record.ack()
+        (record,) = await consumer.fetch()
+        await record.nack("no")
+        (record,) = await consumer.fetch()
+        assert record.attempt == 2
 
 
 async def test_some_parked_records_are_replayed_and_others_deleted(events: Stream[Any]) -> None:

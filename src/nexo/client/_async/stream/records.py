@@ -71,6 +71,10 @@ class StreamRecord(Record[T]):
         delay_ms, text = millis(delay, "delay"), reason_text(reason)
         await self.consumer.send("nack", self.generation, [self.range], delay_ms, text)
 
+    async def release(self) -> None:
+        """Return the record unworked: redelivered at once, without counting an attempt."""
+        await self.consumer.send("release", self.generation, [self.range])
+
     async def extend(self) -> None:
         """Restart the lease."""
         await self.consumer.send("extend", self.generation, [self.range])

@@ -72,6 +72,10 @@ class StreamRecord(Record[T]):
         delay_ms, text = millis(delay, "delay"), reason_text(reason)
         self.consumer.send("nack", self.generation, [self.range], delay_ms, text)
 
+    def release(self) -> None:
+        """Return the record unworked: redelivered at once, without counting an attempt."""
+        self.consumer.send("release", self.generation, [self.range])
+
     def extend(self) -> None:
         """Restart the lease."""
         self.consumer.send("extend", self.generation, [self.range])
