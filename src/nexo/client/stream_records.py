@@ -132,7 +132,7 @@ class ParkedRecord(Record[T]):
         """Why it failed the last time."""
 
 
-Place = Record[Any] | Published
+RecordOrPlace = Record[Any] | Published
 """What names a record: itself, or where it is."""
 
 

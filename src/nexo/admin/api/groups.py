@@ -116,19 +116,19 @@ class At(msgspec.Struct, forbid_unknown_fields=True):
     offset: Skip
 
 
-Places: TypeAlias = Annotated[list[At], msgspec.Meta(max_length=10_000)]
+ParkedPlaces: TypeAlias = Annotated[list[At], msgspec.Meta(max_length=10_000)]
 
 
 class ParkedChoice(OneGroup):
     """Some parked records, or all for null."""
 
-    records: Places | None
+    records: ParkedPlaces | None
 
 
 class SomeParked(OneGroup):
     """Some parked records."""
 
-    records: Places
+    records: ParkedPlaces
 
 
 class SeekAsk(GroupAsk):

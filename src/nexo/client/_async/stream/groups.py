@@ -11,7 +11,14 @@ from nexo.client._async.requests import Send, is_found, request
 from nexo.client._async.stream.consumer import MAX_BATCH
 from nexo.client.checks import each, text, whole
 from nexo.client.stream_options import position
-from nexo.client.stream_records import ParkedRecord, Place, Published, Record, batches_in, gone
+from nexo.client.stream_records import (
+    ParkedRecord,
+    Published,
+    Record,
+    RecordOrPlace,
+    batches_in,
+    gone,
+)
 from nexo.model.stream import GroupInfo, ParkedList, StartPosition
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
@@ -105,11 +112,11 @@ class Parked(Generic[T]):
         info = await Group(self._link, self._stream, self._group).info()
         return sum(each.parked for each in info.partitions)
 
-    async def replay(self, records: Place | Iterable[Place] | None = None) -> int:
+    async def replay(self, records: RecordOrPlace | Iterable[RecordOrPlace] | None = None) -> int:
         """Deliver one parked record, some, or all, again as if new; returns how many."""
         return await self._settle("replay", records)
 
-    async def delete(self, record: Place) -> bool:
+    async def delete(self, record: RecordOrPlace) -> bool:
         """Delete a parked record; returns whether it was parked.
 
         The group never gets it again. The record itself stays in the stream.
@@ -120,7 +127,9 @@ class Parked(Generic[T]):
         """Delete all parked records, as `delete` does; returns how many."""
         return await self._settle("delete", None)
 
-    async def _settle(self, verb: Any, records: Place | Iterable[Place] | None) -> int:
+    async def _settle(
+        self, verb: Any, records: RecordOrPlace | Iterable[RecordOrPlace] | None
+    ) -> int:
         ranges = None
         if records is not None:
             chosen = [records] if isinstance(records, Record | Published) else records
