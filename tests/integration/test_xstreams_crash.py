@@ -78,6 +78,46 @@ def test_what_was_deleted_stays_away_from_a_killed_server(served: testing.Proces
         assert [each.id for each in broker.xreadgroup("g", "a", "s", 10)] == kept
 
 
+def test_reads_wait_through_a_restart(served: testing.Process) -> None:  # SPEC O3
+    done: list[int] = []
+    failed: list[NexoError] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        with NexoStreamBroker(served.url) as broker:
+            while not stop.is_set():
+                try:
+                    lengths = broker.xlen("s"), len(broker.xrange("s"))
+                    pending = broker.xpending("s", "g")
+                    done.append(sum(lengths) + len(pending))
+                except NexoError as error:
+                    failed.append(error)
+
+    def reads() -> None:
+        goal = len(done) + 50
+        wait_until(lambda: len(done) >= goal, what="no progress")
+
+    with NexoStreamBroker(served.url) as broker:
+        broker.create_group("s", "g", "0")
+        broker.xadd("s", 1)
+        broker.xreadgroup("g", "a", "s")
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        for end in (served.terminate, served.kill):
+            reads()
+            end()
+            served.start()
+        reads()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert failed == []
+    assert set(done) == {3}
+
+
 def _let_work(added: list[str], acked: set[str]) -> None:
     """Until there is some progress at both ends."""
     goals = len(added) + 20, len(acked) + 5

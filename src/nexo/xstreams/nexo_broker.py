@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 _WAIT_MS = 30_000
 """A read that waits longer repeats its request this often."""
+_READS = frozenset((Op.S_X_INFO, Op.S_X_PENDING, Op.S_X_RANGE))
+"""Requests that change nothing."""
 
 
 class NexoStreamBroker(StreamBroker):
@@ -50,9 +52,14 @@ class NexoStreamBroker(StreamBroker):
         self._lock = threading.Lock()
         self._polls: set[Poll] = set()
 
-    def _ask(self, op: Op, ask: object, reply: type[T]) -> T:
+    def _send(self, op: Op, *parts: bytes) -> Buffer:
+        """Reads may run twice, so a connection that ends does not fail them (SPEC O3)."""
         self._check_open()
-        return unpack(reply, self._link.call(op, pack(ask)) or b"")
+        send = self._link.repeat if op in _READS else self._link.ask
+        return send(op, *parts) or b""
+
+    def _ask(self, op: Op, ask: object, reply: type[T]) -> T:
+        return unpack(reply, self._send(op, pack(ask)))
 
     def _ask_or(self, default: T, op: Op, ask: object, reply: type[T]) -> T:
         """A request for which an unknown stream or group gives ``default``."""
@@ -64,10 +71,8 @@ class NexoStreamBroker(StreamBroker):
     # -- producing
 
     def _xadd(self, stream: str, value: bytes) -> str:
-        self._check_open()
         head = pack_headed(wire.Add(stream, self.limits.max_stream_length))
-        reply = self._link.call(Op.S_X_ADD, head, value) or b""
-        return str(MessageId(*unpack(tuple[int, int], reply)))
+        return str(MessageId(*unpack(tuple[int, int], self._send(Op.S_X_ADD, head, value))))
 
     # -- groups
 
@@ -75,9 +80,8 @@ class NexoStreamBroker(StreamBroker):
         return self._ask(Op.S_X_GROUP, wire.MakeGroup(stream, group, start), bool)
 
     def _delete_group(self, stream: str, group: str) -> bool:
-        self._check_open()
         try:
-            self._link.call(Op.S_GROUP_DELETE, pack(GroupName(stream=stream, group=group)))
+            self._send(Op.S_GROUP_DELETE, pack(GroupName(stream=stream, group=group)))
         except NotFound:
             return False
         return True
@@ -108,8 +112,7 @@ class NexoStreamBroker(StreamBroker):
 
     def _read(self, ask: wire.ReadGroup) -> list[StreamMessage]:
         if not ask.wait_ms:
-            self._check_open()
-            return _messages(self._link.call(Op.S_X_READ, pack(ask)) or b"")
+            return _messages(self._send(Op.S_X_READ, pack(ask)))
         poll = self._begin(ask)
         try:
             reply = poll.reply()
@@ -149,9 +152,8 @@ class NexoStreamBroker(StreamBroker):
     def _xautoclaim(
         self, stream: str, group: str, consumer: str, min_idle_ms: int, count: int
     ) -> list[StreamMessage]:
-        self._check_open()
         ask = wire.XClaim(stream, group, consumer, min_idle_ms, count)
-        return _messages(self._link.call(Op.S_X_CLAIM, pack(ask)) or b"")
+        return _messages(self._send(Op.S_X_CLAIM, pack(ask)))
 
     def _xrenew(self, stream: str, group: str, consumer: str, ids: list[MessageId]) -> list[str]:
         ask = wire.XRenew(stream, group, consumer, [*ids])
@@ -181,10 +183,8 @@ class NexoStreamBroker(StreamBroker):
     ) -> Iterator[list[StreamMessage]]:
         following: int | None = 0
         while following is not None:
-            self._check_open()
             ask = wire.RangeAsk(stream, first, last, count, following)
-            reply = self._link.call(Op.S_X_RANGE, pack(ask)) or b""
-            page, rest = unpack_headed(wire.XPage, reply)
+            page, rest = unpack_headed(wire.XPage, self._send(Op.S_X_RANGE, pack(ask)))
             following = page.following
             yield [
                 _message(row, 0)
