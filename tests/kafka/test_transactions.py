@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 import nexo
 from tests.kafka.ledger import shows
@@ -38,9 +39,9 @@ def reader(bootstrap: str, topic: str, request: pytest.FixtureRequest) -> Iterat
     made.close()
 
 
-def to_end(reader: Consumer, topic: str) -> list[bytes | None]:
-    """Everything from the beginning of the partition to its end."""
-    reader.assign([TopicPartition(topic, 0, 0)])
+def to_end(reader: Consumer, topic: str, offset: int = 0) -> list[bytes | None]:
+    """Everything from an offset of the partition to its end."""
+    reader.assign([TopicPartition(topic, 0, offset)])
     found: list[bytes | None] = []
     while True:
         message: Message | None = reader.poll(20)
@@ -67,6 +68,23 @@ def test_what_was_rolled_back_is_never_read(
     producer.commit_transaction(20)
     assert to_end(reader, topic) == [b"kept"]
     assert reader.position([TopicPartition(topic, 0)])[0].offset == 3
+
+
+def test_what_was_rolled_back_is_not_read_from_the_middle_either(
+    producer: Producer, reader: Consumer, bootstrap: str, url: str, topic: str
+) -> None:
+    """Records of one batch are deleted up to its middle."""
+    send(producer, topic, b"lost", b"too", b"also")
+    producer.abort_transaction(20)
+    at = TopicPartition(topic, 0, 1)
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    assert admin.delete_records([at])[at].result(20).low_watermark == 1
+    send(producer, topic, b"kept")
+    producer.commit_transaction(20)
+    assert to_end(reader, topic, 1) == [b"kept"]
+    with nexo.connect(url) as client:
+        values = [record.value for record in client.stream(topic).read(0, offset=1)]
+    assert values == [b"kept"]
 
 
 def test_outputs_and_offsets_become_visible_together(

@@ -112,6 +112,15 @@ class StreamMachine(RuleBasedStateMachine):
         self.start = len(self.rows)
         self.held.clear()
 
+    @precondition(lambda self: self._stable() > self.start)
+    @rule(data=st.data())
+    def drop(self, data: st.DataObject) -> None:
+        """Forget the front, to the middle of a batch perhaps."""
+        self.start = data.draw(st.integers(self.start + 1, self._stable()))
+        self.desk.service.admin.drop_before(self.peer, "s", 0, self.start)
+        self.desk.runtime.end_turn()
+        self.held = {offset: n for offset, n in self.held.items() if offset >= self.start}
+
     # -- the group
 
     @rule(limit=SIZES)
@@ -148,14 +157,13 @@ class StreamMachine(RuleBasedStateMachine):
 
     # -- what must hold
 
+    def _stable(self) -> int:
+        """Where the first open transaction begins, or the end."""
+        undecided = (at for at, row in enumerate(self.rows) if row.transaction is not None)
+        return next(undecided, len(self.rows))
+
     def _visible(self) -> list[int]:
-        found = []
-        for offset, row in enumerate(self.rows):
-            if row.transaction is not None:
-                break
-            if offset >= self.start and not row.hidden:
-                found.append(offset)
-        return found
+        return [at for at in range(self.start, self._stable()) if not self.rows[at].hidden]
 
     @invariant()
     def readers_see_the_model(self) -> None:

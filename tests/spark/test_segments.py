@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 import nexo
 from nexo import testing
+from nexo.client.stream_records import Outgoing
 from nexo.config import Settings
 from nexo.errors import InvalidOption, NotFound
 from nexo.model import Persistence
@@ -84,6 +87,28 @@ def test_an_open_transaction_hides_what_follows_only_while_it_may_commit(tmp_pat
         server.kill()
     FolderLock(Settings(data_dir=tmp_path), wait_s=100).close()  # until its last process has ended
     assert [row[-1] for row in rows(open_files(tmp_path, "log"))] == [*decided, b"after"]
+
+
+@pytest.mark.parametrize("commits", [False, True])
+def test_the_rest_of_a_transaction_shares_its_fate(tmp_path: Path, commits: bool) -> None:
+    """The front of the log has moved into its batch."""
+    expected, at = [b"tx", b"tx", b"after"] if commits else [b"after"], TopicPartition("log", 0, 2)
+    with testing.process(tmp_path, dashboard=False) as server, nexo.connect(server.url) as client:
+        log = client.stream("log").create()
+        with suppress(ZeroDivisionError), client.transaction() as tx:
+            four = Outgoing()
+            for _ in range(4):
+                four.add(0, b"tx", None, b"")
+            tx.publish_batch("log", 0, four)
+            assert commits or 1 / 0
+        log.publish(b"after")
+        bootstrap = server.url.removeprefix("nexo://")
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        assert admin.delete_records([at])[at].result(20).low_watermark == 2
+        assert [row[-1] for row in rows(BrokerOrigin(server.url, "log"))] == expected
+        assert [row[-1] for row in rows(open_files(tmp_path, "log"))] == expected
+        server.terminate()
+    assert [row[-1] for row in rows(open_files(tmp_path, "log"))] == expected
 
 
 def test_reading_files_changes_none(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ class LogFiles:
                 if header.base_offset >= end:
                     return
                 at = header.next_offset
-                if not header.flags & _CONTROL and header.base_offset not in hidden:
+                if not header.flags & _CONTROL and at - 1 not in hidden:
                     yield entry
 
     def offset_at(self, time_ms: int) -> int:
@@ -160,9 +160,10 @@ class _Reading:
         aborted, end = self._aborted[stream.id, index], log.next_offset
         for entry in log.entries(min(max(found.offset, log.start_offset), end)):
             header = parse(entry)
-            if not header.flags & _TRANSACTIONAL or header.base_offset in committed:
+            last = header.next_offset - 1
+            if not header.flags & _TRANSACTIONAL or last in committed:
                 continue
-            if self._running and header.base_offset not in aborted:
+            if self._running and last not in aborted:
                 end = header.base_offset
                 break
             hidden.add(header.base_offset, header.next_offset)

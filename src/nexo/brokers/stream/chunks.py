@@ -32,16 +32,23 @@ class Chunk:
     """
 
     __slots__ = (
-        "_converted", "_has_kafka", "end", "entries", "first", "headers", "size_bytes",
+        "_converted", "_has_kafka", "end", "entries", "first", "headers", "in_lake", "size_bytes",
     )  # fmt: skip
 
     def __init__(
-        self, entries: list[memoryview], headers: list[Header], first: int, end: int
+        self,
+        entries: list[memoryview],
+        headers: list[Header],
+        first: int,
+        end: int,
+        *,
+        in_lake: bool = False,
     ) -> None:
         self.entries = entries
         self.headers = headers
         self.first = first
         self.end = end
+        self.in_lake = in_lake
         self.size_bytes = sum(header.length for header in headers)
         self._has_kafka = any(header.flags & _KAFKA for header in headers)
         self._converted: dict[int, tuple[Header, memoryview]] = {}
@@ -63,7 +70,7 @@ class Chunk:
     def replayed(cls, entries: Iterable[bytes], first: int, end: int) -> Chunk:
         """What the lake has from ``first`` up to ``end``."""
         views = [memoryview(entry) for entry in entries]
-        return cls(views, [parse(view) for view in views], first, end)
+        return cls(views, [parse(view) for view in views], first, end, in_lake=True)
 
     def since(self, offset: int, *, as_stored: bool = False) -> Iterator[tuple[Header, memoryview]]:
         """The entries from ``offset`` on: first the one that holds it, or else the next."""

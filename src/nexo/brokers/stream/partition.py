@@ -3,6 +3,9 @@
 Readers see offsets below `stable_offset`: everything after the first record of an open
 transaction waits until that is decided, so that nobody skips a record that commits later
 (SPEC H1). Offsets in `aborted` are never shown.
+
+An entry is committed or hidden as a whole. It is looked up by its last offset: the front of the
+log may lie within an entry, and offsets below it are forgotten.
 """
 
 from __future__ import annotations
@@ -103,9 +106,10 @@ class Partition:
             self.last_ms = max(self.last_ms, header.last_ms)
             if header.producer_id >= 0:
                 self.producers.note(header, header.base_offset)
-            undecided = header.flags & _TRANSACTIONAL and header.base_offset not in self.committed
+            end = header.next_offset
+            undecided = header.flags & _TRANSACTIONAL and end - 1 not in self.committed
             if undecided or header.flags & _CONTROL:
-                self.aborted.add(header.base_offset, header.next_offset)
+                self.aborted.add(header.base_offset, end)
 
     # -- bounds ----------------------------------------------------------------
 
@@ -216,7 +220,8 @@ class Partition:
         """Entries that readers may see, from the one that holds ``offset`` on.
 
         What Kafka clients sent is converted to columns, unless ``as_stored``. Entries of aborted
-        transactions are skipped, so it yields nothing only at the end. Raises `Cold` where `warm`
+        transactions are skipped, so it yields nothing only at the end. The lake has none of them;
+        an entry from there may hold a record that was deleted later. Raises `Cold` where `warm`
         must be called first.
         """
         at, stable, size = offset, self.stable_offset, 0
@@ -233,7 +238,7 @@ class Partition:
                 if header.base_offset >= stable or (size and size + len(entry) > max_bytes):
                     return
                 at = header.next_offset
-                if header.base_offset not in self.aborted:
+                if at - 1 not in self.aborted or chunk.in_lake:
                     size += len(entry)
                     yield header, entry
             at = self.aborted.next_gap(max(at, chunk.end))

@@ -167,7 +167,7 @@ def _thinned(
     partition: Partition, entry: bytes, index: KeyIndex, horizon_ms: int | None
 ) -> bytes | None:
     """The entry without outdated records; None if nothing is left."""
-    if parse(entry).base_offset in partition.aborted:
+    if parse(entry).next_offset - 1 in partition.aborted:
         return None
     batch = decode(entry)
     if batch.layout.keys is None:
