@@ -82,10 +82,13 @@ class KeyIndex:
         batch = decode(entry)
         if batch.layout.keys is None:
             return None
+        start, rows = self._partition.start_offset, zip(batch.offsets, batch.keys(), strict=True)
         kept = [
             i
-            for i, (offset, key) in enumerate(zip(batch.offsets, batch.keys(), strict=True))
-            if key is not None and self.newest.get(key) == offset and key not in self._deleted
+            for i, (offset, key) in enumerate(rows)
+            if key is not None
+            and start <= offset == self.newest.get(key)
+            and key not in self._deleted
         ]
         return select(batch, kept) if kept else None
 

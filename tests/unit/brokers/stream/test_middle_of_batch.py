@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from nexo.batch import decode, entries
 from nexo.protocol import xstreams
-from nexo.protocol.messages import pack
+from nexo.protocol.messages import pack, unpack_headed
 from nexo.protocol.ops import Op
-from nexo.protocol.stream import TieredTo
+from nexo.protocol.stream import StateAsk, StateReply, TieredTo
 from nexo.protocol.stream_publishing import publish_head
 from nexo.services.connection import Done
 from nexo.services.stream.replay import Portion, StreamPosition
@@ -110,6 +111,19 @@ def test_the_rest_of_a_batch_has_no_newest_record(again: Callable[[Desk], Desk])
     batch(desk.client(), 4, commit=False, key=b"k")
     drop_before(desk, 2)
     assert get(again(desk).client(), b"k") is None
+
+
+@AGAIN
+def test_dropped_records_are_not_part_of_the_current_state(again: Callable[[Desk], Desk]) -> None:
+    """SPEC G2: they share a batch with some that are."""
+    desk = Desk()
+    desk.client().make("s", cleanup="compact")
+    desk.client().publish("s", b"0", b"1", b"2", b"3", keys=[b"a", b"b", b"c", b"d"])
+    drop_before(desk, 2)
+    peer = again(desk).client()
+    assert [get(peer, key) for key in (b"a", b"b", b"c", b"d")] == [None, None, b"2", b"3"]
+    _, rest = unpack_headed(StateReply, peer.ask(Op.S_STATE, pack(StateAsk(stream="s"))))
+    assert [row.key for entry in entries(rest) for row in decode(entry).records()] == [b"c", b"d"]
 
 
 def test_compaction_removes_the_rest_of_a_batch() -> None:
