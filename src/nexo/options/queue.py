@@ -17,8 +17,8 @@ MAX_DELAY_MS = 10 * 366 * 86_400_000
 """Ten years: longer delays are nearly always a unit mistake."""
 MAX_POP = 10_000
 """Most jobs one pop may ask for."""
-MAX_ERROR_CHARS = 2_000
-"""Error texts are cut to this: they live in memory and in every snapshot."""
+MAX_REASON_CHARS = 2_000
+"""Reasons are cut to this: they live in memory and in every snapshot."""
 MAX_HISTORY = 10
 """Failures remembered per job."""
 

@@ -38,9 +38,9 @@ from nexo.model.queue import PushReply
 from nexo.options.described import check_range
 from nexo.options.queue import (
     MAX_DELAY_MS,
-    MAX_ERROR_CHARS,
     MAX_POP,
     MAX_PRIORITY,
+    MAX_REASON_CHARS,
     QueueOptions,
 )  # fmt: skip
 
@@ -193,7 +193,7 @@ class QueueEngine:
         self,
         token: int,
         runs: Iterable[JobRange] | None,
-        error: str,
+        reason: str,
         now_ms: int,
         jitter: Jitter,
         *,
@@ -203,7 +203,7 @@ class QueueEngine:
         """Count a failure of each job: retry after the back-off, or dead-letter it (SPEC D5)."""
         check_range("delay_ms", delay_ms or 0, MAX_DELAY_MS)
         held, refused = self._settle(token, runs)
-        self._fail(held, "nack" if retry else "rejected", error, now_ms, jitter, retry, delay_ms)
+        self._fail(held, "nack" if retry else "rejected", reason, now_ms, jitter, retry, delay_ms)
         return refused
 
     def release(self, token: int, runs: Iterable[JobRange] | None, now_ms: int) -> list[int]:
@@ -270,8 +270,8 @@ class QueueEngine:
     def _fail(
         self,
         held: list[JobRange],
+        cause: str,
         reason: str,
-        error: str,
         now_ms: int,
         jitter: Jitter,
         retry: bool = True,
@@ -292,11 +292,11 @@ class QueueEngine:
             )
             again.append(job)
             dues.append(now_ms + wait_ms)
-        error = error[:MAX_ERROR_CHARS]
+        reason = reason[:MAX_REASON_CHARS]
         if dead:
-            self._log(Died(dead, now_ms, reason, error))
+            self._log(Died(dead, now_ms, cause, reason))
         if again:
-            self._log(Failed(again, dues, now_ms, error))
+            self._log(Failed(again, dues, now_ms, reason))
             self.dispatch.wait(held, now_ms)
 
     # -- results and progress -------------------------------------------------
@@ -408,8 +408,8 @@ class QueueEngine:
         fetched and not begun are returned too.
         """
         held, _ = self._settle(lease.token, [(job, job + 1)])
-        error = f"the handler ran longer than {self.options.time_limit_ms} ms"
-        self._fail(held, "timeout", error, now_ms, jitter)
+        reason = f"the handler ran longer than {self.options.time_limit_ms} ms"
+        self._fail(held, "timeout", reason, now_ms, jitter)
         if lease.count and not lease.counted():
             self.release(lease.token, None, now_ms)
 

@@ -49,13 +49,13 @@ class Failures(msgspec.Struct, array_like=True):
     due_ms: int = 0
     """When it may run again."""
     history: list[tuple[int, str]] = []
-    """Time and error of the last few, oldest first."""
+    """Time and reason of the last few, oldest first."""
 
 
 class JobDeath(msgspec.Struct, array_like=True, frozen=True):
     """Why and when a job died; its failures are kept beside it."""
 
-    reason: str
+    cause: str
     died_ms: int
 
 
@@ -215,19 +215,19 @@ class Ledger:
 
     def _failed(self, record: Failed) -> None:
         for job, due_ms in zip(record.jobs, record.due_ms, strict=True):
-            self._count_failure(job, due_ms, record.now_ms, record.error)
+            self._count_failure(job, due_ms, record.now_ms, record.reason)
         self.totals["failed"] += len(record.jobs)
 
-    def _count_failure(self, job: int, due_ms: int, now_ms: int, error: str) -> None:
+    def _count_failure(self, job: int, due_ms: int, now_ms: int, reason: str) -> None:
         failed = self.failures.setdefault(job, Failures(history=[]))
         failed.count += 1
         failed.due_ms = due_ms
-        failed.history = [*failed.history, (now_ms, error)][-MAX_HISTORY:]
+        failed.history = [*failed.history, (now_ms, reason)][-MAX_HISTORY:]
 
     def _died(self, record: Died) -> None:
         for job in record.jobs:
-            self._count_failure(job, 0, record.now_ms, record.error)
-            self.dead[job] = JobDeath(record.reason, record.now_ms)
+            self._count_failure(job, 0, record.now_ms, record.reason)
+            self.dead[job] = JobDeath(record.cause, record.now_ms)
             self.batches.set(job, job + 1, DEAD)
             key = self.dedup_keys.get(job)  # kept for a replay, though another job may take it now
             if key is not None and self.dedup.get(key) == job:

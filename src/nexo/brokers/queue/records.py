@@ -65,7 +65,7 @@ class Failed(msgspec.Struct, array_like=True, tag=5, frozen=True):
     jobs: list[int]
     due_ms: list[int]
     now_ms: int
-    error: str
+    reason: str
 
 
 class Died(msgspec.Struct, array_like=True, tag=6, frozen=True):
@@ -73,8 +73,8 @@ class Died(msgspec.Struct, array_like=True, tag=6, frozen=True):
 
     jobs: list[int]
     now_ms: int
+    cause: str
     reason: str
-    error: str
 
 
 class Revived(msgspec.Struct, array_like=True, tag=7, frozen=True):

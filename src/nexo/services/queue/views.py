@@ -194,7 +194,7 @@ def _view(queue: OpenQueue, job: int) -> OpenJob:
     if letter is None:
         return view
     return DeadView(
-        **msgspec.structs.asdict(view), cause=letter.reason, died_ms=letter.died_ms,
+        **msgspec.structs.asdict(view), cause=letter.cause, died_ms=letter.died_ms,
         reason=history[-1][1] if history else "",
     )  # fmt: skip
 

@@ -236,7 +236,7 @@ def test_a_job_that_kills_its_workers_ends_among_the_dead_letters() -> None:
         q.begin(held.token, [(0, 1)], NOW)
         q.release_holder(ME, NOW, luck)
     assert list(q.ledger.dead) == [0]
-    assert q.ledger.dead[0].reason == "lost"
+    assert q.ledger.dead[0].cause == "lost"
     assert [q.ledger.attempt(job) for job in (1, 2)] == [1, 1]
 
 
@@ -337,7 +337,7 @@ def test_max_retries_n_means_one_plus_n_deliveries() -> None:  # SPEC D5
         q.nack(lease(q).token, None, "boom", NOW, luck)
     assert pop(q) == []
     letter, failures = q.ledger.dead[0], q.ledger.failures[0]
-    assert (letter.reason, letter.died_ms, failures.count) == ("nack", NOW, 3)
+    assert (letter.cause, letter.died_ms, failures.count) == ("nack", NOW, 3)
     assert failures.history == [(NOW, "boom")] * 3
 
 
@@ -346,14 +346,14 @@ def test_a_timeout_counts_as_a_failure() -> None:  # SPEC D5
     push(q)
     lease(q)
     q.tick(NOW + 10, luck)
-    assert q.ledger.dead[0].reason == "timeout"
+    assert q.ledger.dead[0].cause == "timeout"
 
 
 def test_a_rejected_job_dies_at_once() -> None:
     q = queue()
     push(q)
     q.nack(lease(q).token, None, "bad input", NOW, luck, retry=False)
-    assert q.ledger.dead[0].reason == "rejected"
+    assert q.ledger.dead[0].cause == "rejected"
 
 
 @pytest.mark.parametrize(
