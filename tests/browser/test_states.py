@@ -69,7 +69,7 @@ def test_a_wrong_password_is_told_and_tried_again(page: Page) -> None:
 
 def test_who_may_read_one_queue_finds_it(page: Page) -> None:
     log_in(page, "clerk")
-    expect(page.locator("#main .empty")).to_contain_text("not for this user")
+    expect(page.locator("#main .empty")).to_contain_text("You may not see the rest of the overview")
     expect(page.get_by_role("table", name="Busiest queues").locator("tbody tr")).to_have_count(1)
     page.get_by_role("link", name="Queue", exact=True).click()
     expect(page.locator("tbody tr")).to_have_count(1)

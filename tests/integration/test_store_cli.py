@@ -125,8 +125,8 @@ def test_collections(nexo: Shell) -> None:
     assert nexo.json("inspect", "s")["kind"] == "set"
 
 
-def test_status_and_clear(nexo: Shell) -> None:
+def test_info_and_clear(nexo: Shell) -> None:
     nexo("set", "k", "v")
-    assert nexo.json("status")["keys"] == 1
+    assert nexo.json("info")["keys"] == 1
     assert nexo("clear", "--yes").output == "deleted 1\n"
     assert nexo("clear", stdin="n\n").exit_code == 1
