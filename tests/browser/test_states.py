@@ -72,6 +72,7 @@ def test_who_may_read_one_queue_finds_it(page: Page) -> None:
     expect(page.locator("#main .empty")).to_contain_text("You may not see the rest of the overview")
     expect(page.get_by_role("table", name="Busiest queues").locator("tbody tr")).to_have_count(1)
     page.get_by_role("link", name="Queue", exact=True).click()
+    expect(page.locator("h1")).to_have_text("Queues")
     expect(page.locator("tbody tr")).to_have_count(1)
     assert problems_of(page) == []
     page.get_by_role("link", name="mail", exact=True).click()
