@@ -20,6 +20,8 @@ _SWITCH = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
 }
+_PRINTED_BITS = 1_000
+"""Python prints no number of more than 4,300 digits."""
 
 
 class Unfit(ValueError):
@@ -185,6 +187,8 @@ class Described:
 
 
 def _short(value: object) -> str:
+    if isinstance(value, int) and value.bit_length() > _PRINTED_BITS:
+        return f"a number of {value.bit_length()} bits"
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:100]}…"
 

@@ -74,6 +74,11 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_option() -> None:
         merged({"max_retries": -1}, QueueOptions(), "queue")
 
 
+def test_a_number_too_long_to_print_is_refused_too() -> None:  # SPEC D1
+    with pytest.raises(InvalidOption, match=r"max_retries = a number of \d+ bits: must be a whole"):
+        to_stored(QueueOptions, {"max_retries": 10**5_000})
+
+
 OLD = {"visibility_ms": 5_000, "backoff_ms": 7, "rate_per_s": 1.5, "key_rate_per_s": 2.5}
 
 
