@@ -1,13 +1,13 @@
-"""Writing into streams from Spark, each record once.
+"""Writing into streams from Spark, each record at least once.
 
-Every (query, batch, task) is an idempotent producer of its own, and the data determine its sequence
-numbers: if Spark runs a task again, or twice at once, it sends what the broker already has, and the
-broker stores it once.
+Every attempt at a task is an idempotent producer of its own. Another attempt may bring its rows in
+another order, for example after a shuffle, so nothing that one attempt stored says what another one
+may leave out.
 """
 
 from __future__ import annotations
 
-import hashlib
+import secrets
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -32,7 +31,7 @@ from pyspark.sql.types import (
 
 from nexo.batch import BatchProducer, encode
 from nexo.batch.murmur import partition_of
-from nexo.errors import InvalidInput, InvalidOption, OutOfOrderSequence
+from nexo.errors import InvalidInput, InvalidOption
 from nexo.hot_log import HotLog
 from nexo.protocol.values import ValueType
 from pyspark_nexo.options import SourceOptions
@@ -73,10 +72,9 @@ class Sink:
     url: str | None
     partitions: int
     value_type: int
-    job: str
 
     @classmethod
-    def open(cls, options: SourceOptions, schema: StructType, overwrite: bool, job: str) -> Self:
+    def open(cls, options: SourceOptions, schema: StructType, overwrite: bool) -> Self:
         """Check what is to be written, before any task runs."""
         if overwrite:
             raise InvalidOption("streams cannot be overwritten: write with mode('append')")
@@ -89,12 +87,13 @@ class Sink:
                 count = len(broker.describe(options.stream).partitions)
         text = isinstance(schema["value"].dataType, StringType)
         kind = ValueType.TEXT if text else ValueType.RAW
-        return cls(options.stream, options.url, count, kind, job)
+        return cls(options.stream, options.url, count, kind)
 
-    def _write(self, batches: Iterator[RecordBatch], task: str) -> TaskWritten:
-        outbox = _Outbox(self, task)
+    def write(self, iterator: Iterator[RecordBatch]) -> TaskWritten:
+        """Runs on an executor."""
+        outbox = _Outbox(self)
         with HotLog(self.url) as broker:
-            for batch in batches:
+            for batch in iterator:
                 outbox.add(batch.to_pydict(), broker)
             return TaskWritten(outbox.flush(broker))
 
@@ -102,26 +101,9 @@ class Sink:
 class BatchSink(Sink, DataSourceArrowWriter):
     """``df.write.format("nexo")``."""
 
-    def write(self, iterator: Iterator[RecordBatch]) -> TaskWritten:
-        """Runs on an executor."""
-        return self._write(iterator, f"{self.job}:{_context().partitionId()}")
-
 
 class StreamSink(Sink, DataSourceStreamArrowWriter):
     """``df.writeStream.format("nexo")``."""
-
-    def write(self, iterator: Iterator[RecordBatch]) -> TaskWritten:
-        """Runs on an executor."""
-        context = _context()
-        query = context.getLocalProperty("sql.streaming.queryId")
-        batch = context.getLocalProperty("streaming.sql.batchId")
-        return self._write(iterator, f"{query}:{batch}:{context.partitionId()}")
-
-
-def _context() -> TaskContext:
-    context = TaskContext.get()
-    assert context is not None, "writes run in Spark tasks"
-    return context
 
 
 def _check_columns(schema: StructType) -> None:
@@ -142,11 +124,11 @@ def _check_columns(schema: StructType) -> None:
 
 
 class _Outbox:
-    """Rows of one task that are not sent yet, by stream and partition."""
+    """Rows of one attempt that are not sent yet, by stream and partition."""
 
-    def __init__(self, sink: Sink, task: str) -> None:
+    def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self._task = task
+        self._producers: dict[str, int] = defaultdict(lambda: secrets.randbits(63))
         self._counts = {sink.stream: sink.partitions} if sink.stream else {}
         self._waiting: dict[tuple[str, int], list[tuple[Any, ...]]] = defaultdict(list)
         self._bytes: dict[tuple[str, int], int] = defaultdict(int)
@@ -200,22 +182,10 @@ class _Outbox:
         return self._count % count if key is None else partition_of(key, count)
 
     def _send(self, where: tuple[str, int], broker: HotLog) -> None:
-        """Store the waiting rows, except those that an earlier run of the task has stored."""
+        """Store the waiting rows."""
         rows, first = self._waiting.pop(where), self._sequences[where]
         self._bytes.pop(where)
         self._sequences[where] += len(rows)
-        try:
-            self._publish(where, rows, first, broker)
-        except OutOfOrderSequence as error:
-            stored = error.expected
-            if stored is None or stored < first:  # a gap: rows before these are missing
-                raise
-            if missing := rows[stored - first :]:
-                self._publish(where, missing, stored, broker)
-
-    def _publish(
-        self, where: tuple[str, int], rows: list[tuple[Any, ...]], sequence: int, broker: HotLog
-    ) -> None:
         values, keys, headers, kinds = zip(*rows, strict=True)
         head, body = encode(
             values,
@@ -223,14 +193,9 @@ class _Outbox:
             self._now_ms,
             keys=keys if any(key is not None for key in keys) else None,
             headers=headers,
-            producer=BatchProducer(self._producer_id(where[0]), 0, sequence),
+            producer=BatchProducer(self._producers[where[0]], 0, first),
         )
         broker.publish(*where, head, body)
-
-    def _producer_id(self, stream: str) -> int:
-        """The same in every run of the task."""
-        digest = hashlib.blake2b(f"{stream}:{self._task}".encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "big") >> 1
 
     def flush(self, broker: HotLog) -> int:
         for where in sorted(self._waiting):

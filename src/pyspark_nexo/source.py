@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -81,11 +80,11 @@ class DefaultSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         """For batch writes."""
-        return BatchSink.open(self._target(), schema, overwrite, uuid.uuid4().hex)
+        return BatchSink.open(self._target(), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
         """For streaming writes."""
-        return StreamSink.open(self._target(), schema, overwrite, "")
+        return StreamSink.open(self._target(), schema, overwrite)
 
     def _target(self) -> SourceOptions:
         options = parse(self.options, writing=True)
