@@ -26,7 +26,7 @@ from nexo.lake.failures import first_line, lake_errors
 from nexo.lake.files import DataFileFacts
 from nexo.lake.paths import delete_files, local_path, sync_local
 from nexo.lake.snapshot import Draft, TableChange, draft, landed
-from nexo.lake.tables import OFFSETS, offsets_of, offsets_text
+from nexo.lake.tables import OFFSETS, offsets_of, offsets_text, read_point
 
 if TYPE_CHECKING:
     from pyiceberg.table import CommitTableResponse, Table
@@ -73,12 +73,13 @@ class WrittenRange:
 class TableCommit:
     """A commit to one table: files are added and the offsets moved, together, as one snapshot.
 
-    ``replaced`` are paths of files that the new ones replace.
+    ``replaced`` are paths of files that the new ones replace, as read at ``read_at``.
     """
 
     table: Table
     ranges: Sequence[WrittenRange]
     replaced: Sequence[str] = ()
+    read_at: int = 0
     commit_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
@@ -92,7 +93,10 @@ class TableCommit:
         offsets = offsets_of(fresh.properties) | {part.partition: part.end for part in self.ranges}
         moved = {OFFSETS: offsets_text(offsets)}
         added = [facts for part in self.ranges for facts in part.files]
-        change = TableChange(self.commit_id, added, frozenset(self.replaced), moved, moved)
+        removed = frozenset(self.replaced)
+        change = TableChange(
+            self.commit_id, added, removed, self.read_at, properties=moved, summary=moved
+        )
         return draft(fresh, change)
 
 
@@ -105,10 +109,11 @@ def commit(
 ) -> Table:
     """Build a `TableCommit` and commit it durably; returns the table with it.
 
+    ``table`` is as it was when the replaced files were read.
     A table that is ``fresh`` is read again only after a conflict. Raises `LostRace` if the table
     is no longer where the ranges were planned; the new files are deleted then.
     """
-    work = TableCommit(table, ranges, replaced)
+    work = TableCommit(table, ranges, replaced, read_point(table))
     return apply(table, work.prepare, work.commit_id, work.new_files, fresh=fresh)
 
 

@@ -7,6 +7,7 @@ merges a few small manifests and expires the oldest snapshots.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,6 +48,7 @@ _MERGE_LARGER_AT = 8
 _SMALL_BYTES = 256 * 1024
 """Manifests below this are small."""
 _KEPT = "history.expire.min-snapshots-to-keep"
+_AGE_MS = "history.expire.max-snapshot-age-ms"
 _BRANCH = "main"
 _FORMAT_VERSION = 2
 _TOTALS = {
@@ -61,7 +63,7 @@ _TOTALS = {
 
 
 class FilesGone(Conflict):
-    """The table no longer names a file that was to be replaced: another change was first."""
+    """Files that were to be replaced are not what they were: another change was first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,9 @@ class TableChange:
     added: Sequence[DataFileFacts] = ()
     removed: frozenset[str] = frozenset()
     """Paths of files to remove."""
+    read_at: int = 0
+    """The `read_point` of the table whose files are removed: rows that another program marked as
+    deleted in them since then would come back."""
     properties: Mapping[str, str] = field(default_factory=dict)
     summary: Mapping[str, str] = field(default_factory=dict)
     merge_at: int | None = None
@@ -90,7 +95,10 @@ class Draft:
 
 
 def draft(table: Table, change: TableChange) -> Draft:
-    """Write a change's manifests; raises `FilesGone` if the table lacks a file to be removed."""
+    """Write a change's manifests.
+
+    Raises `FilesGone` if the table lacks a file to be removed, or has deleted rows since.
+    """
     from pyiceberg.table.refs import SnapshotRefType
     from pyiceberg.table.snapshots import Snapshot
     from pyiceberg.table.update import (
@@ -111,6 +119,7 @@ def draft(table: Table, change: TableChange) -> Draft:
             "parent-snapshot-id": parent_id,
             "manifest-list": builder.manifest_list(),
             "sequence-number": builder.sequence_number,
+            "timestamp-ms": _now_ms(table),
             "summary": builder.summary(),
             "schema-id": metadata.current_schema_id,
         }
@@ -118,16 +127,11 @@ def draft(table: Table, change: TableChange) -> Draft:
     updates: list[Any] = [AddSnapshotUpdate(snapshot=snapshot)]
     if change.properties:
         updates.insert(0, SetPropertiesUpdate(updates=dict(change.properties)))
+    named = {"ref-name": _BRANCH, "type": SnapshotRefType.BRANCH} | _retention(table)
     updates.append(
-        SetSnapshotRefUpdate.model_validate(
-            {
-                "ref-name": _BRANCH,
-                "type": SnapshotRefType.BRANCH,
-                "snapshot-id": snapshot.snapshot_id,
-            }
-        )
+        SetSnapshotRefUpdate.model_validate(named | {"snapshot-id": snapshot.snapshot_id})
     )
-    if old := expired(table, _kept(table) - 1, EXPIRE_STEP):
+    if old := expired(table, most=EXPIRE_STEP, coming=1):
         updates.append(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": old}))
     required = (
         AssertTableUUID(uuid=metadata.table_uuid),
@@ -136,8 +140,11 @@ def draft(table: Table, change: TableChange) -> Draft:
     return Draft(tuple(updates), required, tuple(builder.written))
 
 
-def expiry(table: Table, keep: int) -> Draft | None:
-    """An update that expires all but the newest ``keep`` snapshots; None if none is older."""
+def expiry(table: Table, keep: int | None = None) -> Draft | None:
+    """An update that expires all but the newest ``keep`` snapshots; None if none is older.
+
+    None keeps what the table says, or the newest `KEEP_SNAPSHOTS`.
+    """
     from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate
 
     old = expired(table, keep)
@@ -147,12 +154,23 @@ def expiry(table: Table, keep: int) -> Draft | None:
     return Draft((RemoveSnapshotsUpdate.model_validate({"snapshot-ids": old}),), required)
 
 
-def expired(table: Table, keep: int, most: int | None = None) -> list[int]:
-    """The oldest snapshots beyond ``keep``, without those that a tag or a branch names."""
-    named = {ref.snapshot_id for ref in table.metadata.refs.values()}
-    ordered = sorted(table.metadata.snapshots, key=lambda each: each.sequence_number or 0)
-    old = ordered[: max(len(ordered) - keep, 0)]
-    return [each.snapshot_id for each in old if each.snapshot_id not in named][:most]
+def expired(
+    table: Table, keep: int | None = None, most: int | None = None, coming: int = 0
+) -> list[int]:
+    """The oldest snapshots beyond ``keep``, or beyond what the table says; ``coming`` are added.
+
+    What a tag or a branch names is kept.
+    """
+    metadata = table.metadata
+    count, young_ms = (keep, metadata.last_updated_ms) if keep is not None else _kept(table)
+    named = {ref.snapshot_id for ref in metadata.refs.values()}
+    ordered = sorted(metadata.snapshots, key=lambda each: each.sequence_number or 0)
+    old = ordered[: max(len(ordered) + coming - count, 0)]
+    return [
+        each.snapshot_id
+        for each in old
+        if each.snapshot_id not in named and each.timestamp_ms <= young_ms
+    ][:most]
 
 
 def landed(table: Table, commit_id: str) -> bool:
@@ -163,9 +181,34 @@ def landed(table: Table, commit_id: str) -> bool:
     )
 
 
-def _kept(table: Table) -> int:
-    given = table.properties.get(_KEPT, "")
-    return max(int(given), 1) if given.isdigit() else KEEP_SNAPSHOTS
+def _kept(table: Table) -> tuple[int, int]:
+    """How many snapshots a table keeps, and the time since when it keeps all of them."""
+    main, given, now_ms = table.metadata.refs.get(_BRANCH), table.properties, _now_ms(table)
+    count = (main and main.min_snapshots_to_keep) or _number(given.get(_KEPT)) or KEEP_SNAPSHOTS
+    age_ms = (main and main.max_snapshot_age_ms) or _number(given.get(_AGE_MS)) or 0
+    return count, now_ms - age_ms
+
+
+def _now_ms(table: Table) -> int:
+    """The time of a new snapshot: a table's never goes back, even if the clock does."""
+    return max(time.time_ns() // 1_000_000, table.metadata.last_updated_ms)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def _retention(table: Table) -> dict[str, int]:
+    """What the main branch says of how long its snapshots are kept."""
+    main = table.metadata.refs.get(_BRANCH)
+    if main is None:
+        return {}
+    found = {
+        "min-snapshots-to-keep": main.min_snapshots_to_keep,
+        "max-snapshot-age-ms": main.max_snapshot_age_ms,
+        "max-ref-age-ms": main.max_ref_age_ms,
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _kind(manifest: AvroRecord) -> int:
@@ -181,7 +224,10 @@ class _Builder:
         if table.metadata.format_version != _FORMAT_VERSION:
             raise Conflict(
                 f"table {'.'.join(table.name())} is of Iceberg's format version "
-                f"{table.metadata.format_version}: only version {_FORMAT_VERSION} is written"
+                f"{table.metadata.format_version}, only version {_FORMAT_VERSION} is written, and "
+                "no table goes back: with the program that upgraded it, copy its rows and its "
+                f"properties nexo.* into a table of version {_FORMAT_VERSION}, and give that one "
+                "its name"
             )
         self._table = table
         self._parent = parent
@@ -214,6 +260,7 @@ class _Builder:
         removed = self._change.removed
         if not removed:
             return known
+        self._check_deletes(known)
         untouched, found = [], set[str]()
         for manifest in known:
             entries = read_entries(self._table.io, manifest) if manifest["content"] == DATA else []
@@ -229,6 +276,15 @@ class _Builder:
                 "another change replaced it first"
             )
         return untouched
+
+    def _check_deletes(self, known: Iterable[AvroRecord]) -> None:
+        """Replace no files in which rows were deleted after the files were read."""
+        for each in known:
+            if each["content"] != DATA and each["sequence_number"] > self._change.read_at:
+                raise FilesGone(
+                    f"another program deleted rows of table {'.'.join(self._table.name())} while "
+                    "its files were being replaced"
+                )
 
     def _split(self, entries: Iterable[AvroRecord], gone: set[str]) -> Iterator[AvroRecord]:
         for entry in entries:

@@ -84,6 +84,12 @@ def offsets_text(offsets: Mapping[int, int]) -> str:
     return json.dumps({str(key): offsets[key] for key in sorted(offsets)})
 
 
+def read_point(table: Table) -> int:
+    """The sequence number of what a table object shows: a later commit has a higher one."""
+    snapshot = newest_snapshot(table)
+    return 0 if snapshot is None else snapshot.sequence_number or 0
+
+
 def newest_snapshot(table: Table) -> Snapshot | None:
     """A table's current snapshot, None before the first: PyIceberg looks for it from the oldest."""
     metadata = table.metadata

@@ -195,10 +195,10 @@ def _line(pipeline: PipelineProgress) -> str:
     show_default=True,
     help="Keep unused files this long.",
 )
-@click.option("--snapshots", type=click.IntRange(min=1), default=100, show_default=True,
-              help="Keep this many of each table.")  # fmt: skip
+@click.option("--snapshots", type=click.IntRange(min=1),
+              help="Keep this many of each table, whatever it says; otherwise 100.")  # fmt: skip
 @lake_options
-def maintain(grace_s: float, snapshots: int, **where: Any) -> None:
+def maintain(grace_s: float, snapshots: int | None, **where: Any) -> None:
     """Merge small files, expire old snapshots, delete what nothing needs any more."""
     lake = open_lake(**where)
     from nexo.lake.maintenance import maintain as maintenance

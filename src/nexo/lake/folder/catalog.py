@@ -10,6 +10,7 @@ several tables share their sync and their transaction.
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
 from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
@@ -205,13 +206,14 @@ def _applied(metadata: TableMetadata, updates: tuple[Any, ...], location: str) -
     """Metadata after some updates; ``location`` is where it was read from.
 
     PyIceberg copies the whole metadata, which grows with the kept snapshots. Our own commits
-    (`nexo.lake.snapshot`) only replace some fields.
+    (`nexo.lake.snapshot`) only replace some fields. The time of a table never goes back, even if
+    the clock does: Iceberg's Java opens no table whose time did.
     """
-    if not any(isinstance(each, AddSnapshotUpdate) for each in updates) or not all(
-        isinstance(each, _OURS) for each in updates
-    ):
-        return update_table_metadata(metadata, updates, metadata_location=location)
-    fields: dict[str, Any] = {"metadata_log": _logged(metadata, location)}
+    now_ms = max(time.time_ns() // 1_000_000, metadata.last_updated_ms)
+    if not all(isinstance(each, _OURS) for each in updates):
+        made = update_table_metadata(metadata, updates, metadata_location=location)
+        return made.model_copy(update={"last_updated_ms": max(made.last_updated_ms, now_ms)})
+    fields = {"metadata_log": _logged(metadata, location), "last_updated_ms": now_ms}
     for each in updates:
         fields |= _fields(metadata.model_copy(update=fields), each)
     return metadata.model_copy(update=fields)
@@ -230,14 +232,7 @@ def _fields(metadata: TableMetadata, update: Any) -> dict[str, Any]:
                 "last_updated_ms": made.timestamp_ms,
             }
         case SetSnapshotRefUpdate():
-            number, at_ms = update.snapshot_id, metadata.last_updated_ms
-            entry = SnapshotLogEntry.model_validate({"snapshot-id": number, "timestamp-ms": at_ms})
-            ref = SnapshotRef.model_validate({"snapshot-id": number, "type": update.type})
-            return {
-                "refs": {**metadata.refs, update.ref_name: ref},
-                "current_snapshot_id": number,
-                "snapshot_log": [*metadata.snapshot_log, entry],
-            }
+            return _referred(metadata, update)
     gone = set(update.snapshot_ids)
     return {
         "snapshots": [
@@ -247,9 +242,39 @@ def _fields(metadata: TableMetadata, update: Any) -> dict[str, Any]:
             for each in metadata.snapshots
             if each.snapshot_id not in gone
         ],
-        "snapshot_log": [each for each in metadata.snapshot_log if each.snapshot_id not in gone],
+        "snapshot_log": _log_without(metadata.snapshot_log, gone),
         "statistics": [each for each in metadata.statistics if each.snapshot_id not in gone],
+        "refs": {
+            name: ref for name, ref in metadata.refs.items() if ref.snapshot_id not in gone
+        },
     }
+
+
+def _referred(metadata: TableMetadata, update: SetSnapshotRefUpdate) -> dict[str, Any]:
+    """A tag or branch names another snapshot; the main branch's is the current one."""
+    given = update.model_dump(by_alias=True, exclude_none=True, exclude={"action", "ref_name"})
+    fields: dict[str, Any] = {
+        "refs": {**metadata.refs, update.ref_name: SnapshotRef.model_validate(given)}
+    }
+    if update.ref_name == MAIN_BRANCH:
+        number, at_ms = update.snapshot_id, metadata.last_updated_ms
+        entry = SnapshotLogEntry.model_validate({"snapshot-id": number, "timestamp-ms": at_ms})
+        fields["current_snapshot_id"] = number
+        fields["snapshot_log"] = [*metadata.snapshot_log, entry]
+    return fields
+
+
+def _log_without(log: Sequence[SnapshotLogEntry], gone: set[int]) -> list[SnapshotLogEntry]:
+    """What a log says after the last snapshot that is gone.
+
+    An earlier entry would stand for all the time up to the next one that is left, although other
+    snapshots were current in between.
+    """
+    kept = 0
+    for number, entry in enumerate(log, 1):
+        if entry.snapshot_id in gone:
+            kept = number
+    return list(log[kept:])
 
 
 def _logged(metadata: TableMetadata, location: str) -> list[MetadataLogEntry]:

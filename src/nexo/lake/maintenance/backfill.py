@@ -22,6 +22,7 @@ from nexo.lake.maintenance.maintain import replace_files
 from nexo.lake.read import FileRange, file_ranges, row_groups
 from nexo.lake.rows import ROWS
 from nexo.lake.schema import leaf_ids
+from nexo.lake.tables import read_point
 from nexo.lake.typed.columns import MISFITS, REJECTED, Terms, parser_of
 from nexo.lake.typed.values import parsed
 
@@ -59,12 +60,12 @@ def _round(table: Table, done: Backfilled) -> bool:
     if terms is None or not terms.columns:
         raise InvalidOption(f"table {'.'.join(table.name())} has no typed columns: set them first")
     where = target(table)
-    ids = _ids(where, terms)
+    ids, read_at = _ids(where, terms), read_point(table)
     due = iter([each for each in file_ranges(table) if _lacks(each, ids)])
     undisturbed = True
     while some := list(islice(due, FILES_PER_COMMIT)):
         made = [(part, facts) for part in some if (facts := _filled(table, part, where, terms))]
-        undisturbed &= not made or _replace(table, made, done)
+        undisturbed &= not made or _replace(table, made, read_at, done)
     return undisturbed
 
 
@@ -104,10 +105,13 @@ def _differs(table: Table, part: FileRange, where: Target, terms: Terms) -> bool
 
 
 def _replace(
-    table: Table, made: list[tuple[FileRange, list[DataFileFacts]]], done: Backfilled
+    table: Table,
+    made: list[tuple[FileRange, list[DataFileFacts]]],
+    read_at: int,
+    done: Backfilled,
 ) -> bool:
     added = [facts for _, files in made for facts in files]
-    if not replace_files(table, (part.path for part, _ in made), added):
+    if not replace_files(table, (part.path for part, _ in made), added, read_at):
         return False
     done.files += len(made)
     done.rows += sum(facts.count for facts in added)

@@ -21,7 +21,7 @@ from nexo.lake.maintenance.sweep import sweep
 from nexo.lake.read import FileRange, file_ranges, row_groups
 from nexo.lake.rows import chunked
 from nexo.lake.snapshot import Draft, FilesGone, TableChange, draft, expiry
-from nexo.lake.tables import KIND, NEWEST, OFFSETS, offsets_of, offsets_text
+from nexo.lake.tables import KIND, NEWEST, OFFSETS, offsets_of, offsets_text, read_point
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -38,7 +38,8 @@ class Care:
     min_files: int = 8
     """A day of a partition is merged when it has this many small files in a row."""
     max_manifests: int = 50
-    max_snapshots: int = 100
+    max_snapshots: int | None = None
+    """None for what the table says, or 100."""
     grace_s: float = 3_600.0
     """How long a file that no snapshot names is kept."""
     budget_s: float = float("inf")
@@ -95,19 +96,26 @@ def _merge_files(table: Table, care: Care, report: Report) -> None:
     ends_s = time.monotonic() + care.budget_s
     removed: list[str] = []
     merged: list[DataFileFacts] = []
-    for run in _runs(refresh(table), care):
+    read_at = read_point(refresh(table))
+    for run in _runs(table, care):
         merged += _rewritten(table, run)
         removed += [part.path for part in run]
         if time.monotonic() >= ends_s:
             break
-    if removed and replace_files(table, removed, merged):
+    if removed and replace_files(table, removed, merged, read_at):
         report.merged_files, report.merged_into = len(removed), len(merged)
 
 
-def replace_files(table: Table, old: Iterable[str], new: Sequence[DataFileFacts]) -> bool:
-    """Commit files that hold the rows of old ones; False if another change replaced one first."""
+def replace_files(
+    table: Table, old: Iterable[str], new: Sequence[DataFileFacts], read_at: int
+) -> bool:
+    """Commit files that hold the rows of old ones, which were read at that `read_point`.
+
+    False if another change replaced one, or deleted rows, first.
+    """
+    change = TableChange(added=new, removed=frozenset(old), read_at=read_at, rewrites=True)
     try:
-        _apply_change(table, TableChange(added=new, removed=frozenset(old), rewrites=True))
+        _apply_change(table, change)
     except FilesGone:
         return False
     return True

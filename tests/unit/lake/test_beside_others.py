@@ -1,0 +1,148 @@
+"""Writing to tables that other programs, clocks and people also change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from pyiceberg.table.update import SetSnapshotRefUpdate
+
+from nexo.errors import Conflict
+from nexo.lake.maintenance import maintain as maintenance
+from nexo.lake.maintenance.maintain import Care, maintain
+from nexo.lake.read import file_ranges
+from nexo.lake.snapshot import TableChange, draft
+
+from .conftest import Filler
+from .foreign import delete_rows
+
+MINUTE_MS = 60_000
+EAGER = Care(min_files=2, max_snapshots=1, grace_s=0)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """By how many milliseconds this machine's clock is off, in its only item."""
+    real, off_ms = time.time_ns, [0]
+    monkeypatch.setattr(time, "time_ns", lambda: real() + off_ms[0] * 1_000_000)
+    yield off_ms
+
+
+def test_a_tables_time_never_goes_back(filler: Filler, clock: list[int]) -> None:
+    """Iceberg's Java opens no table whose last change or newest snapshot is older than another."""
+    filler.append([b"0"])
+    clock[0] = -10 * MINUTE_MS
+    filler.append([b"1"])
+    with filler.table.transaction() as change:
+        change.set_properties(owner="somebody")
+    filler.append([b"2"])
+    maintain(filler.table, EAGER)
+    metadata = filler.table.refresh().metadata
+    times = [
+        *(entry.timestamp_ms for entry in metadata.metadata_log),
+        *(entry.timestamp_ms for entry in metadata.snapshot_log),
+        metadata.last_updated_ms,
+    ]
+    assert times[: len(metadata.metadata_log)] == sorted(times[: len(metadata.metadata_log)])
+    assert max(times) == metadata.last_updated_ms
+    assert [each.timestamp_ms for each in metadata.snapshots] == sorted(
+        each.timestamp_ms for each in metadata.snapshots
+    )
+
+
+def test_time_travel_never_finds_a_snapshot_that_was_replaced_by_then(filler: Filler) -> None:
+    """A tag holds the first snapshot; those after it have expired, so no time leads to it."""
+    filler.append([b"0"])
+    first = filler.table.current_snapshot()
+    assert first is not None
+    filler.table.manage_snapshots().create_tag(first.snapshot_id, "kept").commit()
+    for n in range(5):
+        filler.append([b"%d" % n])
+    maintain(filler.table, Care(max_snapshots=2, grace_s=0))
+    metadata = filler.table.refresh().metadata
+    left = [each.snapshot_id for each in metadata.snapshots]
+    assert left[0] == first.snapshot_id
+    assert [entry.snapshot_id for entry in metadata.snapshot_log] == left[1:]
+
+
+def test_commits_that_expire_snapshots_keep_the_log_gapless(filler: Filler) -> None:
+    filler.append([b"0"])
+    first = filler.table.current_snapshot()
+    assert first is not None
+    filler.table.manage_snapshots().create_tag(first.snapshot_id, "kept").commit()
+    with filler.table.transaction() as change:
+        change.set_properties({"history.expire.min-snapshots-to-keep": "5"})
+    for n in range(8):
+        filler.append([b"%d" % n])
+    metadata = filler.table.metadata
+    logged = [entry.snapshot_id for entry in metadata.snapshot_log]
+    assert first.snapshot_id not in logged
+    newest = [each.snapshot_id for each in metadata.snapshots]
+    assert logged == newest[-len(logged) :]
+
+
+def test_the_main_branch_keeps_what_it_was_told_to_keep(
+    filler: Filler, clock: list[int]
+) -> None:
+    for n in range(4):
+        filler.append([b"%d" % n])
+    snapshot = filler.table.current_snapshot()
+    assert snapshot is not None
+    named = {
+        "ref-name": "main", "type": "branch", "snapshot-id": snapshot.snapshot_id,
+        "min-snapshots-to-keep": 3, "max-snapshot-age-ms": 1, "max-ref-age-ms": 10**12,
+    }  # fmt: skip
+    filler.table.catalog.commit_table(
+        filler.table, (), (SetSnapshotRefUpdate.model_validate(named),)
+    )
+    clock[0] = MINUTE_MS
+    filler.append([b"4"])
+    main = filler.table.metadata.refs["main"]
+    assert (main.min_snapshots_to_keep, main.max_ref_age_ms) == (3, 10**12)
+    assert main.max_snapshot_age_ms == 1
+    assert len(filler.table.metadata.snapshots) == 3
+
+
+def test_an_age_that_a_table_names_keeps_younger_snapshots(filler: Filler) -> None:
+    with filler.table.transaction() as change:
+        change.set_properties(
+            {
+                "history.expire.min-snapshots-to-keep": "2",
+                "history.expire.max-snapshot-age-ms": str(60 * MINUTE_MS),
+            }
+        )
+    for n in range(6):
+        filler.append([b"%d" % n])
+    maintain(filler.table, Care(grace_s=0))
+    assert len(filler.table.refresh().metadata.snapshots) == 6
+    maintain(filler.table, Care(max_snapshots=2, grace_s=0))
+    assert len(filler.table.refresh().metadata.snapshots) == 2
+
+
+def test_rows_deleted_while_their_file_is_merged_stay_deleted(
+    filler: Filler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program marks rows as deleted after the merge has read them: the merge is dropped."""
+    for n in range(4):
+        filler.append([b"%d" % n])
+    original = maintenance._rewritten
+
+    def rewritten(*args: object) -> object:
+        found = original(*args)  # type: ignore[arg-type]
+        table = filler.lake.get("log")
+        delete_rows(table, file_ranges(table)[1].file, [0])
+        return found
+
+    monkeypatch.setattr(maintenance, "_rewritten", rewritten)
+    assert maintain(filler.lake.get("log"), EAGER).merged_files == 0
+    rows = filler.table.refresh().scan().to_arrow()
+    assert sorted(rows.column("value").to_pylist()) == [b"0", b"2", b"3"]
+
+
+def test_a_table_of_version_3_is_refused_with_a_way_out(filler: Filler) -> None:
+    filler.append([b"0"])
+    upgraded = filler.table.metadata.model_copy(update={"format_version": 3})
+    filler.table.metadata = upgraded
+    with pytest.raises(Conflict, match=r"version 3, only version 2 .* no table goes back: .* copy"):
+        draft(filler.table, TableChange())
