@@ -82,9 +82,7 @@ def test_commits_that_expire_snapshots_keep_the_log_gapless(filler: Filler) -> N
     assert logged == newest[-len(logged) :]
 
 
-def test_the_main_branch_keeps_what_it_was_told_to_keep(
-    filler: Filler, clock: list[int]
-) -> None:
+def test_the_main_branch_keeps_what_it_was_told_to_keep(filler: Filler, clock: list[int]) -> None:
     for n in range(4):
         filler.append([b"%d" % n])
     snapshot = filler.table.current_snapshot()

@@ -244,9 +244,7 @@ def _fields(metadata: TableMetadata, update: Any) -> dict[str, Any]:
         ],
         "snapshot_log": _log_without(metadata.snapshot_log, gone),
         "statistics": [each for each in metadata.statistics if each.snapshot_id not in gone],
-        "refs": {
-            name: ref for name, ref in metadata.refs.items() if ref.snapshot_id not in gone
-        },
+        "refs": {name: ref for name, ref in metadata.refs.items() if ref.snapshot_id not in gone},
     }
 
 
