@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 from pyiceberg.table.update import SetSnapshotRefUpdate
@@ -22,11 +21,11 @@ EAGER = Care(min_files=2, max_snapshots=1, grace_s=0)
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """By how many milliseconds this machine's clock is off, in its only item."""
     real, off_ms = time.time_ns, [0]
     monkeypatch.setattr(time, "time_ns", lambda: real() + off_ms[0] * 1_000_000)
-    yield off_ms
+    return off_ms
 
 
 def test_a_tables_time_never_goes_back(filler: Filler, clock: list[int]) -> None:
