@@ -20,7 +20,6 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate
-from pyiceberg.typedef import Record
 
 from nexo.lake.paths import local_path
 
@@ -105,7 +104,7 @@ def _position_deletes(table: Table, file: DataFile, positions: Sequence[int]) ->
         content=DataFileContent.POSITION_DELETES,
         file_path=path,
         file_format=FileFormat.PARQUET,
-        partition=Record(*file.partition),
+        partition=file.partition,
         record_count=len(positions),
         file_size_in_bytes=size,
     )
