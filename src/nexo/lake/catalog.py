@@ -65,7 +65,11 @@ class Lake:
                 return self._local()
             from pyiceberg.catalog import load_catalog
 
-            return load_catalog(self.settings.catalog)
+            from nexo.lake.folder.catalog import close_with
+
+            catalog = load_catalog(self.settings.catalog)
+            close_with(catalog)
+            return catalog
 
     @property
     def _label(self) -> str:

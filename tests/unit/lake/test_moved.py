@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -128,7 +129,7 @@ def test_another_name_for_the_same_folder_is_no_move(filled: Filler, tmp_path: P
 
 def test_tables_that_are_elsewhere_are_left_alone(filled: Filler, tmp_path: Path) -> None:
     folder = filled.lake.settings.folder
-    with sqlite3.connect(folder / "catalog.db") as catalog:
+    with closing(sqlite3.connect(folder / "catalog.db", isolation_level=None)) as catalog:
         catalog.execute(
             "insert into iceberg_tables (catalog_name, table_namespace, table_name,"
             " metadata_location) values ('nexo', 'other', 't', 's3://lake/warehouse/t/m.json')"

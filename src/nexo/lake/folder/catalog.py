@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,6 +64,12 @@ def encoded(metadata: TableMetadata, texts: Texts) -> bytes:
     return f'{rest[:-1]},"snapshots":[{snapshots}]}}'.encode()
 
 
+def close_with(catalog: Catalog) -> None:
+    """Close the connections that an SQL catalog keeps once nobody has the catalog any more."""
+    if isinstance(catalog, SqlCatalog):
+        weakref.finalize(catalog, catalog.engine.dispose)
+
+
 class FolderCatalog(SqlCatalog):
     """A SQLite catalog and plain files. Metadata that was read once is kept until it changes."""
 
@@ -72,6 +79,7 @@ class FolderCatalog(SqlCatalog):
         self._texts: dict[tuple[str, ...], Texts] = {}
         self._lock = threading.Lock()
         self._turn = threading.Lock()
+        close_with(self)
 
     def load_table(self, identifier: str | tuple[str, ...]) -> Table:
         name = Catalog.identifier_to_tuple(identifier)
