@@ -13,13 +13,14 @@ SOAK_NPM := azurite@3.37.0
 BENCH_PACKAGES := redis-server mosquitto rabbitmq-server
 IMAGE_PACKAGES := buildah mmdebstrap
 WORKERS ?= 2
+UNIT := tests/unit tests/property
 CHECKS := check-types check-doc-types check-style check-layers check-generated
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test unit check $(CHECKS) format bench bench-quick bench-guard demo soak fuzz docs site site-serve image upgrade clean
+.PHONY: help setup serve test test-pythons unit check $(CHECKS) format bench bench-quick bench-guard demo soak fuzz docs site site-serve image upgrade clean
 
 help: ## print this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.test ## install everything development needs
 
@@ -30,8 +31,11 @@ test: $(VENV)/.test ## all checks and all tests
 	@$(MAKE) --no-print-directory --jobs $(WORKERS) --output-sync $(VENV)/spark.jsa $(CHECKS)
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --durations 60
 
+test-pythons: $(VENV)/.test ## unit, contract and integration tests on every other Python that is found
+	$(BIN)/python tools/pythons.py --extras $(TEST_EXTRAS) --workers $(WORKERS)
+
 unit: $(VENV)/.test ## unit and property tests at a small budget, in a minute
-	$(BIN)/pytest --numprocesses $(WORKERS) --quiet --hypothesis-profile quick tests/unit tests/property
+	$(BIN)/pytest --numprocesses $(WORKERS) --quiet --hypothesis-profile quick $(UNIT)
 
 check: $(VENV)/.test ## format, lint, types, layers, generated files
 	@$(MAKE) --no-print-directory --jobs $(WORKERS) --output-sync $(CHECKS)
@@ -94,7 +98,7 @@ upgrade: ## move constraints.txt to the newest versions allowed
 	tools/setup upgrade $(TEST_EXTRAS),bench
 
 clean: ## remove what was generated here, but not data
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench-results build
+	rm -rf $(VENV) .venv-3.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench-results build
 
 $(VENV)/.serve: pyproject.toml constraints.txt
 	@tools/setup python server

@@ -16,6 +16,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from nexo import Client
 from nexo.lake.catalog import Lake
+from nexo.lake.folder.catalog import close_with
 from nexo.lake.settings import LakeSettings
 from nexo.testing import Process
 from tests.integration.tiering import take
@@ -50,7 +51,9 @@ class Machine:
     def lake(self) -> Lake:
         """The lake as this machine sees it."""
         lake = Lake(LakeSettings(self.server.data_dir / "lake", NAME))
-        lake.__dict__["catalog"] = SqlCatalog(NAME, **self.facts)
+        catalog = SqlCatalog(NAME, **self.facts)
+        close_with(catalog)
+        lake.__dict__["catalog"] = catalog
         return lake
 
 
