@@ -168,7 +168,10 @@ class TransactionAborted(Conflict):
 
 
 class OutcomeUnknown(NexoError):
-    """Whether the transaction was committed could not be found out; ``commit`` asks again."""
+    """Whether it was done could not be found out: look, or ask again.
+
+    A transaction's ``commit`` asks for its outcome when it is called again.
+    """
 
     code = "TX_UNKNOWN"
 
@@ -204,6 +207,12 @@ class DiskFull(Unavailable):
     """Too little disk space is left for writes; reads, acks and deletes continue."""
 
     code = "DISK_FULL"
+
+
+class DiskFailed(Unavailable):
+    """The disk refused a call and nothing was changed; trying again may work."""
+
+    code = "DISK_FAILED"
 
 
 class ReadOnly(Unavailable):

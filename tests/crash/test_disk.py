@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import pytest
 
 import nexo
-from nexo.errors import ConnectionLost, DiskFull, NexoError, ReadOnly
+from nexo.errors import ConnectionLost, DiskFull, NexoError, OutcomeUnknown, ReadOnly
 from nexo.model import Broker
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value
@@ -74,7 +74,10 @@ def until_full(write: Write, client: nexo.Client) -> int:
 
 
 def until_rejected(
-    write: Write, client: nexo.Client, error: type[NexoError], every_s: float = 0.0
+    write: Write,
+    client: nexo.Client,
+    error: type[NexoError] | tuple[type[NexoError], ...],
+    every_s: float = 0.0,
 ) -> int:
     """How many writes were confirmed before this error."""
     written = 0
@@ -424,7 +427,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_any_more(
 
 def until_read_only(write: Write, client: nexo.Client) -> None:
     """A write synced in the background may be confirmed before its sync fails."""
-    until_rejected(write, client, ReadOnly, every_s=0.01)
+    until_rejected(write, client, (OutcomeUnknown, ReadOnly), every_s=0.01)
 
 
 def status(client: nexo.Client, broker: Broker) -> dict[str, Any]:

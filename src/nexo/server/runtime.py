@@ -16,6 +16,7 @@ from nexo.services.replicating import Replicating
 from nexo.services.service import Service
 from nexo.storage.disk.flusher import DiskGuard, Flusher
 from nexo.storage.disk.freezing import remove_leftovers
+from nexo.storage.disk.steady import SteadyFiles
 from nexo.storage.ports import Files
 
 log = logging.getLogger("nexo.runtime")
@@ -35,7 +36,7 @@ class HostRuntime:
     ) -> None:
         self.settings = settings
         self.clock = clock
-        self.files = files
+        self.files: Files = SteadyFiles(files)
         self.folder: Path = settings.folder(broker)
         self.files.make_folder(self.folder)
         self.flusher = Flusher(self.files, self.folder)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from nexo.config import Settings
-from nexo.errors import InvalidOption, NexoError, ReadOnly, Unavailable
+from nexo.errors import InvalidOption, NexoError, OutcomeUnknown, ReadOnly, Unavailable
 from nexo.model import Persistence
 from nexo.storage.disk.flusher import Flusher
 
@@ -38,6 +38,11 @@ QUIET_S = 0.25
 """How long a journal must be quiet before it notes that all of it is synced."""
 
 log = logging.getLogger("nexo.durability")
+
+
+def _unsure(error: NexoError) -> OutcomeUnknown:
+    """What to tell a caller whose bytes were written, but not synced: a restart may find them."""
+    return OutcomeUnknown(f"whether this is stored shows after a restart: {error.message}")
 
 
 class Committer:
@@ -64,7 +69,7 @@ class Committer:
 
     def committed(self, mode: Persistence, callback: Callback) -> None:
         if self._flusher.failed is not None:
-            callback(self._flusher.failed)
+            callback(_unsure(self._flusher.failed))
         elif mode is Persistence.FILE_ASYNC:
             self._open_window()
             callback(None if self._replicas is None else self._replicas.refusal())
@@ -94,7 +99,7 @@ class Committer:
     def when_synced(self, callback: Callback) -> None:
         """Call back after the next sync, which the end of the window brings at the latest."""
         if self._flusher.failed is not None:
-            callback(self._flusher.failed)
+            callback(_unsure(self._flusher.failed))
             return
         self._watching.append(callback)
         self._open_window()
@@ -140,9 +145,9 @@ class Committer:
         try:
             self._flusher.sync()
         except NexoError as error:
-            return error
+            return _unsure(error)
         except OSError as error:
-            return ReadOnly(f"the disk refused a sync ({error.strerror}); restart to recover")
+            return _unsure(ReadOnly(f"the disk refused a sync ({error.strerror}): restart"))
         if times.count > before:
             self._usual_ms += _WEIGHT * (min(times.last_ms, _MOST_MS) - self._usual_ms)
         return None

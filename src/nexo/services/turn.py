@@ -2,10 +2,11 @@
 
 Use cases change an engine and register whom to answer here. At the end of the turn each
 journal that changed appends its records in one entry, and answers are sent once the
-promised durability is reached (SPEC D7, E3). If the disk is full, changes registered with
-`when_safe_or_undone` are undone, and their callers get the error at once. Changes registered
-with `when_safe` stay; they are written, and their callers answered, once there is room. An
-exception in the turn of one journal, or in one answer, is logged and does not affect others.
+promised durability is reached (SPEC D7, E3). If the disk refuses a write, changes registered
+with `when_safe_or_undone` are undone, and their callers get the error at once. Changes registered
+with `when_safe` stay; they are written, and their callers answered, once the disk takes them.
+Who waited for `PATIENCE_MS` gets `OutcomeUnknown`: the change holds, but a restart may lose it.
+An exception in the turn of one journal, or in one answer, is logged and does not affect others.
 """
 
 from __future__ import annotations
@@ -14,14 +15,25 @@ import logging
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from nexo.errors import DiskFull, NexoError, internal_error
+from nexo.errors import (
+    DiskFailed,
+    DiskFull,
+    NexoError,
+    OutcomeUnknown,
+    internal_error,
+)
 from nexo.model import Persistence
 from nexo.services.service import Runtime
+from nexo.storage.disk.steady import typed
 
 log = logging.getLogger("nexo.turn")
 
 RETRY_MS = 1_000
 """How soon records that the disk rejected are written again."""
+PATIENCE_MS = 5_000
+"""How long callers wait for the disk to take what stands."""
+REFUSALS = (DiskFull, DiskFailed, OutcomeUnknown, OSError)
+"""What a journal raises if the disk does not take a write now, but may take it later."""
 
 Safe: TypeAlias = Callable[[NexoError | None], None]
 """Called with None once the change is durable, or with the error if it never will be."""
@@ -60,6 +72,8 @@ class Turn(Generic[J]):
         self._touched: dict[J, _Waiting] = {}
         self._unwritten: dict[J, list[tuple[Persistence, Safe]]] = {}
         """Journals whose records the disk rejected, and who waits for them."""
+        self._since_ms: dict[J, int] = {}
+        """When the disk began to reject a journal's records."""
         self._retry_ms: int | None = None
 
     def touch(self, journal: J) -> None:
@@ -80,7 +94,7 @@ class Turn(Generic[J]):
 
     def forget(self, journal: J, error: NexoError) -> None:
         """Drop a deleted journal; waiting callers get ``error``."""
-        waiting = self._unwritten.pop(journal, [])
+        waiting = self._accepted(journal)
         if (touched := self._touched.pop(journal, None)) is not None:
             waiting = waiting + touched.standing + touched.undoable
         _for_all([safe for _, safe in waiting])(error)
@@ -93,8 +107,13 @@ class Turn(Generic[J]):
             self._runtime.wake_at(self._retry_ms)
             return
         self._retry_ms = None
-        for journal in self._unwritten:
+        for journal in self._since_ms:
             self.touch(journal)
+
+    def close(self) -> None:
+        """Answer who still waits for the disk: nothing more is written."""
+        for journal in list(self._since_ms):
+            self._give_up(journal)
 
     def end(self) -> None:
         """Write what changed, and answer when it is durable."""
@@ -103,7 +122,7 @@ class Turn(Generic[J]):
         for journal, waiting in touched.items():
             error = self._write(journal, now_ms)
             if error is None:
-                late = self._unwritten.pop(journal, []) if self._unwritten else []
+                late = self._accepted(journal) if self._since_ms else []
                 self._confirm(late + waiting.standing + waiting.undoable)
             else:
                 self._rejected(journal, waiting, error, now_ms)
@@ -129,7 +148,7 @@ class Turn(Generic[J]):
         except NexoError as error:
             failure = error
         except OSError as error:
-            failure = DiskFull(f"the disk rejected a write: {error.strerror}")
+            failure = typed(error, "a journal")
         except Exception:
             log.exception("a journal could not be written")
             failure = internal_error()
@@ -143,13 +162,30 @@ class Turn(Generic[J]):
 
     def _rejected(self, journal: J, waiting: _Waiting, error: NexoError, now_ms: int) -> None:
         _for_all([safe for _, safe in waiting.undoable])(error)
-        standing = self._unwritten.pop(journal, []) + waiting.standing
-        if not isinstance(error, DiskFull):  # final: retrying will not help
+        if not isinstance(error, REFUSALS):  # final: retrying will not help
+            standing = self._accepted(journal) + waiting.standing
             _for_all([safe for _, safe in standing])(error)
             return
-        self._unwritten[journal] = standing
+        self._unwritten.setdefault(journal, []).extend(waiting.standing)
+        if now_ms - self._since_ms.setdefault(journal, now_ms) >= PATIENCE_MS:
+            self._give_up(journal)
         self._retry_ms = now_ms + RETRY_MS
         self._runtime.wake_at(self._retry_ms)
+
+    def _accepted(self, journal: J) -> list[tuple[Persistence, Safe]]:
+        """Nothing of this journal waits for the disk any more; returns who did."""
+        self._since_ms.pop(journal, None)
+        return self._unwritten.pop(journal, [])
+
+    def _give_up(self, journal: J) -> None:
+        """Answer who waits; the records are kept, and written when the disk takes them."""
+        waiting = self._unwritten.pop(journal, [])
+        _for_all([safe for _, safe in waiting])(
+            OutcomeUnknown(
+                "the disk does not take the record of this change: it holds now, and is lost only "
+                "if the server ends before the disk takes it; free some space"
+            )
+        )
 
     def _confirm(self, waiting: list[tuple[Persistence, Safe]]) -> None:
         """Request one sync per mode; without any caller, the next periodic sync."""

@@ -11,7 +11,14 @@ from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
 
-from nexo.errors import Corrupt, DiskFull, InvalidInput, NexoError, OffsetOutOfRange, ReadOnly
+from nexo.errors import (
+    Corrupt,
+    DiskFull,
+    InvalidInput,
+    NexoError,
+    OffsetOutOfRange,
+    OutcomeUnknown,
+)
 from nexo.model import Buffer
 from nexo.storage.header import (
     ALIGN,
@@ -40,7 +47,7 @@ _INDEX_EVERY = 8 * 1024 * 1024
 class SegmentedLog:
     """An append-only sequence of entries (`nexo.storage.header`), addressed by offset."""
 
-    __slots__ = ("_active", "_failed", "_folder", "_hints", "_index_due", "_room_ahead",
+    __slots__ = ("_active", "_folder", "_hints", "_index_due", "_leftover", "_room_ahead",
                  "_segment_bytes", "_sync_on_roll", "next_offset", "size_bytes",
                  "start_offset")  # fmt: skip
 
@@ -66,7 +73,8 @@ class SegmentedLog:
         self._active: Segment | None = None
         self._index_due = 0
         self._hints: dict[int, tuple[Segment, int]] = {}
-        self._failed = False
+        self._leftover = False
+        """A failed write may still stand after the last entry."""
         self.next_offset = 0
         self.start_offset = self._folder.start_offset
         self.size_bytes = self._folder.size_bytes
@@ -78,7 +86,8 @@ class SegmentedLog:
     def append(self, head: bytearray, body: Sequence[Buffer]) -> int:
         """Stamp the base offset into the sealed header and write the entry. Not durable.
 
-        Returns the base offset. The bytes are handed to the operating system on return.
+        Returns the base offset. The bytes are handed to the operating system on return. If it
+        raises, nothing was appended; `OutcomeUnknown` if the next open may find it all the same.
         """
         length, count, span, first_ms, last_ms = EXTENT.unpack_from(head, EXTENT_AT)
         if not 0 < span >= count or length % ALIGN:
@@ -89,12 +98,15 @@ class SegmentedLog:
         position = self._write(segment, (head, *body), length)
         segment.index.note(offset, position, first_ms, last_ms)
         segment.end = self.next_offset = offset + span
+        if position >= self._index_due:
+            self._index_due = position + _INDEX_EVERY
+            segment.save_index()
         return offset
 
     def _writable(self, length: int) -> Segment:
         """The segment for the next ``length`` bytes."""
-        if self._failed:
-            raise ReadOnly(f"{self._folder.path} lost a write and cannot take more: restart")
+        if self._leftover:
+            self._remove_leftover()
         segment = self._active
         if segment is None or (
             segment.size + length > self._segment_bytes and segment.size > HEADER
@@ -114,14 +126,11 @@ class SegmentedLog:
                 written = segment.file.write_at(segment.size, parts)
             if written != position - segment.size + length:
                 raise InvalidInput(f"entry of {written} bytes has {length} in its header")
-        except (OSError, NexoError):
-            self._undo(segment)
+        except (OSError, NexoError) as error:
+            self._undo(error)
             raise
         segment.size = position + length
         self.size_bytes += written
-        if position >= self._index_due:
-            self._index_due = position + _INDEX_EVERY
-            segment.save_index()
         return position
 
     def _write_with_room(self, segment: Segment, parts: Sequence[Buffer], end: int) -> int:
@@ -133,16 +142,28 @@ class SegmentedLog:
         except DiskFull:  # some of the room may have been written
             return segment.file.write_at(segment.size, parts)
 
-    def _undo(self, segment: Segment) -> None:
-        """Cut off a failed write, which might look whole; if that fails, reject further writes."""
+    def _undo(self, cause: Exception) -> None:
+        """Cut off a failed write, which might look whole; until then nothing more is written."""
+        self._leftover = True
         try:
-            segment.file.truncate(segment.size)
-            segment.room_end = 0
+            self._remove_leftover()
         except (OSError, NexoError):
-            self._failed = True
+            raise OutcomeUnknown(
+                f"a write to {self._folder.path} failed and could not be undone: it is there "
+                f"only if the server restarts before the disk answers again ({cause})"
+            ) from cause
+
+    def _remove_leftover(self) -> None:
+        """Cut off what a failed write left; raises as long as the disk refuses."""
+        if self._active is not None:
+            self._active.file.truncate(self._active.size)
+            self._active.room_end = 0
+        self._leftover = False
 
     def _roll(self) -> Segment:
         """Close the active segment and start the next."""
+        if self._leftover:
+            self._remove_leftover()
         if self._active is not None:
             if self._active.give_back_room() or self._sync_on_roll:
                 self._active.file.sync()  # first, so that only the last segment may have room
@@ -270,6 +291,7 @@ class SegmentedLog:
             self._roll().file.sync()
         self._folder.set_start(offset)
         self.start_offset = offset
+        self._folder.remove_dropped()
         return self._recount()
 
     def drop_damaged_tail(self, damage: Damage) -> None:
@@ -377,9 +399,11 @@ class SegmentedLog:
     def close(self) -> None:
         """Close the files. Does not sync."""
         if self._active is not None:
-            self._active.give_back_room()
-            with suppress(DiskFull):  # an index can be rebuilt
-                self._active.save_index()
+            with suppress(OSError, NexoError):  # the next open does it
+                if self._leftover:
+                    self._remove_leftover()
+                self._active.give_back_room()
+            self._active.save_index()
         self.abandon()
 
     def abandon(self) -> None:

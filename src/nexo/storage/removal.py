@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from nexo.errors import NexoError
 from nexo.storage.ports import Files
 
 REMOVED, MARKED = ".removed-", "deleted."
@@ -33,7 +34,7 @@ class Removals:
         self._parent = parent
 
     def set_aside(self, folder: Path, tag: str) -> None:
-        """Rename a folder; raises `OSError`, with nothing changed, if that fails."""
+        """Rename a folder; raises `DiskFailed`, with nothing changed, if that fails."""
         self._files.rename(folder, self._parent / f"{REMOVED}{tag}")
 
     def forget(self, tag: str) -> None:
@@ -46,7 +47,7 @@ class Removals:
             self.forget(tag)
 
     def mark(self, folder: Path, tag: str) -> None:
-        """Replace a folder, which may be missing, by a mark; raises `OSError` like `set_aside`."""
+        """Replace a folder, which may be missing, by a mark; raises like `set_aside`."""
         self._files.make_folder(folder)
         mark = self._parent / f"{MARKED}{tag}"
         self._files.rename(folder, mark)
@@ -68,5 +69,5 @@ class Removals:
 
     def _empty(self, mark: Path) -> None:
         for name in self._files.list(mark):
-            with suppress(OSError):  # it is gone all the same; `unmark` tries again
+            with suppress(OSError, NexoError):  # it is gone all the same; `unmark` tries again
                 self._files.remove(mark / name)

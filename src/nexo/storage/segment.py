@@ -23,13 +23,14 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 
 from google_crc32c import value
 
-from nexo.errors import Corrupt
+from nexo.errors import Corrupt, NexoError
 from nexo.storage import index as indexes
 from nexo.storage.header import Header, body_sound, find_sound, head_at, locate_in
 from nexo.storage.index import SparseIndex
@@ -192,20 +193,25 @@ class Segment:
     # -- index ----------------------------------------------------------------
 
     def save_index(self) -> None:
-        """Write the index beside the segment if that will save work at the next open."""
+        """Write the index beside the segment if that will save work at the next open.
+
+        It is a cache: if it cannot be written, nothing fails.
+        """
         if self._index is None or len(self._index) < _INDEX_WORTH_KEEPING:
             return
-        file = self._files.open(self.index_path, create=True)
         data = self._index.pack(self.size, self.end)
-        file.write_at(0, [data])
-        file.truncate(len(data))
-        file.close()
+        try:
+            with closing(self._files.open(self.index_path, create=True)) as file:
+                file.write_at(0, [data])
+                file.truncate(len(data))
+        except (OSError, NexoError) as error:  # half an index fails its check and is rebuilt
+            logger.warning("%s: the index could not be saved: %s", self.index_path, error)
 
     def stored_index(self) -> tuple[SparseIndex, int, int] | None:
-        """Index, length and next offset as last saved; None if absent or damaged."""
+        """Index, length and next offset as last saved; None if absent, damaged or unreadable."""
         try:
             return indexes.read(self._files, self.index_path)
-        except Corrupt as error:
+        except (OSError, NexoError) as error:
             logger.warning("%s: %s; rebuilding it", self.index_path, error)
             return None
 
@@ -329,9 +335,9 @@ class Segment:
         )
         if position <= HEADER:  # the header may be lost too; the first entry writes a new one
             position, self.damages = 0, {}
+        self._files.remove(self.index_path)  # first: a stale one would name entries that are gone
         self.file.truncate(position)
         self.size, self.end, self.room_end = position, offset, 0
         self.index.cut(position)
-        self._files.remove(self.index_path)
         known = self.damages.items()
         self.damages = {at: damage for at, damage in known if damage.position < position}

@@ -19,7 +19,7 @@ from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 
-from nexo.errors import Corrupt, InvalidInput
+from nexo.errors import Corrupt, InvalidInput, NexoError
 from nexo.storage import sealed
 from nexo.storage.ports import Files
 from nexo.storage.recovery import recover_tail
@@ -66,23 +66,25 @@ class SegmentFolder:
     # -- forgetting -----------------------------------------------------------
 
     def set_start(self, offset: int) -> None:
-        """Move the start, durably, then remove segments before it.
+        """Move the start, durably; `remove_dropped` then removes the segments before it.
 
         In that order a crash in between leaves no hole: the next open removes the rest.
         """
         data = sealed.pack(_START_MAGIC, b"", offset)
         sealed.write(self.files, self.path / _START, data)
         self.start_offset = offset
-        self._remove_dropped()
 
     def set_aside(self, segment: Segment, position: int) -> None:
         """Keep a durable copy of the bytes of ``segment`` from ``position`` on."""
         data = segment.file.read_at(position, segment.size - position)
         sealed.write(self.files, self.path / f"{segment.path.name}.{position}.cut", data)
 
-    def _remove_dropped(self) -> None:
+    def remove_dropped(self) -> None:
+        """Remove the segments before the start; what the disk refuses is left to the next call."""
         while len(self.segments) > 1 and self.segments[0].end <= self.start_offset:
-            self.segments.pop(0).remove()
+            if not _removed(self.segments[0]):
+                return
+            del self.segments[0]
 
     # -- compaction -----------------------------------------------------------
 
@@ -115,7 +117,7 @@ class SegmentFolder:
         self.start_offset = self.segments[0].base
         if _START in names:
             self._load_start()
-            self._remove_dropped()
+            self.remove_dropped()
 
     def _without_covered(self, names: list[str]) -> list[tuple[int, int]]:
         """Base and end of the segments that count; removes those that a compacted one replaced."""
@@ -153,6 +155,16 @@ class SegmentFolder:
             self.start_offset = max(self.start_offset, min(stored[1], self.segments[-1].end))
 
 
+def _removed(segment: Segment) -> bool:
+    """Remove a segment that no longer counts; if the disk refuses, the next open does it."""
+    try:
+        segment.remove()
+    except (OSError, NexoError) as error:
+        logger.warning("%s could not be removed: %s", segment.path, error)
+        return False
+    return True
+
+
 class Rewriting:
     """A new segment for offsets ``first`` to ``end``: entries keep their offsets, with gaps."""
 
@@ -180,11 +192,11 @@ class Rewriting:
         self._file.close()
         self._folder.files.remove(self._new.index_path)
         self._folder.files.rename(self._aside, self._new.path)
-        for stale in old:
-            if stale.path != self._new.path:
-                stale.remove()
-            stale.close()
         self._folder.replace(old, self._new)
+        for stale in old:
+            stale.close()
+            if stale.path != self._new.path:
+                _removed(stale)
 
     def abandon(self) -> None:
         """Leave the log as it was; does nothing after `finish`."""

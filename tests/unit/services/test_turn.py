@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from nexo.errors import DiskFull, NexoError, NotFound, ReadOnly
+from nexo.errors import DiskFailed, DiskFull, NexoError, NotFound, OutcomeUnknown, ReadOnly
 from nexo.model import Persistence
-from nexo.services.turn import RETRY_MS, Turn
+from nexo.services.turn import PATIENCE_MS, RETRY_MS, Turn
 from tests.manual_runtime import ManualRuntime
 from tests.memory_files import MemoryFiles
 
@@ -108,6 +108,52 @@ def test_a_full_disk_undoes_what_it_can_and_writes_the_rest_later(bench: Bench) 
     assert [name for name, _ in bench.told] == ["undone"]
     assert isinstance(bench.told[0][1], DiskFull)
     assert len(journal.undone) == 1
+    journal.refuses = None
+    bench.runtime.time.now += RETRY_MS
+    bench.turn.tick(bench.runtime.time.now)
+    bench.runtime.end_turn()
+    assert bench.told[1:] == [("stands", None)]
+
+
+def test_what_stands_is_unsure_when_the_disk_refuses_for_long(bench: Bench) -> None:
+    """SPEC Q2: whoever waits gets an answer; SPEC I7: the change is written once it can be."""
+    journal = Journal()
+    journal.refuses = DiskFull("no room")
+    bench.turn.when_safe(journal, SYNC, bench.told_as("stands"))
+    bench.runtime.end_turn()
+    for _ in range(PATIENCE_MS // RETRY_MS):
+        assert bench.told == []
+        bench.runtime.time.now += RETRY_MS
+        bench.turn.tick(bench.runtime.time.now)
+        bench.runtime.end_turn()
+    assert [type(error) for _, error in bench.told] == [OutcomeUnknown]
+    journal.refuses = None
+    bench.runtime.time.now += RETRY_MS
+    bench.turn.tick(bench.runtime.time.now)
+    bench.runtime.end_turn()
+    assert journal.writes == 1
+
+
+def test_a_close_answers_who_waits_for_the_disk(bench: Bench) -> None:
+    journal = Journal()
+    journal.refuses = DiskFull("no room")
+    bench.turn.when_safe(journal, SYNC, bench.told_as("stands"))
+    bench.runtime.end_turn()
+    bench.turn.close()
+    assert [type(error) for _, error in bench.told] == [OutcomeUnknown]
+
+
+@pytest.mark.parametrize("refusal", [DiskFailed("no"), OutcomeUnknown("no"), OSError(5, "no")])
+def test_any_refusal_of_the_disk_is_tried_again(refusal: Exception, bench: Bench) -> None:
+    """SPEC Q3: not only a full disk passes."""
+    journal = Journal()
+    journal.refuses = refusal
+    bench.turn.when_safe(journal, ASYNC, bench.told_as("stands"))
+    bench.turn.when_safe_or_undone(journal, ASYNC, bench.told_as("undone"))
+    bench.runtime.end_turn()
+    [(name, error)] = bench.told
+    assert name == "undone"
+    assert isinstance(error, DiskFailed | OutcomeUnknown)
     journal.refuses = None
     bench.runtime.time.now += RETRY_MS
     bench.turn.tick(bench.runtime.time.now)

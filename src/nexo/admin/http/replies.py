@@ -23,6 +23,7 @@ from nexo.errors import (
     LockedOut,
     NexoError,
     NotFound,
+    OutcomeUnknown,
     PayloadTooLarge,
     ProtocolError,
     RequestTimeout,
@@ -48,6 +49,7 @@ STATUS: tuple[tuple[type[NexoError], int], ...] = (
     (Unauthenticated, 401),
     (Forbidden, 403),
     (RequestTimeout, 504),
+    (OutcomeUnknown, 504),
     (Unavailable, 503),
     (ConnectionLost, 503),
 )

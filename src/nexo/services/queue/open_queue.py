@@ -27,11 +27,12 @@ from nexo.brokers.queue.records import (
     encode_record,
 )
 from nexo.brokers.queue.snapshot import restore, snapshot
-from nexo.errors import DiskFull, NexoError
+from nexo.errors import NexoError
 from nexo.model.queue import PushReply
 from nexo.options.queue import QueueOptions
 from nexo.services.queue.values import Budget, Values
 from nexo.services.service import Runtime
+from nexo.services.turn import REFUSALS
 from nexo.storage.journal import Journal, Loss
 
 TAIL_BYTES = 32 * 1024 * 1024
@@ -158,7 +159,7 @@ class OpenQueue:
         try:
             if any(len(push.dropped or ()) < push.count for push in pushes):
                 self.write(now_ms)
-        except (DiskFull, OSError):
+        except REFUSALS:
             return False
         return True
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from nexo.errors import Corrupt, NotFound, Unavailable
+from nexo.errors import Corrupt, DiskFailed, NexoError, NotFound
 from nexo.model import check_name, name_of_segment, path_segment
 from nexo.options.queue import QueueOptions
 from nexo.services.queue.open_queue import OpenQueue
@@ -33,6 +34,7 @@ class QueueRegistry:
         self._damaged: dict[str, Corrupt] = {}
         self._lost: dict[str, list[Loss]] = {}
         self._last_incarnation = 0
+        self._half_made: set[str] = set()
 
     def __iter__(self) -> Iterator[OpenQueue]:
         return iter(list(self._by_name.values()))
@@ -99,34 +101,58 @@ class QueueRegistry:
         """A new queue. Not durable before the next commit."""
         check_name(name, "queue name")
         self._last_incarnation = max(now_ms, self._last_incarnation + 1)
+        self._remove_half_made(name)
         queue = OpenQueue(name, self._folder(name), self._runtime, self._budget)
-        queue.create(rules, self._last_incarnation, now_ms)
+        try:
+            queue.create(rules, self._last_incarnation, now_ms)
+        except (OSError, NexoError):
+            queue.abandon()
+            self._half_made.add(name)
+            with suppress(OSError, NexoError):  # tried again before its name is used again
+                self._remove_half_made(name)
+            raise
         self._by_name[name] = queue
         self._sorted = None
         return queue
+
+    def _remove_half_made(self, name: str) -> None:
+        """Remove the files of a queue whose creation the disk refused."""
+        if name in self._half_made:
+            self._runtime.files.remove(self._folder(name))
+            self._half_made.discard(name)
 
     def delete(self, queue: OpenQueue) -> None:
         """Delete a queue and all its jobs, durably; if the disk rejects that, the queue stays."""
         tag = str(queue.engine.ledger.incarnation)
         try:
             self._removals.set_aside(queue.folder, tag)
-        except OSError as error:
-            raise Unavailable(
-                f"Queue '{queue.name}' was not deleted: disk error ({error.strerror}): try again"
-            ) from None
+        except (OSError, DiskFailed) as error:
+            raise DiskFailed(f"Queue '{queue.name}' was not deleted: {error}") from None
         del self._by_name[queue.name]
         self._lost.pop(queue.name, None)
         self._sorted = None
         queue.abandon()
-        self._removals.forget(tag)
+        self._removed(tag)
+
+    def _removed(self, tag: str) -> None:
+        """Remove the files of a queue that is gone; what the disk refuses, the next start does."""
+        try:
+            self._removals.forget(tag)
+        except (OSError, NexoError) as error:
+            log.warning("files of a deleted queue are left: %s", error)
 
     def losses(self) -> list[str]:
         lost = [f"{name}: {loss}" for name, losses in self._lost.items() for loss in losses]
         return lost + [error.message for error in self._damaged.values()]
 
     def close(self, now_ms: int) -> None:
+        """Close every queue. What the disk refuses to take was not acknowledged."""
         for queue in self:
-            queue.close(now_ms)
+            try:
+                queue.close(now_ms)
+            except (OSError, NexoError) as error:
+                log.error("queue %s: its last changes are not saved: %s", queue.name, error)
+                queue.abandon()
 
 
 def missing(name: str) -> NotFound:

@@ -45,3 +45,4 @@ class QueueService(QueueWork, QueueAdmin):
         """Answer waiting requests, and save every queue."""
         self.room.give_up_all()
         self.registry.close(self.now_ms())
+        self.turn.close()

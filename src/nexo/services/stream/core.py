@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial, reduce
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.records import BUILT_ON, Checked, JournalRecord, StreamSnapshot
 from nexo.brokers.stream.registry import OpenStream
-from nexo.errors import DiskFull, NexoError, NotFound
+from nexo.errors import DiskFailed, DiskFull, NexoError, NotFound
 from nexo.model import Broker, Persistence, safer
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.capturing import Capturing
@@ -185,9 +186,9 @@ class Core:
         mode = safer(Persistence.FILE_SYNC, stream.options.persistence)
 
         def written(error: NexoError | None) -> None:
-            if isinstance(error, DiskFull) and self._mark_deleted(stream):
+            if isinstance(error, DiskFull | DiskFailed) and self._mark_deleted(stream):
                 done(None)
-            elif isinstance(error, DiskFull):
+            elif isinstance(error, DiskFull | DiskFailed):
                 self.when_safe(mode, written)
             else:
                 if error is None:
@@ -201,7 +202,7 @@ class Core:
         """Remove a folder that needs no mark: the journal has the deletion."""
         try:
             self.runtime.files.remove(self._folder / stream.folder)
-        except OSError as error:
+        except (NexoError, OSError) as error:
             log.warning("files of the deleted stream %r are left: %s", stream.name, error)
 
     def _mark_deleted(self, stream: OpenStream) -> bool:
@@ -209,7 +210,7 @@ class Core:
         tag = f"{stream.id:x}"
         try:
             self._removals.mark(self._folder / stream.folder, tag)
-        except OSError as error:
+        except (NexoError, OSError) as error:
             log.warning("stream %r cannot be deleted yet: %s", stream.name, error)
             return False
         self._unmark_when_safe(tag)
@@ -218,7 +219,8 @@ class Core:
     def _unmark_when_safe(self, tag: str) -> None:
         def safe(error: NexoError | None) -> None:
             if error is None:
-                self._removals.unmark(tag)
+                with suppress(NexoError, OSError):  # the next start does it
+                    self._removals.unmark(tag)
 
         self.when_safe(Persistence.FILE_SYNC, safe)
 
@@ -236,7 +238,11 @@ class Core:
             self._append_journal(self.now_ms)
         except (NexoError, OSError):
             log.exception("the last changes could not be journalled; the snapshot has them")
-        self._save(synced=True)
+        self._turn.close()
+        try:
+            self._save(synced=True)
+        except (NexoError, OSError):
+            log.exception("the state could not be saved; the journal has what was acknowledged")
         for stream in self.engine.streams:
             stream.close()
         self.journal.finish()

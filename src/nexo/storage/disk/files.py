@@ -11,6 +11,7 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from uuid import uuid4
@@ -22,7 +23,9 @@ from nexo.storage.ports import File, Settles
 
 _IOV_MAX = 1024
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_OWNER_ONLY = 0o700
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 def _ignore(_changed: File | Settles) -> None:
@@ -151,20 +154,26 @@ class OsFile:
 
     def open(self, flags: int = 0) -> int:
         """Open the descriptor, within the limit on open files."""
-        self._files.open_files.add(self)
+        open_files = self._files.open_files
+        open_files.add(self)
+        flags |= os.O_RDWR | os.O_CLOEXEC
         try:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | flags, 0o640)
-        except OSError:
-            self._files.open_files.discard(self)
-            raise
+            self._fd = os.open(self.path, flags, 0o640)
+        except OSError as error:
+            open_files.discard(self)
+            if error.errno not in _NO_DESCRIPTOR or not open_files.release_idle():
+                raise
+            self._fd = os.open(self.path, flags, 0o640)
+            open_files.add(self)
         self._length = os.fstat(self._fd).st_size
         return self._fd
 
     def release(self) -> None:
         """Close the descriptor; the next use opens it again."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with suppress(OSError):  # it is closed all the same, and what was written is synced
+                os.close(fd)
 
     def close(self) -> None:
         """Close the descriptor; a sync running in another thread keeps it open until it ends."""
@@ -210,12 +219,12 @@ class OsFiles:
 
     def make_folder(self, folder: Path) -> None:
         try:
-            folder.mkdir()
+            folder.mkdir(_OWNER_ONLY)
         except FileExistsError:
             return
         except FileNotFoundError:
             self.make_folder(folder.parent)
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(_OWNER_ONLY, exist_ok=True)
         self._changed_folders.add(folder.parent)
 
     def remove(self, path: Path) -> None:

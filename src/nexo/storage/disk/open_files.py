@@ -52,6 +52,16 @@ class OpenFiles(Generic[F]):
         if file in self._files:
             self._files.remove(file)
 
+    def release_idle(self) -> bool:
+        """Close every file that may be closed: the process has no descriptor left for another.
+
+        Returns whether there was any.
+        """
+        released = False
+        while self._close_first_idle():
+            released = True
+        return released
+
     def dirty(self) -> list[F]:
         """The open files with unsynced writes."""
         return [file for file in tuple(self._files) if file.dirty]

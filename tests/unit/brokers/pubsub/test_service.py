@@ -342,7 +342,7 @@ def test_a_failed_write_is_reported_to_the_publisher(
     monkeypatch.setattr(Journal, "append", refuse)
     reply = desk.client().publish("t", b"x", retain=True)
     assert isinstance(reply, NexoError)
-    assert "disk gone" in reply.message
+    assert "no space left" in reply.message
 
 
 def test_a_failing_snapshot_undoes_nothing_that_was_written(
