@@ -38,6 +38,7 @@ from nexo.protocol.stream_publishing import publish_head, read_places
 from nexo.topics import (
     AsyncAdminClient,
     AsyncConsumer,
+    AsyncExactlyOnceContext,
     AsyncProducer,
     AsyncTopic,
     Position,
@@ -1060,3 +1061,21 @@ async def test_a_batch_is_done_when_the_next_is_asked_for(
         await consumer.poll_batch(timeout=5)
     async with AsyncConsumer("t", "g", server=aclient) as again:
         assert await values(again, 20) == list(range(10, 30))
+
+
+async def test_an_envelope_keeps_its_key_in_everything_that_produces(
+    aclient: nexo.AsyncClient, admin: AsyncAdminClient
+) -> None:
+    await admin.create_topic("events", 1)
+    message = {"key": "user_123", "value": {"action": "login"}, "headers": {"source": "web"}}
+    topic: AsyncTopic[Any] = AsyncTopic("events", server=aclient)
+    await topic.produce(message)
+    async with AsyncProducer(server=aclient) as producer:
+        await producer.send("events", message)
+    async with AsyncExactlyOnceContext(aclient, name="app").begin() as tx:
+        await tx.produce("events", message)
+    async with AsyncConsumer("events", group_id="g", server=aclient) as consumer:
+        seen = [await consumer.poll(5) for _ in range(3)]
+    assert [(each.key, each.value, each.headers) for each in seen if each is not None] == [
+        ("user_123", {"action": "login"}, {"source": "web"})
+    ] * 3

@@ -89,6 +89,21 @@ class TopicMessage(Record[T]):
         return super().__repr__().replace("(", f"({self.topic!r}, ", 1)
 
 
+_ENVELOPE = frozenset({"value", "key", "headers", "partition"})
+
+
+def _is_envelope(given: Mapping[str, Any]) -> bool:
+    """Whether a mapping is a message rather than the value of one; `InvalidInput` if unclear."""
+    if not given or given.keys() - _ENVELOPE:
+        return False
+    if "value" not in given:
+        raise InvalidInput(
+            f"{[*given]} looks like a message without its 'value'; if it is the value, "
+            "pass ProducerRecord(value)"
+        )
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class ProducerRecord:
     """A message on its way; everything that sends takes one in place of a value."""
@@ -100,13 +115,12 @@ class ProducerRecord:
 
     @classmethod
     def of(cls, given: ProducerRecord | Mapping[str, Any]) -> ProducerRecord:
-        """From ``{'value': …, 'key': …, 'headers': …}``, or as it is."""
+        """From an envelope ``{'value': …, 'key': …, 'headers': …}``, or as it is."""
         if isinstance(given, ProducerRecord):
             return given
         if not isinstance(given, Mapping):
             raise InvalidInput(f"a message is a mapping with 'value', not {given!r}")
-        unknown = given.keys() - {"value", "key", "headers", "partition"}
-        if unknown or "value" not in given:
+        if given.keys() - _ENVELOPE or "value" not in given:
             raise InvalidInput(
                 f"a message has 'value' and may have 'key', 'headers', 'partition'; got {[*given]}"
             )
@@ -116,12 +130,19 @@ class ProducerRecord:
     def made(
         cls, value: Any, key: Key = None, headers: Headers = None, partition: int | None = None
     ) -> ProducerRecord:
-        """From the arguments of `send` and `produce`: a value and the rest, or a whole record."""
-        if not isinstance(value, ProducerRecord):
-            return cls(value, key, headers, partition)
-        if key is not None or headers is not None or partition is not None:
-            raise InvalidInput("a ProducerRecord has its key, headers and partition within")
-        return value
+        """From the arguments of `send` and `produce`: a value and the rest, or a whole message.
+
+        A mapping of nothing but ``value``, ``key``, ``headers`` and ``partition`` is a message, as
+        in a batch, unless one of these is also an argument: then it is the value.
+        """
+        is_alone = key is None and headers is None and partition is None
+        if isinstance(value, ProducerRecord):
+            if not is_alone:
+                raise InvalidInput("a ProducerRecord has its key, headers and partition within")
+            return value
+        if is_alone and isinstance(value, Mapping) and _is_envelope(value):
+            return cls.of(value)
+        return cls(value, key, headers, partition)
 
     @classmethod
     def several(cls, given: Iterable[ProducerRecord | Mapping[str, Any]]) -> list[ProducerRecord]:
