@@ -7,6 +7,8 @@ import struct
 from itertools import count
 from typing import Any, cast
 
+from nexo.access.login import Identity
+from nexo.access.users import User
 from nexo.dialects.dialect import HostPort, Origin
 from nexo.dialects.kafka.dialect import KafkaDialect
 from nexo.dialects.kafka.format.apis import APIS, ApiKey
@@ -69,14 +71,22 @@ def deliver(session: asyncio.BufferedProtocol, data: bytes) -> None:
         rest = rest[size:]
 
 
+class Door:
+    """Kafka's entrance of a service, for several connections."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.speaker = KafkaDialect().start(cast("HostPort", _Host(desk)))
+
+
 class Line:
     """A connection: requests as messages of the schemas, answers alike."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        host = cast("HostPort", _Host(desk))
-        speaker = KafkaDialect().start(host)
-        self._session = cast("KafkaSession", speaker.session(Origin.CLIENT))
+    def __init__(self, door: Desk | Door, user: User | None = None) -> None:
+        door = Door(door) if isinstance(door, Desk) else door
+        self._desk = door.desk
+        self._session = cast("KafkaSession", door.speaker.session(Origin.CLIENT))
+        self._session.identity = Identity(user, None) if user is not None else None
         self._transport = _Transport()
         self._session.connection_made(cast("asyncio.Transport", self._transport))
         self._asked: list[tuple[ApiKey, int]] = []

@@ -35,6 +35,8 @@ class Extent(enum.IntEnum):
     GROUP = enum.auto()
     """A group or producer without a stream: a grant on any stream is enough, unless it names
     another group."""
+    OWNED = enum.auto()
+    """A group or producer of another user: a grant must name it, or be for everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,9 @@ class Grant:
             case Extent.GROUP:
                 _, at, group = self.pattern.partition("@")
                 return not at or fnmatchcase(name, group)
+            case Extent.OWNED:
+                _, _, group = self.pattern.partition("@")
+                return group not in ("", EVERYTHING) and fnmatchcase(name, group)
 
     def _covers_name(self, name: str) -> bool:
         if "@" not in self.pattern:

@@ -95,8 +95,9 @@ def _subject(broker: Broker, extent: Extent, name: str) -> str:
     if extent is Extent.PREFIX:
         things = f"{_THINGS[broker]}s that begin with {name!r}"
         return things if name else f"everything of the {broker.label} broker"
-    if extent is Extent.GROUP:
-        return f"the {broker.label} group {name!r}"
+    if extent in (Extent.GROUP, Extent.OWNED):
+        owned = " of another user" if extent is Extent.OWNED else ""
+        return f"the {broker.label} group {name!r}{owned}"
     thing, at, group = name.partition("@") if broker is Broker.STREAM else (name, "", "")
     return f"{_THINGS[broker]} {thing!r}" + (f" as group {group!r}" if at else "")
 
@@ -106,6 +107,6 @@ def _pattern(extent: Extent, name: str) -> str:
     match extent:
         case Extent.PREFIX:
             return f"{name[:_SHOWN]}{EVERYTHING}"
-        case Extent.GROUP:
+        case Extent.GROUP | Extent.OWNED:
             return f"{EVERYTHING}@{name}"
     return name[:_SHOWN]

@@ -49,3 +49,8 @@ class Connection(Protocol):
 
     def kick(self, reason: str) -> None:
         """Close the connection, dropping unsent data."""
+
+
+def user_of(connection: Connection) -> str:
+    """The name of its user; empty while authentication is off."""
+    return "" if connection.identity is None else connection.identity.user.name

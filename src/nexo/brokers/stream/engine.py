@@ -11,7 +11,7 @@ from typing import Any
 
 from nexo.brokers.stream import publishing
 from nexo.brokers.stream.groups.limits import MAX_GROUPS, check_number
-from nexo.brokers.stream.groups.ordered import OrderedGroup
+from nexo.brokers.stream.groups.ordered import OrderedGroup, no_group
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.producers import ProducerSession
 from nexo.brokers.stream.publishing import Placed
@@ -39,7 +39,7 @@ from nexo.brokers.stream.records import (
 from nexo.brokers.stream.registry import OpenLog, OpenStream
 from nexo.brokers.stream.state import BrokerState
 from nexo.brokers.stream.transactions import OpenTransaction
-from nexo.errors import NexoError, NotFound
+from nexo.errors import NexoError
 from nexo.model import Persistence, check_name
 from nexo.model.stream import Id
 from nexo.options.stream import (
@@ -159,10 +159,18 @@ class StreamEngine(BrokerState):
 
     # -- producing -----------------------------------------------------------------
 
-    def start_producer(self, name: str, now_ms: int) -> ProducerSession:
+    def producer_owner(self, name: str) -> str:
+        """The user whose producer has this name; empty if it is nobody's."""
+        return self._producers.owners.get(name, "")
+
+    def current_producer(self, name: str) -> ProducerSession | None:
+        """The last session of a name."""
+        return self._producers.current(name)
+
+    def start_producer(self, name: str, now_ms: int, user: str = "") -> ProducerSession:
         """A producer id and epoch; a known name keeps its id and gets the next epoch (SPEC G3)."""
         session = self._producers.next_session(name, now_ms)
-        self._log(ProducerStarted(*session, name, now_ms))
+        self._log(ProducerStarted(*session, name, now_ms, user))
         return session
 
     def publish(
@@ -286,7 +294,7 @@ class StreamEngine(BrokerState):
     def find_ordered(self, name: str) -> OrderedGroup:
         """An ordered group; `NotFound` if there is none."""
         if name not in self.ordered:
-            raise NotFound(f"group {name!r} not found: join it first")
+            raise no_group(name)
         return self.ordered[name]
 
     def drop_ordered(self, name: str) -> None:

@@ -24,6 +24,9 @@ MAX_NAMES = 100_000
 NAME_MS = 7 * 86_400_000
 """A name not started for this long is dropped: its next start gets a new id and fences nobody."""
 
+_LAST_EPOCH = 32_767
+"""It has two bytes; the next start of the name gets a new id."""
+
 ProducerState: TypeAlias = tuple[int, int, list[tuple[int, int, int]]]
 """``id, epoch, [(first sequence, end sequence, base offset)]``: as written to a checkpoint."""
 
@@ -38,12 +41,14 @@ class ProducerSession(NamedTuple):
 class ProducerNames:
     """Named producers, in the order of their last start."""
 
-    __slots__ = ("_by_name", "_limit", "next_id")
+    __slots__ = ("_by_name", "_limit", "next_id", "owners")
 
     def __init__(self, limit: int = MAX_NAMES) -> None:
         self._by_name: dict[str, tuple[int, int, int]] = {}
         self._limit = limit
         self.next_id = 1
+        self.owners: dict[str, str] = {}
+        """The user who was the first to start a name, for as long as the name is kept."""
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -53,24 +58,37 @@ class ProducerNames:
         check_length("a producer's name", name, MAX_NAME)
         self._expire(now_ms)
         producer, epoch, _ = self._by_name.get(name, (self.next_id, -1, 0))
+        if epoch >= _LAST_EPOCH:
+            return ProducerSession(self.next_id, 0)
         return ProducerSession(producer, epoch + 1)
 
-    def started(self, name: str, session: ProducerSession, now_ms: int) -> None:
+    def current(self, name: str) -> ProducerSession | None:
+        """The last session of a name."""
+        found = self._by_name.get(name)
+        return None if found is None else ProducerSession(*found[:2])
+
+    def started(self, name: str, session: ProducerSession, now_ms: int, user: str = "") -> None:
         """Record that a producer started, now or before a restart."""
         self.next_id = max(self.next_id, session.producer + 1)
         if not name:
             return
         self._by_name.pop(name, None)
         self._by_name[name] = *session, now_ms
+        if user:
+            self.owners.setdefault(name, user)
         if len(self._by_name) > self._limit:
-            del self._by_name[next(iter(self._by_name))]
+            self._forget(next(iter(self._by_name)))
 
     def _expire(self, now_ms: int) -> None:
         while self._by_name:
             oldest = next(iter(self._by_name))
             if self._by_name[oldest][2] + NAME_MS > now_ms:
                 return
-            del self._by_name[oldest]
+            self._forget(oldest)
+
+    def _forget(self, name: str) -> None:
+        del self._by_name[name]
+        self.owners.pop(name, None)
 
     def state(self) -> dict[str, tuple[int, int, int]]:
         """By name: id, epoch and time of the last start, for a snapshot."""

@@ -85,6 +85,8 @@ class ProducerStarted(msgspec.Struct, frozen=True, array_like=True, tag="produce
     epoch: int
     name: str
     started_ms: int = 0
+    user: str = ""
+    """Who started it; empty while authentication is off."""
 
 
 class GroupMade(msgspec.Struct, frozen=True, array_like=True, tag="group"):
@@ -196,3 +198,5 @@ class StreamSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """Identifies the boot during which this was written; empty after a clean shutdown."""
     outcomes: Outcomes = Outcomes()
     last_created_ms: int = 0
+    producer_owners: dict[str, str] = {}
+    """By name: the user whose name it is."""

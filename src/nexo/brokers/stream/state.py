@@ -72,7 +72,7 @@ class BrokerState:
                 self.transactions.started()
             case ProducerStarted():
                 session = ProducerSession(record.producer, record.epoch)
-                self._producers.started(record.name, session, record.started_ms)
+                self._producers.started(record.name, session, record.started_ms, record.user)
             case TransactionCommitted():
                 self._recommit(record)
             case Aborted(number):
@@ -132,13 +132,16 @@ class BrokerState:
             "" if synced else self.boot_id,
             self.transactions.outcomes(),
             self.streams.last_created_ms,
+            dict(self._producers.owners),
         )
 
     def restore(self, snapshot: StreamSnapshot) -> None:
         """Restore a snapshot; for a fresh engine only."""
         self.transactions.restore(snapshot.next_transaction, snapshot.outcomes)
         for name, (producer, epoch, *started_ms) in snapshot.producers.items():
-            self._producers.started(name, ProducerSession(producer, epoch), *started_ms or [0])
+            user = snapshot.producer_owners.get(name, "")
+            session = ProducerSession(producer, epoch)
+            self._producers.started(name, session, (started_ms or [0])[0], user)
         self._producers.next_id = snapshot.next_producer
         for state in snapshot.streams:
             self.streams.restore(state)

@@ -145,6 +145,11 @@ class Transactions:
             raise Conflict(f"transaction {number} is being committed")
         return found
 
+    def has(self, number: int, owner: Hashable) -> bool:
+        """Whether this owner's transaction is open."""
+        found = self._open.get(number)
+        return found is not None and found.owner == owner
+
     def is_open(self, transaction: OpenTransaction) -> bool:
         """Whether it has not been rolled back."""
         return self._open.get(transaction.id) is transaction

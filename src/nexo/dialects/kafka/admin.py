@@ -33,6 +33,7 @@ from nexo.services.stream.admin import StreamAdmin
 
 _TOPIC, _BROKER = 2, 4
 """Kinds of resources that have configurations."""
+_NO_TOPIC = Error.TOPIC_AUTHORIZATION_FAILED
 
 
 def _admin(request: Request) -> StreamAdmin:
@@ -144,6 +145,7 @@ def _described(request: Request, row: KafkaMessage) -> KafkaMessage:
     answer: KafkaMessage = {"type": row["type"], "name": row["name"]}
     try:
         if row["type"] == _BROKER:
+            _admin(request).check_knows_streams(request.session)
             settings = request.session.state.host.settings
             return answer | {"configs": broker_configs(settings, row["keys"])}
         if row["type"] != _TOPIC:
@@ -151,7 +153,8 @@ def _described(request: Request, row: KafkaMessage) -> KafkaMessage:
         found = _admin(request).outline(request.session, stream_of(row["name"]))
         configs = described(found.options, _usual(request), row["keys"])
     except NexoError as error:
-        return answer | failure(error)
+        forbidden = Error.CLUSTER_AUTHORIZATION_FAILED if row["type"] == _BROKER else _NO_TOPIC
+        return answer | {"error": error_of(error, forbidden), "message": error.message}
     return answer | {"configs": configs}
 
 

@@ -11,6 +11,7 @@ from nexo.dialects.kafka.format.errors import Error, Refused, group_error, refus
 from nexo.dialects.kafka.request import Request, answer_each, caller_of, errors_to, group_of
 from nexo.errors import NexoError
 from nexo.names import text_of
+from nexo.services.connection import user_of
 from nexo.services.stream.groups.kafka_classic import Classic, ClassicView
 
 _ASKS_FOR_ID = 4
@@ -59,6 +60,7 @@ def _join(request: Request) -> Join:
         f"/{request.session.address}",
         request.version >= _ASKS_FOR_ID,
         request.version >= _SKIPS_ASSIGNMENT,
+        user_of(request.session),
     )
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from nexo.dialects.kafka.format.apis import APIS, ApiKey
 from nexo.dialects.kafka.format.codec import KafkaMessage
-from nexo.dialects.kafka.format.errors import Error, error_of
+from nexo.dialects.kafka.format.errors import Error, error_of, refusal
 from nexo.dialects.kafka.request import (
     CLUSTER_ID,
     NO_TOPIC_ID,
@@ -15,16 +15,24 @@ from nexo.dialects.kafka.request import (
     Gather,
     Request,
     errors_to,
+    group_of,
     outline_of,
     stream_of,
     topic_id,
 )
+from nexo.dialects.kafka.transactional_ids import producer_name
 from nexo.errors import Forbidden, NexoError, NotFound
 from nexo.model.stream import StreamInfo
 from nexo.names import text_of
 from nexo.services.stream.admin import Outline
 
 _PAGE = 10_000
+_TRANSACTION = 1
+_NOWHERE: KafkaMessage = {"node_id": -1, "port": -1}
+_NO_COORDINATOR = {
+    0: Error.GROUP_AUTHORIZATION_FAILED,
+    _TRANSACTION: Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
 _VERSIONS = [{"key": api.key, "low": api.low, "high": api.high} for api in APIS.values()]
 
 
@@ -48,9 +56,28 @@ def refuse_version(request: Request) -> None:
 
 def find_coordinator(request: Request) -> None:
     """Every group and transaction is coordinated here."""
-    here = _here(request)
     asked = request["keys"] if request.version >= 4 else [request["key"]]
-    request.answer(here | {"coordinators": [here | {"key": key} for key in asked or ()]})
+    rows = [_coordinator(request, key) for key in asked or ()]
+    request.answer((rows[0] if rows else {}) | {"coordinators": rows})
+
+
+def _coordinator(request: Request, key: str | None) -> KafkaMessage:
+    """Where the coordinator is, whether there is such a group or not."""
+    session, streams = request.session, request.session.streams
+    try:
+        if request["key_type"] == _TRANSACTION:
+            streams.publishing.may_produce_as(session, producer_name(key or ""))
+        else:
+            streams.ordered.permit_name(session, group_of(key))
+    except Forbidden as error:
+        return _NOWHERE | {
+            "key": key,
+            "error": _NO_COORDINATOR.get(request["key_type"], Error.INVALID_REQUEST),
+            "message": error.message,
+        }
+    except NexoError as error:
+        return _NOWHERE | {"key": key, "error": refusal(error), "message": error.message}
+    return _here(request) | {"key": key}
 
 
 def describe_cluster(request: Request) -> None:
@@ -122,7 +149,7 @@ def _look_up(request: Request, topic: str, gather: Gather[KafkaMessage]) -> None
 def _by_id(request: Request, found: UUID) -> KafkaMessage:
     try:
         return _topic(outline_of(request, found))
-    except NotFound:
+    except (NotFound, Forbidden):  # an id that was guessed tells nothing
         return {"error": Error.UNKNOWN_TOPIC_ID, "name": None, "id": found}
     except NexoError as error:
         return {"error": error_of(error), "name": None, "id": found}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from nexo.brokers.stream.groups.kafka.model import GroupError
 from nexo.brokers.stream.groups.limits import MAX_METADATA
 from nexo.brokers.stream.groups.ordered_state import StoredOffset
-from nexo.dialects.kafka.format.codec import KafkaMessage, Schema
+from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, error_of, group_error, refusal
-from nexo.dialects.kafka.format.wire import Input
 from nexo.dialects.kafka.request import (
     Request,
     by_topic,
@@ -20,13 +17,9 @@ from nexo.dialects.kafka.request import (
     rows_of,
     stream_of,
 )
-from nexo.errors import NexoError, NotFound, ProtocolError
+from nexo.errors import NexoError, NotFound
 from nexo.model.stream import OffsetRow, StreamPartition
 from nexo.names import text_of
-from nexo.services.stream.groups.kafka_classic import ClassicView
-
-_SUBSCRIPTION = Schema("version:i16 topics:[]str", 999)
-"""The beginning of the metadata that members of a group of type ``consumer`` send."""
 
 
 def sound_commits(request: Request) -> tuple[list[OffsetRow], list[tuple[str, KafkaMessage]]]:
@@ -55,10 +48,16 @@ def with_error(answers: list[tuple[str, KafkaMessage]], error: Error) -> KafkaMe
     return {"topics": by_topic(answers)}
 
 
-def check_commit(request: Request, group: str) -> GroupError | None:
-    """Why the group takes no offsets of the member that a request names."""
-    check = request.session.streams.consumers.check_commit
-    return check(request.session, group, caller_of(request))
+def check_commit(request: Request, group: str, commits: list[OffsetRow]) -> GroupError | None:
+    """Why the group takes no offsets of the member that a request names.
+
+    `Forbidden` for a client that is no member, unless it may store these.
+    """
+    session, streams, caller = request.session, request.session.streams, caller_of(request)
+    refused = streams.consumers.check_commit(session, group, caller)
+    if caller.generation < 0:
+        streams.offsets.permit(session, group, [row[0] for row in commits])
+    return refused
 
 
 def offset_commit(request: Request) -> None:
@@ -69,7 +68,7 @@ def offset_commit(request: Request) -> None:
 
     with errors_to(done):
         group = group_of(request["group"])
-        refused = check_commit(request, group)
+        refused = check_commit(request, group, commits)
         if refused is not None:
             raise Refused(group_error(refused))
         if commits:
@@ -137,20 +136,11 @@ def offset_delete(request: Request) -> None:
         view = streams.classic.view(session, group)
         if view.state == "Dead":
             raise Refused(Error.GROUP_ID_NOT_FOUND)
-        read |= _read_by_members(view) | set(map(text_of, streams.consumers.topics_read(group)))
+        read |= {topic for member in view.members for topic in member.join.topics}
+        read |= set(map(text_of, streams.consumers.topics_read(group)))
         kept = [(stream_of(topic), index) for topic, index in rows if topic not in read]
         streams.offsets.forget_offsets(session, group, kept, done)
     except NotFound:
         done(None)  # it has members and has never committed
     except NexoError as error:
         done(error)
-
-
-def _read_by_members(view: ClassicView) -> set[str]:
-    """The topics that members of a classic group subscribe to, as far as they can be read."""
-    found: set[str] = set()
-    for member in view.members if view.protocol_type == "consumer" else ():
-        said = Input(memoryview(member.metadata.get(view.protocol, b"")))
-        with suppress(ProtocolError):
-            found.update(name or "" for name in _SUBSCRIPTION.read(said, 0)["topics"] or ())
-    return found

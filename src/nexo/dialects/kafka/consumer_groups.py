@@ -17,7 +17,7 @@ from nexo.dialects.kafka.request import (
     stream_of,
     topic_id,
 )
-from nexo.errors import NexoError, NotFound
+from nexo.errors import Forbidden, NexoError, NotFound
 from nexo.model.stream import StreamPartition
 from nexo.names import text_of
 from nexo.options.stream import Strategy
@@ -86,7 +86,7 @@ def _owned(request: Request) -> set[StreamPartition] | None:
     for topic in request["owned"]:
         try:
             name = outline_of(request, topic["id"]).name
-        except NotFound:
+        except (NotFound, Forbidden):
             continue
         found.update((name, index) for index in topic["partitions"] or ())
     return found

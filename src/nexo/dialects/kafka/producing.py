@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nexo.access.permit import WRITE, permit
 from nexo.batch import decode
 from nexo.batch.compression import check_kafka_kind
 from nexo.batch.kafka import COMPRESSION, TRANSACTIONAL, KafkaHead, wrap
@@ -13,6 +14,8 @@ from nexo.dialects.kafka.format.errors import Error, Refused, failure
 from nexo.dialects.kafka.request import Gather, Request, by_topic, outline_with, rows_of
 from nexo.dialects.kafka.transactions import transaction_of
 from nexo.errors import InvalidOption, NexoError
+from nexo.model import Broker
+from nexo.services.stream.admin import Outline
 
 
 def produce(request: Request) -> None:
@@ -50,25 +53,26 @@ def _produce_one(
     try:
         if request["acks"] not in (-1, 0, 1):
             raise Refused(Error.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or all")
-        name, head, entry = _entry(request, topic, index, part["records"])
-        start = request.session.streams.admin.start_offset(request.session, name, index)
-        _store(request, name, index, head, entry, stored)
+        found = outline_with(request, topic, index)
+        permit(request.session.identity, Broker.STREAM, WRITE, found.name)
+        head, entry = _entry(found, part["records"])
+        start = request.session.streams.admin.start_offset(request.session, found.name, index)
+        _store(request, found.name, index, head, entry, stored)
     except NexoError as error:
         stored(error)
 
 
-def _entry(request: Request, topic: str, index: int, records: Any) -> tuple[str, KafkaHead, bytes]:
-    """The stream, and the batch as one of our entries, after the checks that no log does."""
-    found = outline_with(request, topic, index)
+def _entry(stream: Outline, records: Any) -> tuple[KafkaHead, bytes]:
+    """The batch as one of our entries, after the checks that no log does."""
     head, (sealed, body) = wrap(records if records is not None else b"")
     try:
         check_kafka_kind(head.attributes & COMPRESSION)
     except InvalidOption as error:
         raise Refused(Error.UNSUPPORTED_COMPRESSION, error.message) from None
     entry = b"".join((sealed, *body))
-    if found.options.compacts and any(key is None for key in decode(entry).keys()):  # noqa: SIM118
+    if stream.options.compacts and any(key is None for key in decode(entry).keys()):  # noqa: SIM118
         raise Refused(Error.INVALID_RECORD, "a compacted topic takes no record without a key")
-    return found.name, head, entry
+    return head, entry
 
 
 def _store(

@@ -14,6 +14,7 @@ from nexo.dialects.kafka import (
     consumer_groups,
     fetching,
     offsets,
+    producer_ids,
     producing,
     sasl,
     transactions,
@@ -31,7 +32,7 @@ _BEFORE_LOGIN = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SA
 
 HANDLERS: dict[ApiKey, Callable[[Request], None]] = {
     ApiKey.PRODUCE: producing.produce,
-    ApiKey.INIT_PRODUCER_ID: transactions.init_producer_id,
+    ApiKey.INIT_PRODUCER_ID: producer_ids.init_producer_id,
     ApiKey.ADD_PARTITIONS_TO_TXN: transactions.add_partitions,
     ApiKey.ADD_OFFSETS_TO_TXN: transactions.add_offsets,
     ApiKey.TXN_OFFSET_COMMIT: transactions.offset_commit,

@@ -12,12 +12,14 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from nexo.brokers.stream.producers import ProducerSession
-from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused
+from nexo.errors import InvalidName
+from nexo.names import name_of
 
 _OWNER = "kafka"
 _ENDED_KEPT = 10_000
 """Ids without an open transaction that are remembered; the others have to begin again."""
+_NO_EPOCH = -1
 
 
 @dataclass(slots=True)
@@ -25,19 +27,33 @@ class Transactional:
     """One transactional id."""
 
     id: str
+    user: str
+    """Whose it is; empty while authentication is off."""
     producer: int
     epoch: int
     timeout_ms: int
+    replaced_epoch: int = _NO_EPOCH
+    """The epoch whose producer may ask for the present one, and gets it: its transaction timed
+    out, or it has asked before and the answer was lost (KIP-360)."""
     number: int | None = None
     """Of the open transaction."""
     ending: bool = False
-    committed: bool = False
-    """Whether the last one was."""
+    committed: bool | None = None
+    """Whether the last one was; None before the first of this epoch."""
 
     @property
     def owner(self) -> Hashable:
         """Who the engine's transactions belong to."""
         return _OWNER, self.id
+
+    @property
+    def session(self) -> ProducerSession:
+        return ProducerSession(self.producer, self.epoch)
+
+    def fence(self, session: ProducerSession) -> None:
+        """Its transaction is gone: its producer must not go on with what it believes to have."""
+        self.producer, self.replaced_epoch, self.epoch = session.producer, self.epoch, session.epoch
+        self.number, self.committed = None, False
 
 
 class KafkaTransactions:
@@ -46,25 +62,26 @@ class KafkaTransactions:
     def __init__(self) -> None:
         self._known: dict[str, Transactional] = {}
 
-    def get(self, asked: KafkaMessage) -> Transactional:
-        """The producer that a request names, unless a later one has taken its place."""
-        found = self._known.get(asked["transactional_id"] or "")
-        if found is None or asked["producer_id"] != found.producer:
-            raise Refused(Error.INVALID_PRODUCER_ID_MAPPING)
-        if asked["epoch"] != found.epoch:
-            raise Refused(Error.PRODUCER_FENCED)
-        return found
-
     def known(self, name: str) -> Transactional | None:
         """What is known of an id."""
         return self._known.get(name)
 
-    def start(self, name: str, session: ProducerSession, timeout_ms: int) -> Transactional:
+    def start(
+        self, name: str, user: str, session: ProducerSession, timeout_ms: int, replaced: int
+    ) -> Transactional:
         """A producer with this id has started: it fences those before it."""
         self._known.pop(name, None)
         if len(self._known) >= _ENDED_KEPT:
             ended = (key for key, each in self._known.items() if each.number is None)
             self._known.pop(next(ended, ""), None)
-        found = Transactional(name, session.producer, session.epoch, timeout_ms)
+        found = Transactional(name, user, *session, timeout_ms, replaced)
         self._known[name] = found
         return found
+
+
+def producer_name(transactional_id: str) -> str:
+    """The producer that a transactional id is."""
+    try:
+        return name_of(f"kafka/{transactional_id}")
+    except InvalidName as error:
+        raise Refused(Error.INVALID_REQUEST, error.message) from None

@@ -149,6 +149,10 @@ class StreamAdmin:
         """Show a stream."""
         return self._describe(self._core.permitted(connection, ANY, name))
 
+    def check_knows_streams(self, connection: Connection) -> None:
+        """Raise `Forbidden` for a user who may use no stream at all."""
+        visible_rows(connection.identity, Broker.STREAM, ANY, Extent.NAME)
+
     def outline(self, connection: Connection, name: str) -> Outline:
         """Show a stream without opening its logs."""
         return _outline(self._core.permitted(connection, ANY, name))

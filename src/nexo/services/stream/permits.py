@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from nexo.access.grants import Action, Extent
-from nexo.access.permit import READ, permit
+from nexo.access.permit import READ, WRITE, permit
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.model import Broker
 from nexo.services.connection import Connection
@@ -41,18 +41,17 @@ def permit_ordered(
         permit(connection.identity, Broker.STREAM, READ, name, Extent.GROUP)
 
 
-def permit_offsets(
-    connection: Connection, name: str, group: OrderedGroup | None, topics: Iterable[str]
-) -> None:
-    """Raise `Forbidden` unless the client may store the group's offsets in ``topics``.
+def permit_producer(connection: Connection, name: str, owner: str) -> None:
+    """Raise `Forbidden` unless the client may be the producer of a name.
 
-    Without members, and in streams it reads already, only those streams matter.
+    A name is that of the user who was the first to start it; another user needs a grant that names
+    it, such as ``*@name``, or one for every stream.
     """
-    if connection.identity is None:
-        return
-    topics = set(topics)
-    alone = group is not None and not group.leader and topics <= set(group.topics)
-    permit_ordered(connection, name, None if alone else group, topics)
+    identity = connection.identity
+    if identity is not None:
+        permit(identity, Broker.STREAM, WRITE, name, Extent.GROUP)
+        if owner not in ("", identity.user.name):
+            permit(identity, Broker.STREAM, WRITE, name, Extent.OWNED)
 
 
 def permit_everything(connection: Connection, actions: Sequence[Action]) -> None:

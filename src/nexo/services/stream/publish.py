@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nexo.access.grants import Extent
 from nexo.access.permit import WRITE, permit
 from nexo.brokers.stream.producers import ProducerSession
 from nexo.brokers.stream.publishing import ROUTE, Placed, fitting
 from nexo.brokers.stream.registry import OpenStream
 from nexo.brokers.stream.transactions import OpenTransaction
-from nexo.errors import NexoError, PayloadTooLarge
+from nexo.errors import Forbidden, NexoError, PayloadTooLarge
 from nexo.model import Broker
-from nexo.services.connection import Connection, Done, T
+from nexo.services.connection import Connection, Done, T, user_of
 from nexo.services.stream.core import Core
+from nexo.services.stream.permits import permit_producer
 
 
 class PublishOutcome(NamedTuple):
@@ -93,11 +93,35 @@ class Publishing:
 
         A name gets the id it had before, with the next epoch; the empty one a new id.
         """
-        if connection.identity is not None:
-            permit(connection.identity, Broker.STREAM, WRITE, name, Extent.GROUP)
+        self.check_producer(connection, name)
         core = self._core
-        producer = core.engine.start_producer(name, core.now_ms)
+        producer = core.engine.start_producer(name, core.now_ms, user_of(connection))
         core.when_safe(core.runtime.unique, lambda error: done(error or producer))
+
+    def check_producer(self, connection: Connection, name: str, owner: str = "") -> None:
+        """Raise `Forbidden` unless the client may start, or be, the producer of this name.
+
+        It is that of ``owner``, if the broker has forgotten whose it is.
+        """
+        permit_producer(connection, name, self._core.engine.producer_owner(name) or owner)
+
+    def may_produce_as(self, connection: Connection, name: str, owner: str = "") -> bool:
+        """`check_producer` for a client that must not learn whether another has this name."""
+        permit_producer(connection, name, "")
+        try:
+            self.check_producer(connection, name, owner)
+        except Forbidden:
+            return False
+        return True
+
+    def current_producer(self, name: str) -> ProducerSession | None:
+        """The producer that started last with this name, if that is still known."""
+        return self._core.engine.current_producer(name)
+
+    def fence_producer(self, name: str) -> ProducerSession:
+        """Give a name its next epoch on the broker's own account, as what it had open is gone."""
+        self._core.end_turn_soon()
+        return self._core.engine.start_producer(name, self._core.now_ms)
 
     # -- for the other use cases ---------------------------------------------------------
 

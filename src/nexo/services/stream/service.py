@@ -50,6 +50,7 @@ class StreamService:
         self.offsets = GroupOffsets(self.core, self.ordered)
         self.classic = Classic(self.core, self.ordered)
         self.ordered.is_taken = self.classic.has_members
+        self.ordered.read_elsewhere = self.classic.read_by_members
         self.consumers = Consumers(self.core, self.ordered, self.classic)
         self.overview = GroupOverview(self.core, self.ordered, self.classic, self.consumers)
         self.admin.members = self.overview.readers

@@ -21,7 +21,7 @@ from nexo.errors import NexoError, TransactionAborted, Unavailable
 from nexo.model import Broker, Persistence
 from nexo.model.stream import KeyAt, TxAcks, TxOffsets
 from nexo.options.stream import check_transaction
-from nexo.services.connection import Connection, Done
+from nexo.services.connection import Connection, Done, user_of
 from nexo.services.stream.conditions import Conditions
 from nexo.services.stream.core import Core, safest
 from nexo.services.stream.groups.offsets import GroupOffsets
@@ -55,9 +55,13 @@ class Transact:
         core = self._core
         deadline_ms = core.now_ms + check_transaction(timeout_ms)
         owner = connection.id if owner is None else owner
-        found = core.engine.transactions.begin(owner, deadline_ms, _user(connection))
+        found = core.engine.transactions.begin(owner, deadline_ms, user_of(connection))
         core.runtime.wake_at(deadline_ms)
         return found.id
+
+    def is_open(self, number: int, owner: Hashable) -> bool:
+        """Whether this transaction of an owner has neither ended nor been rolled back."""
+        return self._core.engine.transactions.has(number, owner)
 
     def publish(
         self,
@@ -98,7 +102,10 @@ class Transact:
         _permit_inputs(connection, acks, offsets, unchanged)
         transaction = self._open(connection, number, owner)
         finished = [Acks(core.engine.find(ask.stream, ask.group)[0], ask) for ask in acks]
-        moved = [Offsets(ask, self._offsets.commits(connection, ask), checked) for ask in offsets]
+        commits = self._offsets.commits
+        moved = [
+            Offsets(ask, commits(connection, ask, checked=checked), checked) for ask in offsets
+        ]
         transaction.acks += finished
         transaction.offsets += moved
         self._conditions.add(transaction, unchanged)
@@ -219,7 +226,7 @@ class Transact:
 
         Another user's looks as if it was rolled back.
         """
-        user, transactions = _user(connection), self._core.engine.transactions
+        user, transactions = user_of(connection), self._core.engine.transactions
 
         def attempt() -> bool | None:
             return True if transactions.outcome(number, user) is None else None
@@ -268,10 +275,6 @@ class Transact:
         self._core.waits.wake_under(ENDED)  # a stream that one wrote to may have been deleted
         for deadline_ms in self._core.engine.transactions.deadlines():
             self._core.runtime.wake_at(deadline_ms)
-
-
-def _user(connection: Connection) -> str:
-    return "" if connection.identity is None else connection.identity.user.name
 
 
 def _permit_inputs(

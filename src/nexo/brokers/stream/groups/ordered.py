@@ -21,7 +21,7 @@ from nexo.brokers.stream.groups.ordered_state import (
     StoredOffset,
     TopicForgotten,
 )
-from nexo.errors import Fenced, InvalidInput, NotOwner
+from nexo.errors import Fenced, InvalidInput, NotFound, NotOwner
 from nexo.model.stream import StreamPartition
 from nexo.options.stream import OrderedOptions
 
@@ -161,3 +161,8 @@ class OrderedGroup(OrderedMembership):
         group = cls.__new__(cls)
         group._take_over(OrderedState.restore(snapshot))
         return group
+
+
+def no_group(name: str) -> NotFound:
+    """The error for a group that does not exist, or that a client must not learn of."""
+    return NotFound(f"group {name!r} not found: join it first")

@@ -8,10 +8,10 @@ may be used by Kafka clients now and by `nexo.topics` later, but not by both at 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from nexo.access.grants import Extent
-from nexo.access.permit import READ, visible
+from nexo.access.permit import READ
 from nexo.brokers.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.kafka.coordinator import Coordinator
 from nexo.brokers.stream.groups.kafka.model import (
@@ -25,11 +25,13 @@ from nexo.brokers.stream.groups.kafka.model import (
     RebalanceState,
 )
 from nexo.brokers.stream.groups.limits import MAX_GROUPS, check_number
-from nexo.model import Broker, check_name
-from nexo.services.connection import Connection, Done
+from nexo.errors import Forbidden, InvalidName
+from nexo.model import check_name
+from nexo.names import name_of
+from nexo.services.connection import Connection, Done, user_of
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.ordered import Ordered
-from nexo.services.stream.permits import permit_ordered
+from nexo.services.stream.permits import permit_everything, permit_ordered
 from nexo.services.ticking import for_each_due
 
 
@@ -78,7 +80,7 @@ class Classic:
         self, connection: Connection, group: str, ask: Join, new_id: str, done: Done[MemberReply]
     ) -> None:
         """Become a member, or join the next generation; answers `Joined` or `JoinRefused`."""
-        permit_ordered(connection, group)
+        self._permit_join(connection, group, ask)
         if self._ordered.has_members(group):
             done(JoinRefused(GroupError.INCONSISTENT_GROUP_PROTOCOL))
             return
@@ -100,14 +102,15 @@ class Classic:
         protocol: str | None = None,
     ) -> None:
         """Ask for an assignment; answers `Synced` or `JoinRefused`."""
-        answers = self._permitted(connection, group).sync(
+        answers = self._visible(connection, group, [caller.member]).sync(
             self._ticket(done), caller, assignments, self._core.now_ms, protocol
         )
         self._answer(group, answers)
 
     def heartbeat(self, connection: Connection, group: str, caller: Caller) -> GroupError | None:
         """Keep a member alive."""
-        error = self._permitted(connection, group).heartbeat(caller, self._core.now_ms)
+        found = self._visible(connection, group, [caller.member])
+        error = found.heartbeat(caller, self._core.now_ms)
         self._answer(group, [])
         return error
 
@@ -115,15 +118,58 @@ class Classic:
         self, connection: Connection, group: str, leaving: Iterable[tuple[str, str | None]]
     ) -> list[GroupError | None]:
         """Remove members, by id or, for static ones, by instance id alone."""
-        found = self._permitted(connection, group)
+        leaving = list(leaving)
+        found = self._visible(connection, group, [member for member, _ in leaving])
         results, answers = found.leave(leaving, self._core.now_ms)
         self._answer(group, answers)
         return results
 
-    def _permitted(self, connection: Connection, group: str) -> Coordinator:
-        """The coordinator of a group that a client may use; a new one if there is none."""
-        permit_ordered(connection, group)
+    # -- whose it is -------------------------------------------------------------------
+
+    def read_by_members(self, connection: Connection, group: str) -> set[str]:
+        """The streams that members read; `Forbidden` for those who may not use their group.
+
+        A member that names no streams, as those of Kafka Connect, shares its group with clients
+        of its user alone, and with those who may read everything.
+        """
+        found = self._groups.get(group)
+        joins = [member.join for member in found.members.values()] if found is not None else []
+        if any(not join.topics and join.user != user_of(connection) for join in joins):
+            permit_everything(connection, READ)
+        return {name for join in joins for name in _names(join.topics)}
+
+    def _permit_join(self, connection: Connection, group: str, ask: Join) -> None:
+        if self._is_own(connection, group, [ask.member_id]):
+            permit_ordered(connection, group, None, _names(ask.topics))
+        else:
+            self._ordered.permit(connection, group, _names(ask.topics))
+
+    def _is_own(self, connection: Connection, group: str, members: Iterable[str]) -> bool:
+        """Whether these members joined as the client's user."""
+        found, user = self._groups.get(group), user_of(connection)
+        known = found.members if found is not None else {}
+        return all(member in known and known[member].join.user == user for member in members)
+
+    def _visible(
+        self, connection: Connection, group: str, members: Iterable[str] | None = None
+    ) -> Coordinator:
+        """The coordinator of a group, for a member's user or for who may read all that it reads.
+
+        To others it looks as if there was none: they do not learn that there is one.
+        """
+        own = members is not None and self._is_own(connection, group, members)
+        if not own and not self.may_use(connection, group):
+            permit_ordered(connection, group)
+            return Coordinator()
         return self._groups.get(group) or Coordinator()
+
+    def may_use(self, connection: Connection, group: str) -> bool:
+        """Whether the client may read all that a group reads."""
+        try:
+            self._ordered.permit(connection, group)
+        except Forbidden:
+            return False
+        return True
 
     def _ticket(self, done: Done[MemberReply]) -> int:
         self._tickets += 1
@@ -156,20 +202,20 @@ class Classic:
 
     def check_commit(self, connection: Connection, group: str, caller: Caller) -> GroupError | None:
         """Why offsets are rejected; see `Coordinator.check_commit`."""
-        return self._permitted(connection, group).check_commit(caller, self._core.now_ms)
+        found = self._visible(connection, group, [caller.member] if caller.member else None)
+        return found.check_commit(caller, self._core.now_ms)
 
     # -- administration ----------------------------------------------------------------
 
     def views(self, connection: Connection) -> list[ClassicView]:
         """All groups with members or offsets that the client may read."""
-        shows = visible(connection.identity, Broker.STREAM, READ, Extent.GROUP)
         names = sorted({*self._groups, *self._core.engine.ordered})
-        return [self._view(name) for name in names if shows(name)]
+        return [self._view(name) for name in names if self.may_use(connection, name)]
 
     def view(self, connection: Connection, group: str) -> ClassicView:
-        """One group; an unknown one is ``Dead``."""
+        """One group; an unknown one is ``Dead``, and so is one that the client may not use."""
         permit_ordered(connection, group)
-        return self._view(group)
+        return self._view(group) if self.may_use(connection, group) else ClassicView(group, "Dead")
 
     def _view(self, name: str) -> ClassicView:
         found = self._groups.get(name)
@@ -185,3 +231,12 @@ class Classic:
             name, found.state.value, found.protocol_type, found.protocol,
             tuple(found.members.values()),
         )  # fmt: skip
+
+
+def _names(topics: Iterable[str]) -> set[str]:
+    """The streams that topics are; one that can be none is nobody's."""
+    found: set[str] = set()
+    for topic in topics:
+        with suppress(InvalidName):
+            found.add(name_of(topic))
+    return found

@@ -108,8 +108,10 @@ class Consumers:
 
     def heartbeat(self, connection: Connection, group: str, beat: Beat, done: BeatDone) -> None:
         """Join, stay or leave; answers what the member owns now."""
+        if not self._may_use(connection, group, beat):
+            done(GroupError.UNKNOWN_MEMBER_ID)
+            return
         found = self._core.engine.ordered.get(group)
-        permit_ordered(connection, group, found, beat.topics or ())
         if self._classic.has_members(group):
             done(GroupError.INCONSISTENT_GROUP_PROTOCOL)
         elif beat.epoch == JOIN:
@@ -122,6 +124,24 @@ class Consumers:
                 self._leave(group, known, beat, done)
             else:
                 self._stay(group, found, known, beat, done)
+
+    def _may_use(self, connection: Connection, group: str, beat: Beat) -> bool:
+        """Whether the client may use the group; it does not learn of one that it may not use.
+
+        `Forbidden` if it may not read the topics it names, or not join.
+        """
+        permit_ordered(connection, group, None, beat.topics or ())
+        if self._is_own(connection, group, beat.member):
+            return True
+        if beat.epoch == JOIN:
+            self._ordered.permit(connection, group)
+        return self._classic.may_use(connection, group)
+
+    def _is_own(self, connection: Connection, group: str, member: str) -> bool:
+        """Whether a member joined as the client's user."""
+        known = self._of(group, member)
+        bindings = self._ordered.bindings
+        return known is not None and bindings.is_own(connection, group, known.name)
 
     def _of(self, group: str, member: str) -> AssignedMember | None:
         return self._known.get((group, self._names.get((group, member), "")))
@@ -200,12 +220,15 @@ class Consumers:
     # -- offsets -----------------------------------------------------------------------
 
     def check_commit(self, connection: Connection, group: str, caller: Caller) -> GroupError | None:
-        """Why offsets are rejected, of a member of either kind or of a client that is no member."""
+        """Why offsets are rejected, of a member of either kind or of a client that is no member.
+
+        The client must be allowed to use the group, or learns nothing of it.
+        """
         found = self._core.engine.ordered.get(group)
         if found is None or not found.leader:
             return self._classic.check_commit(connection, group, caller)
-        known = self._of(group, caller.member)
-        if known is None:
+        known, own = self._of(group, caller.member), self._is_own(connection, group, caller.member)
+        if known is None or not (own or self._classic.may_use(connection, group)):
             return GroupError.UNKNOWN_MEMBER_ID
         matches = caller.generation == found.confirmed(known.name)
         return None if matches else GroupError.STALE_MEMBER_EPOCH
@@ -224,7 +247,7 @@ class Consumers:
     def views(self, connection: Connection, group: str) -> tuple[OrderedGroup, list[MemberView]]:
         """A group and its members; `NotFound` if there is none."""
         found = self._core.engine.find_ordered(group)
-        permit_ordered(connection, group, found)
+        self._ordered.permit(connection, group)
         views = []
         for name in found.members:
             known = self._known.get((group, name)) or AssignedMember(

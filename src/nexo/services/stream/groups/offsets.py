@@ -11,16 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import asdict
 
+from nexo.access.grants import Extent
+from nexo.access.permit import READ, visible
 from nexo.brokers.stream.groups.ordered import STANDALONE, OrderedGroup
 from nexo.brokers.stream.groups.ordered_members import not_member
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit, StoredOffset
 from nexo.errors import Conflict, OffsetOutOfRange
-from nexo.model import Persistence
+from nexo.model import Broker, Persistence
 from nexo.model.stream import CommittedAt, OffsetRow, StreamPartition, TxOffsets
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core, safest
 from nexo.services.stream.groups.ordered import Ordered
-from nexo.services.stream.permits import permit_group, permit_offsets, permit_ordered
+from nexo.services.stream.permits import in_group, permit_group, permit_ordered
 
 
 class GroupOffsets:
@@ -43,11 +45,15 @@ class GroupOffsets:
     ) -> None:
         """Store offsets, all or none; by a member, or `STANDALONE` without membership.
 
-        ``checked``: the caller has checked the member, which is not named here.
+        ``checked``: the caller has checked the member, which is not named here, and that the
+        client may use the group.
         """
         core, new = self._core, self._groups.found_or_new(group)
         commits = [OffsetCommit(*row) for row in offsets]
-        self._permit_commit(connection, group, commits, member)
+        if checked:
+            permit_ordered(connection, group, None, {commit.topic for commit in commits})
+        else:
+            self._permit_commit(connection, group, commits, member)
         if generation != STANDALONE and self._has(group, member):
             self._groups.bindings.check(connection, group, member)
         new.check(member, generation, commits, rewind=rewind, checked=checked)
@@ -61,19 +67,35 @@ class GroupOffsets:
         self, connection: Connection, group: str, offsets: Iterable[OffsetCommit], member: str
     ) -> None:
         """Raise `Forbidden` unless the client may store these; a join was permitted before."""
-        known = self._core.engine.ordered.get(group)
-        own = self._groups.bindings.is_own(connection, group, member)
         topics = [commit.topic for commit in offsets]
-        permit_offsets(connection, group, None if own else known, topics)
+        if self._groups.bindings.is_own(connection, group, member):
+            permit_ordered(connection, group, None, topics)
+        else:
+            self.permit(connection, group, topics)
+
+    def permit(self, connection: Connection, group: str, topics: Iterable[str]) -> None:
+        """Raise `Forbidden` unless the client may store offsets of a group it is no member of.
+
+        Without members, and in streams that the group reads already, only those streams matter.
+        """
+        topics, known = set(topics), self._core.engine.ordered.get(group)
+        has_members = self._groups.has_members(group) or self._groups.is_taken(group)
+        if known is not None and not has_members and topics <= set(known.topics):
+            permit_ordered(connection, group, None, topics)
+        else:
+            self._groups.permit(connection, group, topics)
 
     def _has(self, group: str, member: str) -> bool:
         known = self._core.engine.ordered.get(group)
         return known is not None and known.has(member)
 
-    def commits(self, connection: Connection, ask: TxOffsets) -> list[OffsetCommit]:
+    def commits(
+        self, connection: Connection, ask: TxOffsets, *, checked: bool = False
+    ) -> list[OffsetCommit]:
         """Offsets to commit with a transaction."""
         found = [OffsetCommit(*row) for row in ask.offsets]
-        self._permit_commit(connection, ask.group, found, ask.member)
+        if not checked:
+            self._permit_commit(connection, ask.group, found, ask.member)
         own = self._groups.bindings.is_own(connection, ask.group, ask.member)
         if ask.generation != STANDALONE and not own and self._has(ask.group, ask.member):
             raise not_member(ask.member)
@@ -104,9 +126,18 @@ class GroupOffsets:
     def committed_in(
         self, connection: Connection, group: str, topics: Iterable[str] | None
     ) -> Mapping[StreamPartition, StoredOffset]:
-        """All stored offsets of a group; the client may read these topics, or all without any."""
-        found = self._permitted(connection, group, topics)
-        return found.offsets if found is not None else {}
+        """Stored offsets of a group; the client must be able to read these topics.
+
+        Without topics, those that it may read.
+        """
+        found = self._core.engine.ordered.get(group)
+        stored = found.offsets if found is not None else {}
+        if topics is not None:
+            self._permitted(connection, group, topics)
+            return stored
+        permit_ordered(connection, group)
+        shows = visible(connection.identity, Broker.STREAM, READ, Extent.NAME)
+        return {at: kept for at, kept in stored.items() if shows(in_group(at[0], group))}
 
     def _permitted(
         self, connection: Connection, group: str, topics: Iterable[str] | None
@@ -114,7 +145,7 @@ class GroupOffsets:
         """The group, if there is one and the client may read it in these topics, or in all."""
         found = self._core.engine.ordered.get(group)
         if topics is None:
-            permit_ordered(connection, group, found)
+            self._groups.permit(connection, group)
         for topic in topics or ():
             permit_group(connection, topic, group)
         return found
@@ -128,8 +159,7 @@ class GroupOffsets:
     ) -> None:
         """Overwrite stored offsets; owners give up their partitions and start again from them."""
         commits = [OffsetCommit(*row) for row in offsets]
-        known = self._core.engine.ordered.get(group)
-        permit_offsets(connection, group, known, [commit.topic for commit in commits])
+        self.permit(connection, group, [commit.topic for commit in commits])
         self._check_there(commits)
         self._groups.found_or_new(group).check_reset(commits)
         found = self._groups.ensure(group)
@@ -146,7 +176,7 @@ class GroupOffsets:
     ) -> None:
         """Delete stored offsets of topics that no member reads."""
         found = self._core.engine.find_ordered(group)
-        permit_offsets(connection, group, found, [topic for topic, _ in partitions])
+        self.permit(connection, group, [topic for topic, _ in partitions])
         for topic, _ in partitions:
             if found.subscribes(topic):
                 raise Conflict(f"a member of group {group!r} reads {topic!r}: let it leave first")

@@ -7,7 +7,7 @@ needs permission on every stream that the group reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from nexo.access.permit import ADMIN
@@ -42,6 +42,20 @@ class Ordered:
         """Whether a group has members of another protocol."""
         self.on_gone: Callable[[str, str], None] = lambda _group, _member: None
         """Called with the group and name of a member that is no longer one."""
+        self.read_elsewhere: Callable[[Connection, str], set[str]] = lambda _client, _group: set()
+        """The streams that members of another protocol read; `Forbidden` if a client may not use
+        their group."""
+
+    def permit(self, connection: Connection, group: str, topics: Iterable[str] = ()) -> None:
+        """Raise `Forbidden` unless the client may read ``topics`` and all that the group reads."""
+        if connection.identity is not None:
+            elsewhere = self.read_elsewhere(connection, group)
+            known = self._core.engine.ordered.get(group)
+            permit_ordered(connection, group, known, {*topics, *elsewhere})
+
+    def permit_name(self, connection: Connection, group: str) -> None:
+        """Raise `Forbidden` if the client may not use groups of this name, whatever they read."""
+        permit_ordered(connection, group)
 
     # -- membership ------------------------------------------------------------------
 
@@ -59,7 +73,7 @@ class Ordered:
         core = self._core
         if not topics:
             raise InvalidInput("a member needs at least one topic")
-        permit_ordered(connection, group, core.engine.ordered.get(group), topics)
+        self.permit(connection, group, topics)
         partitions = {name: core.engine.streams.get(name).options.partitions for name in topics}
         if self.is_taken(group):
             raise Conflict(f"group {group!r} has Kafka clients as members: use another name")
@@ -187,7 +201,7 @@ class Ordered:
     def _group_of(self, connection: Connection, name: str, member: str) -> OrderedGroup:
         """The group of a member, which was permitted when it joined; others are checked here."""
         if not self.bindings.joined_on(connection, name, member):
-            permit_ordered(connection, name, self._core.engine.ordered.get(name))
+            self.permit(connection, name)
         return self._core.engine.find_ordered(name)
 
     # -- administration --------------------------------------------------------------

@@ -17,6 +17,7 @@ from nexo.access.permit import READ
 from nexo.batch.kafka_assignment import assigned
 from nexo.brokers.stream.groups.kafka.coordinator import Coordinator
 from nexo.brokers.stream.groups.kafka.model import RebalanceState
+from nexo.brokers.stream.groups.ordered import no_group
 from nexo.brokers.stream.status import ordered_lag
 from nexo.errors import InvalidName
 from nexo.model.stream import KafkaGroup, KafkaMember, OrderedInfo
@@ -52,7 +53,10 @@ class GroupOverview:
         if group is not None:
             if self._classic.group(group) is None:
                 self._core.engine.find_ordered(group)
-            return [self._view(group, stream)]
+            view = self._view(group, stream)
+            if not _concerns(view) and not self._classic.may_use(connection, group):
+                raise no_group(group)
+            return [view]
         views = [self._view(name, stream) for name in self._names(stream)]
         return [view for view in views if stream is None or _concerns(view)]
 

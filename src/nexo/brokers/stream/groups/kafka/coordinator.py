@@ -248,8 +248,8 @@ class Coordinator:
 
     def check_commit(self, caller: Caller, now_ms: int) -> GroupError | None:
         """Whether offsets may be committed; without a generation, only in an empty group."""
-        if caller.generation < 0 and not caller.member:
-            return GroupError.UNKNOWN_MEMBER_ID if self._members else None
+        if caller.generation < 0 and not self._members:
+            return None  # a client that chose its partitions may name itself nevertheless
         return self._check(caller) or self._lives(caller, now_ms, RebalanceState.COMPLETING)
 
     def _lives(self, caller: Caller, now_ms: int, wait: RebalanceState) -> GroupError | None:

@@ -7,6 +7,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from nexo.batch.kafka_assignment import subscribed
+
 
 class GroupError(enum.Enum):
     """Why a request is rejected, in Kafka's terms."""
@@ -54,6 +56,15 @@ class Join:
     """A new member first gets an id and joins again with it (version 4 on)."""
     skips_assignment: bool = True
     """The client understands a leader that has nothing to assign (version 9 on)."""
+    user: str = ""
+    """Whose member it is; empty while authentication is off."""
+
+    @property
+    def topics(self) -> set[str]:
+        """What it subscribes to, by all its assignors; nothing if it is no consumer."""
+        if self.protocol_type != "consumer":
+            return set()
+        return {topic for _, metadata in self.protocols for topic in subscribed(metadata)}
 
 
 @dataclass(frozen=True, slots=True)
