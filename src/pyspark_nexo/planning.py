@@ -17,6 +17,7 @@ from nexo.lake.plan import BatchLimits, planned_ranges
 from nexo.lake.progress import Tracker, now_ms
 from nexo.lake.rows import ROWS
 from nexo.lake.tables import StreamId, offsets_of
+from nexo.lake.writing.layout import layout_of
 from nexo.protocol import stream as wire
 from pyspark_nexo.failures import SparkEnded
 from pyspark_nexo.steps import StreamStep, behind, matches, replaced, unreported
@@ -158,6 +159,7 @@ class Planner:
                 msgspec.structs.replace(part, stable_offset=min(part.stable_offset, end))
                 for part, end in zip(parts, ends, strict=True)
             ]
+        layout_of(table)  # refuses a table that cannot be written
         found = planned_ranges(info.name, offsets, parts, self._limits)
         self._report(broker, info, table)
         return StreamStep(info, table, found) if found else None

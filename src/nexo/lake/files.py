@@ -1,4 +1,4 @@
-"""Writing data files: Parquet, split by day, with what a manifest says about each.
+"""Writing data files: Parquet, divided as the table is, with what a manifest says about each.
 
 It runs where the data is, in a Spark task or a test; only `DataFileFacts` are sent back.
 """
@@ -6,31 +6,31 @@ It runs where the data is, in a Spark task or a test; only `DataFileFacts` are s
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date, timedelta
 from functools import lru_cache
-from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nexo.lake.paths import delete_files, local_path, make_folder_of, sync_local
-from nexo.lake.rows import CHUNK_ROWS, chunked, days
+from nexo.lake.rows import CHUNK_ROWS, chunked
 from nexo.lake.schema import arranged, file_schema, leaf_ids
 from nexo.lake.typed.columns import REJECTED, Terms, parser_of
 from nexo.lake.typed.values import Parser
+from nexo.lake.writing.bounds import bounded, bounds
+from nexo.lake.writing.layout import PartitionValues, TableLayout, layout_of
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
 
-_LONG, _INT = Struct("<q"), Struct("<i")
-_EPOCH = date(1970, 1, 1)
 _BOUNDED = ("partition", "offset", "timestamp")
-"""Columns whose bounds let readers skip files."""
+"""Columns of every stream whose bounds let readers skip files."""
+_OPEN_FILES = 64
+"""Files that one writer has open at a time."""
 SMALL_BYTES = 32 * 1024
 """A file that begins with less than this is written without zstd and dictionaries: setting them up
 costs more than they save, and the file is soon merged into a larger one."""
@@ -45,7 +45,7 @@ class Target:
     location: str
     schema: pa.Schema
     io_properties: dict[str, str]
-    partitioned: bool = True
+    layout: TableLayout = field(default_factory=TableLayout)
     typed: Terms | None = None
     """Columns to be parsed out of the values (`nexo.lake.typed.values.Parser`)."""
 
@@ -55,7 +55,8 @@ class DataFileFacts:
     """What a manifest holds about one file, keyed by field id."""
 
     path: str
-    day: int | None
+    partition: PartitionValues
+    spec_id: int
     count: int
     size_bytes: int
     column_sizes: dict[int, int] = field(default_factory=dict)
@@ -71,9 +72,7 @@ class DataFileFacts:
 
 
 def target(table: Table) -> Target:
-    """Where a table's files go."""
-    partitioned = not table.spec().is_unpartitioned()
-    typed = parser_of(table) if partitioned else None
+    """Where a table's files go; `Conflict` if files cannot be written as it is divided."""
     properties = _same(
         tuple(
             sorted(
@@ -83,7 +82,7 @@ def target(table: Table) -> Target:
             )
         )
     )
-    return Target(table.location(), _schema(table), properties, partitioned, typed)
+    return Target(table.location(), _schema(table), properties, layout_of(table), parser_of(table))
 
 
 def _schema(table: Table) -> pa.Schema:
@@ -117,7 +116,7 @@ def _file_io(properties: tuple[tuple[str, Any], ...], scheme: str) -> FileIO:
 
 
 class FileWriter:
-    """Writes rows of one stream partition, in offset order, one file per day.
+    """Writes rows of one stream partition, in offset order, one file per part of the table.
 
     The files' names begin with ``label``. Nothing is part of the table before the commit; `discard`
     removes what was written. Without ``sync`` the caller has to sync the files.
@@ -129,7 +128,7 @@ class FileWriter:
         self._paths: list[str] = []
         self._label = label
         self._io = file_io(where)
-        self._open: _OpenFile | None = None
+        self._open: dict[PartitionValues, _OpenFile] = {}
         self._parser: Parser | None = None
         self.done: list[DataFileFacts] = []
 
@@ -141,9 +140,13 @@ class FileWriter:
             self.add(table if self._parser is None else self._parser.add_to(table))
 
     def add(self, table: pa.Table) -> None:
-        """Write rows as one row group per day."""
-        for day, part in self._parts(table):
-            self._file(day, small=part.nbytes < SMALL_BYTES).write(part)
+        """Write rows as one row group per file."""
+        known = set(table.column_names)  # another program may have given the lake's table more
+        schema = self._target.schema
+        names = [name if name in known else None for name in schema.names]
+        rows = arranged(table, schema, names)
+        for values, part in self._target.layout.parts(rows):
+            self._file(values, small=part.nbytes < SMALL_BYTES).write(part)
 
     def save(self, tables: Iterable[pa.Table]) -> list[DataFileFacts]:
         """Write all rows, already cut into row groups, and close; on failure nothing is left."""
@@ -155,43 +158,42 @@ class FileWriter:
             self.discard()
             raise
 
-    def _parts(self, table: pa.Table) -> Iterable[tuple[int | None, pa.Table]]:
-        return days(table) if self._target.partitioned else [(None, table)]
+    def _file(self, values: PartitionValues, *, small: bool) -> _OpenFile:
+        """The file of these values; the one that was used last is the last one in `_open`."""
+        found = self._open.pop(values, None)
+        if found is None:
+            if len(self._open) >= _OPEN_FILES:
+                self._finish(next(iter(self._open)))
+            self._paths.append(self._path(values))
+            found = _OpenFile(self._io, self._paths[-1], self._target, values, small=small)
+        self._open[values] = found
+        return found
 
-    def _file(self, day: int | None, *, small: bool) -> _OpenFile:
-        if self._open is None or day != self._open.day:
-            self._finish()
-            self._paths.append(self._path(day))
-            self._open = _OpenFile(self._io, self._paths[-1], self._target.schema, day, small=small)
-        return self._open
-
-    def _path(self, day: int | None) -> str:
-        folder = f"{self._target.location}/data"
-        if day is not None:
-            folder += f"/day={(_EPOCH + timedelta(days=day)).isoformat()}"
+    def _path(self, values: PartitionValues) -> str:
+        folder = f"{self._target.location}/data{self._target.layout.folder(values)}"
         return f"{folder}/{self._label}-{uuid.uuid4().hex[:12]}.parquet"
 
-    def _finish(self) -> None:
-        if self._open is not None:
-            facts = self._open.close()
-            self._open = None
-            if self._sync:
-                sync_local([facts.path])
-            self.done.append(facts)
+    def _finish(self, values: PartitionValues) -> None:
+        facts = self._open[values].close()
+        del self._open[values]
+        if self._sync:
+            sync_local([facts.path])
+        self.done.append(facts)
 
     def close(self) -> list[DataFileFacts]:
         """Finish and sync the files; returns what the commit needs."""
-        self._finish()
+        for values in list(self._open):
+            self._finish(values)
         if self._parser is not None and self.done:
             self.done[-1].new_fields = self._parser.new_fields()
         return self.done
 
     def discard(self) -> None:
         """Remove every file written, even one that a full disk kept from closing."""
-        if self._open is not None:
-            with suppress(OSError):
-                self._open.close()
-            self._open = None
+        for each in self._open.values():
+            with suppress(Exception):  # what a writer raises after a failure is of no interest
+                each.close()
+        self._open = {}
         delete_files(self._io, self._paths)
 
 
@@ -199,14 +201,16 @@ class _OpenFile:
     """One Parquet file being written."""
 
     def __init__(
-        self, io: FileIO, path: str, schema: pa.Schema, day: int | None, *, small: bool
+        self, io: FileIO, path: str, where: Target, values: PartitionValues, *, small: bool
     ) -> None:
-        self.day = day
         self._path = path
+        self._target = where
+        self._values = values
         self._stream = _output(io, path)
-        self._schema = schema
         self._rejected = 0
+        schema = where.schema
         names = set(schema.names)
+        self._bounded = [name for name in (*_BOUNDED, *_typed_names(where)) if name in names]
         self._writer = pq.ParquetWriter(
             self._stream,
             schema,
@@ -214,31 +218,38 @@ class _OpenFile:
             compression_level=None if small else 1,
             use_dictionary=not small
             and [name for name in ("partition", "value_type") if name in names],
-            write_statistics=[name for name in _BOUNDED if name in names],
+            write_statistics=self._bounded,
             store_schema=False,
             store_decimal_as_integer=True,
         )
 
-    def write(self, table: pa.Table) -> None:
-        if REJECTED in self._schema.names and REJECTED in table.column_names:
-            self._rejected += table.num_rows - table.column(REJECTED).null_count
-        known = set(table.column_names)  # another program may have given the lake's table more
-        names = [name if name in known else None for name in self._schema.names]
-        rows = arranged(table, self._schema, names)
-        self._writer.write_table(rows, row_group_size=table.num_rows)
+    def write(self, rows: pa.Table) -> None:
+        if REJECTED in self._target.schema.names:
+            self._rejected += rows.num_rows - rows.column(REJECTED).null_count
+        self._writer.write_table(rows, row_group_size=rows.num_rows)
 
     def close(self) -> DataFileFacts:
         self._writer.close()
         size = self._stream.tell()
         self._stream.close()
-        metadata = self._writer.writer.metadata
-        facts = DataFileFacts(self._path, self.day, metadata.num_rows, size)
-        _describe(facts, metadata, self._schema)
-        if REJECTED in self._schema.names:
-            (rejected_id,) = leaf_ids(self._schema.field(REJECTED))
+        metadata, schema = self._writer.writer.metadata, self._target.schema
+        spec_id = self._target.layout.spec_id
+        facts = DataFileFacts(self._path, self._values, spec_id, metadata.num_rows, size)
+        _describe(facts, metadata, schema, self._bounded)
+        if REJECTED in schema.names:
+            (rejected_id,) = leaf_ids(schema.field(REJECTED))
             facts.rejected = self._rejected
             facts.null_counts[rejected_id] = facts.count - self._rejected
         return facts
+
+
+def _typed_names(where: Target) -> Iterator[str]:
+    """Columns of a contract whose bounds let other engines skip files."""
+    if where.typed is not None:
+        for column in where.typed.columns:
+            name = where.typed.names[column.field_id]
+            if name in where.schema.names and bounded(where.schema.field(name).type):
+                yield name
 
 
 def _output(io: FileIO, path: str) -> Any:
@@ -253,25 +264,21 @@ def _output(io: FileIO, path: str) -> Any:
         return pa.OSFile(local, "wb")
 
 
-def _describe(facts: DataFileFacts, metadata: Any, schema: pa.Schema) -> None:
+def _describe(
+    facts: DataFileFacts, metadata: Any, schema: pa.Schema, with_bounds: Sequence[str]
+) -> None:
     """Fill in what the file's own metadata says."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     facts.split_offsets = [_start(group) for group in groups]
-    leaves = [field_id for each in schema for field_id in leaf_ids(each)]
-    for index, key in enumerate(leaves):
-        columns = [group.column(index) for group in groups]
-        facts.column_sizes[key] = sum(each.total_compressed_size for each in columns)
-        facts.value_counts[key] = sum(each.num_values for each in columns)
-        _add_bounds(facts, key, columns)
-
-
-def _add_bounds(facts: DataFileFacts, key: int, columns: Sequence[Any]) -> None:
-    """The lowest and the highest value of a column, if its row groups have statistics."""
-    found = [each.statistics for each in columns if each.is_stats_set]
-    if known := [each for each in found if each.has_min_max]:
-        pack = (_INT if columns[0].physical_type == "INT32" else _LONG).pack
-        facts.lower[key] = pack(min(each.min_raw for each in known))
-        facts.upper[key] = pack(max(each.max_raw for each in known))
+    leaves = [(each, field_id) for each in schema for field_id in leaf_ids(each)]
+    for index, (column, key) in enumerate(leaves):
+        chunks = [group.column(index) for group in groups]
+        facts.column_sizes[key] = sum(each.total_compressed_size for each in chunks)
+        facts.value_counts[key] = sum(each.num_values for each in chunks)
+        if column.name in with_bounds and (found := bounds(column.type, chunks)) is not None:
+            facts.lower[key], upper = found
+            if upper is not None:
+                facts.upper[key] = upper
 
 
 def _start(group: Any) -> int:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import io
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import date
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,6 +21,7 @@ import fastavro
 from nexo.lake.avro import RecordSchema, container
 from nexo.lake.files import DataFileFacts
 from nexo.lake.paths import read_file, write_file
+from nexo.lake.writing.layout import PartitionValues
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -33,7 +35,8 @@ EXISTING, ADDED, DELETED = 0, 1, 2
 """The status of an entry."""
 DATA = 0
 """The content of a manifest of data files, not of deleted rows."""
-_EPOCH = date(1970, 1, 1)
+_EPOCH, _EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1)
+_MICROSECOND = timedelta(microseconds=1)
 _KEPT_LISTS = 1_000
 _ENCODED = "encoded"
 """In a manifest's record: the record, encoded for manifest lists."""
@@ -127,7 +130,7 @@ def write_manifest(
         "content": "data",
     }
     own = _entry_schema(spec, schema)
-    content = container(own, head, [own.encode(each) for each in entries])
+    content = container(own.schema, head, [own.encode(each) for each in entries])
     write_file(files, path, content)
     live = [each for each in entries if each["status"] != DELETED]
     numbers = [each["sequence_number"] or sequence_number for each in live]
@@ -145,39 +148,49 @@ def write_manifest(
         "min_sequence_number": min(numbers, default=sequence_number),
         "added_snapshot_id": snapshot_id,
         **counts,
-        "partitions": _partitions(spec, entries),
+        "partitions": _partitions(spec, schema, entries),
         "key_metadata": None,
     }
 
 
-def _partitions(spec: PartitionSpec, entries: Iterable[AvroRecord]) -> list[AvroRecord] | None:
-    """The days of the files; None for a table that is partitioned in another way."""
-    from pyiceberg.transforms import DayTransform
+def _partitions(
+    spec: PartitionSpec, schema: Schema, entries: Sequence[AvroRecord]
+) -> list[AvroRecord] | None:
+    """The lowest and the highest value of each partition field; None if one is not understood."""
+    from pyiceberg.transforms import UnknownTransform
 
-    if len(spec.fields) != 1 or not isinstance(spec.fields[0].transform, DayTransform):
-        return None if spec.fields else []
-    name = spec.fields[0].name
-    days = [_day(each["data_file"]["partition"][name]) for each in entries]
-    known = [day for day in days if day is not None]
-    return [
-        {
-            "contains_null": len(known) < len(days),
-            "contains_nan": False,
-            "lower_bound": _bound(min(known, default=None)),
-            "upper_bound": _bound(max(known, default=None)),
-        }
-    ]
+    if any(isinstance(each.transform, UnknownTransform) for each in spec.fields):
+        return None
+    kinds = [each.field_type for each in spec.partition_type(schema).fields]
+    rows = [partition_values(each["data_file"]) for each in entries]
+    return [_summary(kind, [row[number] for row in rows]) for number, kind in enumerate(kinds)]
 
 
-def _day(value: date | int | None) -> int | None:
-    return (value - _EPOCH).days if isinstance(value, date) else value
+def _summary(kind: Any, values: Sequence[Any]) -> AvroRecord:
+    from pyiceberg.conversions import to_bytes
+
+    known = [each for each in values if each is not None and each == each]  # noqa: PLR0124 - NaN
+    return {
+        "contains_null": None in values,
+        "contains_nan": any(each != each for each in values),  # noqa: PLR0124 - NaN
+        "lower_bound": to_bytes(kind, min(known)) if known else None,
+        "upper_bound": to_bytes(kind, max(known)) if known else None,
+    }
 
 
-def _bound(day: int | None) -> bytes | None:
-    return None if day is None else day.to_bytes(4, "little", signed=True)
+def partition_values(file: AvroRecord) -> PartitionValues:
+    """A file's values of the partition fields; dates and times as numbers."""
+    return tuple(_number(each) for each in file["partition"].values())
 
 
-def added(fact: DataFileFacts, spec: PartitionSpec, snapshot_id: int) -> AvroRecord:
+def _number(value: Any) -> Any:
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return (moment - _EPOCH) // _MICROSECOND
+    return (value - _EPOCH_DAY).days if isinstance(value, date) else value
+
+
+def added(fact: DataFileFacts, snapshot_id: int) -> AvroRecord:
     """An entry of a new file, which inherits the sequence number of its manifest."""
     return {
         "status": ADDED,
@@ -188,7 +201,7 @@ def added(fact: DataFileFacts, spec: PartitionSpec, snapshot_id: int) -> AvroRec
             "content": DATA,
             "file_path": fact.path,
             "file_format": "PARQUET",
-            "partition": {} if fact.day is None else {spec.fields[0].name: fact.day},
+            "partition": dict(enumerate(fact.partition)),
             "record_count": fact.count,
             "file_size_in_bytes": fact.size_bytes,
             "column_sizes": _pairs(fact.column_sizes),
@@ -228,18 +241,37 @@ def _list_schema() -> RecordSchema:
     return RecordSchema.of(converted)
 
 
-_entry_schemas: dict[str, RecordSchema] = {}
+@dataclass(frozen=True, slots=True)
+class _EntrySchema:
+    """The schema of entries; Avro's names of the partition fields may be others than Iceberg's."""
+
+    schema: RecordSchema
+    partition: tuple[str, ...]
+
+    def encode(self, entry: AvroRecord) -> bytes:
+        values = partition_values(entry["data_file"])
+        named = dict(zip(self.partition, values, strict=True))
+        return self.schema.encode(
+            {**entry, "data_file": {**entry["data_file"], "partition": named}}
+        )
 
 
-def _entry_schema(spec: PartitionSpec, schema: Schema) -> RecordSchema:
+_entry_schemas: dict[str, _EntrySchema] = {}
+
+
+def _entry_schema(spec: PartitionSpec, schema: Schema) -> _EntrySchema:
     """The schema of entries, which depends on how the table is partitioned."""
     from pyiceberg.manifest import data_file_with_partition, manifest_entry_schema_with_data_file
     from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-    key = "; ".join(f"{each.field_id} {each}" for each in spec.fields)
+    partition = spec.partition_type(schema)
+    key = str(partition)
     if key not in _entry_schemas:
-        kind = data_file_with_partition(spec.partition_type(schema), format_version=2)
+        kind = data_file_with_partition(partition, format_version=2)
         entry = manifest_entry_schema_with_data_file(format_version=2, data_file=kind)
-        converted = AvroSchemaConversion().iceberg_to_avro(entry, schema_name="manifest_entry")
-        _entry_schemas[key] = RecordSchema.of(converted)
+        converted: Any = AvroSchemaConversion().iceberg_to_avro(entry, schema_name="manifest_entry")
+        file = next(each for each in converted["fields"] if each["name"] == "data_file")
+        record = next(each for each in file["type"]["fields"] if each["name"] == "partition")
+        names = tuple(each["name"] for each in record["type"]["fields"])
+        _entry_schemas[key] = _EntrySchema(RecordSchema.of(converted), names)
     return _entry_schemas[key]

@@ -88,19 +88,3 @@ def chunked(batches: Iterable[pa.RecordBatch], chunk_rows: int = CHUNK_ROWS) -> 
             kept, count, size = [], 0, 0
     if count:
         yield pa.Table.from_batches(kept)
-
-
-def days(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """``table`` cut where a day (UTC, counted from 1970) ends; its timestamps are in order."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - readers need no days, and it is slow to import
-
-    stamps = table.column("timestamp").cast(pa.int64())
-    at, count = 0, table.num_rows
-    while at < count:
-        day = stamps[at].as_py() // DAY_US
-        end = count
-        if stamps[count - 1].as_py() // DAY_US != day:
-            within = pc.less(stamps, (day + 1) * DAY_US)
-            end = pc.sum(within.cast(pa.int64())).as_py()
-        yield day, table.slice(at, end - at)
-        at = end

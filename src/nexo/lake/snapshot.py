@@ -22,6 +22,7 @@ from nexo.lake.manifests import (
     EXISTING,
     AvroRecord,
     added,
+    partition_values,
     read_entries,
     read_list,
     write_list,
@@ -30,6 +31,8 @@ from nexo.lake.manifests import (
 from nexo.lake.tables import newest_snapshot
 
 if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
@@ -296,24 +299,24 @@ class _Builder:
 
     def _merged(self, known: list[AvroRecord]) -> list[AvroRecord]:
         """Write the added files, together with what many small manifests name."""
-        spec = self._table.spec()
+        current = self._table.spec().spec_id
         merged = self._to_merge(
             [
                 each
                 for each in known
                 if each["content"] == DATA
-                and each["partition_spec_id"] == spec.spec_id
+                and each["partition_spec_id"] == current
                 and each["manifest_length"] < _SMALL_BYTES
             ]
         )
-        entries = [
-            {**entry, "status": EXISTING}
-            for manifest in merged
-            for entry in read_entries(self._table.io, manifest)
-        ]
-        entries += [added(fact, spec, self.snapshot_id) for fact in self._change.added]
-        if entries:
-            self._write(spec.spec_id, entries)
+        entries = defaultdict[int, list[AvroRecord]](list)
+        for manifest in merged:
+            found = read_entries(self._table.io, manifest)
+            entries[current] += [{**entry, "status": EXISTING} for entry in found]
+        for fact in self._change.added:
+            entries[fact.spec_id].append(added(fact, self.snapshot_id))
+        for spec_id, some in entries.items():
+            self._write(spec_id, some)
         return [each for each in known if each not in merged] if merged else known
 
     def _to_merge(self, small: list[AvroRecord]) -> list[AvroRecord]:
@@ -332,18 +335,30 @@ class _Builder:
         return []
 
     def _write(self, spec_id: int, entries: Iterable[AvroRecord]) -> None:
-        metadata = self._table.metadata
+        spec = self._table.metadata.specs().get(spec_id)
+        if spec is None:
+            raise Conflict(
+                f"table {'.'.join(self._table.name())} is no longer divided as it was when files "
+                "were written for it: another change was first"
+            )
         self._made.append(
             write_manifest(
                 self._table.io,
                 self._new(f"{self._id}-m{len(self._made)}.avro"),
                 list(entries),
-                metadata.specs()[spec_id],
-                metadata.schema(),
+                spec,
+                self._schema_for(spec),
                 self.snapshot_id,
                 self.sequence_number,
             )
         )
+
+    def _schema_for(self, spec: PartitionSpec) -> Schema:
+        """The present schema, or the newest one that has all columns of an older spec."""
+        metadata, needed = self._table.metadata, {each.source_id for each in spec.fields}
+        former = sorted(metadata.schemas, key=lambda each: each.schema_id, reverse=True)
+        found = (each for each in (metadata.schema(), *former) if needed <= set(each.field_ids))
+        return next(found, metadata.schema())
 
     def _new(self, name: str) -> str:
         path = f"{self._table.location()}/metadata/{name}"
@@ -362,7 +377,7 @@ class _Builder:
             "deleted-records": sum(file["record_count"] for file in gone),
             "removed-files-size": sum(file["file_size_in_bytes"] for file in gone),
             "changed-partition-count": len(
-                {fact.day for fact in made} | {str(file["partition"]) for file in gone}
+                {fact.partition for fact in made} | {partition_values(file) for file in gone}
             ),
         }
         return {

@@ -1,0 +1,1 @@
+"""How files of the lake are laid out, and how they become part of a table once."""
