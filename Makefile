@@ -17,7 +17,7 @@ UNIT := tests/unit tests/property
 CHECKS := check-types check-doc-types check-style check-layers check-generated
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test test-pythons unit check $(CHECKS) format bench bench-quick bench-guard demo soak fuzz docs site site-serve image upgrade clean
+.PHONY: help setup serve test test-pythons unit check $(CHECKS) format bench bench-quick bench-guard demo soak fuzz simulate docs site site-serve image upgrade clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ soak: $(VENV)/.test ## faults, long crash tests and fuzzing for an hour; one tab
 
 fuzz: $(VENV)/.test ## ten minutes of fuzzing at every entrance, goes on where it was stopped
 	$(BIN)/python tools/fuzz.py --minutes 10 --workers $(WORKERS)
+
+simulate: $(VENV)/.test ## the whole system on virtual time with faults; SEEDS=, HOURS=, SCENARIO=, SEED=n replays and shrinks
+	$(BIN)/python -m tests.simulation --scenario $(or $(SCENARIO),one) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200) --hours $(or $(HOURS),0))
 
 docs: $(VENV)/.test ## write the generated files: reference pages, sync client, speed
 	$(BIN)/python tools/unasync.py

@@ -59,7 +59,8 @@ class Host:
         self.loop = asyncio.get_running_loop()
         self.clock = SteadyClock()
         self.busy_poll = BusyPoll(self.loop.call_soon, busy_poll_us)
-        self.sessions: set[Session] = set()
+        self.sessions: dict[Session, None] = {}
+        """Open connections, oldest first."""
         self.services: dict[Broker, Service] = {}
         self.guard: Guard | None = None
         self._runtimes: dict[Broker, HostRuntime] = {}
@@ -131,7 +132,7 @@ class Host:
 
     def opened(self, session: Session) -> None:
         """Count it; at the limit the oldest that has not introduced itself gives way."""
-        self.sessions.add(session)
+        self.sessions[session] = None
         if session.origin is not Origin.CLIENT:
             return
         dropped = self._strangers.enter(session, session.address, self.loop.time())
@@ -154,7 +155,7 @@ class Host:
             session.kick("it sent no request, and others need its place")
 
     def closed(self, session: Session) -> None:
-        self.sessions.discard(session)
+        self.sessions.pop(session, None)
         self._strangers.leave(session)
         self.backups.connection_closed(session)
         for service in self.services.values():

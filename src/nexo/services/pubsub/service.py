@@ -58,7 +58,7 @@ class PubSubService:
         self._engine = PubSubEngine()
         self._journal = RetainedJournal(runtime, self._engine.retained)
         self._clients: dict[int, Subscriber] = {}
-        self._lagging: set[Subscriber] = set()
+        self._lagging: dict[Subscriber, None] = {}
 
     # -- publishing -----------------------------------------------------------------
 
@@ -196,14 +196,14 @@ class PubSubService:
 
     def _catch_up(self, client: Subscriber) -> None:
         if client.catch_up():
-            self._lagging.discard(client)
+            self._lagging.pop(client, None)
         else:
-            self._lagging.add(client)
+            self._lagging[client] = None
             self._runtime.wake_at(self.now_ms())
 
     def _give_up(self, client: Subscriber) -> None:
         """Disconnect a client that has missed messages, so that it learns of it."""
-        self._lagging.discard(client)
+        self._lagging.pop(client, None)
         client.kick("its messages could not be sent")
 
     def _wake(self) -> None:
@@ -255,7 +255,7 @@ class PubSubService:
         """End its subscriptions; without a goodbye, publish its last will (SPEC C5)."""
         client = self._clients.pop(connection.id, None)
         if client is not None:
-            self._lagging.discard(client)
+            self._lagging.pop(client, None)
             self._engine.leave(client)
         if will := self._engine.wills.pop(connection.id, None):
             self._publish_will(connection, will)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from random import Random
+from random import SystemRandom
 from typing import TypeVar
 
 from nexo.brokers.deadlines import KeyDeadlines
@@ -32,13 +32,13 @@ class QueueCore:
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self.now_ms = runtime.clock.now_ms
-        self.jitter: Jitter = Random().random
+        self.jitter: Jitter = SystemRandom().random
         self.registry = QueueRegistry(runtime)
         self.totals = Totals(self.registry)
         self.turn: Turn[OpenQueue] = Turn(runtime, self._after_turn)
         self.room = WaitingRoom()
         self._deadlines: KeyDeadlines[str] = KeyDeadlines(runtime.wake_at)
-        self._used_by: dict[int, set[OpenQueue]] = {}
+        self._used_by: dict[int, dict[OpenQueue, None]] = {}
         """The queues that each connection took jobs from."""
 
     @property
@@ -60,7 +60,7 @@ class QueueCore:
 
     def used(self, queue: OpenQueue, connection_id: int) -> None:
         """Remember that a connection may hold jobs of this queue."""
-        self._used_by.setdefault(connection_id, set()).add(queue)
+        self._used_by.setdefault(connection_id, {})[queue] = None
 
     def confirm(self, queue: OpenQueue, done: Done[T], result: T, *, or_undo: bool = False) -> None:
         """Answer once everything the queue did so far is as durable as promised (SPEC D7).
@@ -80,7 +80,7 @@ class QueueCore:
         for job in list(queue.engine.watched.jobs):
             self.room.fail((queue, job), gone)
         for queues in self._used_by.values():
-            queues.discard(queue)
+            queues.pop(queue, None)
 
     def release(self, connection_id: int) -> None:
         """Release the jobs of a connection that ended, at once (SPEC D8)."""

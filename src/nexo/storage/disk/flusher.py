@@ -65,13 +65,13 @@ class Flusher:
         self._folder = folder
         self._many_files = many_files
         self._timer = timer
-        self._dirty: set[File] = set()
-        self._unsettled: set[Settles] = set()
+        self._dirty: dict[File, None] = {}  # in the order of their first write, as below
+        self._unsettled: dict[Settles, None] = {}
         self._inherited = True
         self._marking = Lock()
         self._syncing = Lock()
         files.on_dirty = self.mark
-        files.on_unsettled = self._unsettled.add
+        files.on_unsettled = self._note_unsettled
 
     @property
     def dirty(self) -> bool:
@@ -84,12 +84,17 @@ class Flusher:
 
     def settle(self) -> None:
         """Let journals that are synced and idle record it. Call it in the thread that owns them."""
-        self._unsettled -= {journal for journal in self._unsettled if journal.settle()}
+        for journal in list(self._unsettled):
+            if journal.settle():
+                self._unsettled.pop(journal, None)
+
+    def _note_unsettled(self, journal: Settles) -> None:
+        self._unsettled[journal] = None
 
     def mark(self, file: File) -> None:
         """Record that ``file`` has unsynced writes; `Files` calls this itself."""
         with self._marking:
-            self._dirty.add(file)
+            self._dirty[file] = None
 
     def sync(self) -> None:
         """Make everything written before this call durable, or raise `ReadOnly`."""
@@ -111,16 +116,16 @@ class Flusher:
         if self.failed is not None:
             raise self.failed
 
-    def _take(self) -> set[File]:
+    def _take(self) -> list[File]:
         with self._marking:
-            dirty, self._dirty = self._dirty, set()
-        return dirty
+            dirty, self._dirty = self._dirty, {}
+        return list(dirty)
 
-    def _sync_files(self, dirty: set[File]) -> None:
+    def _sync_files(self, dirty: list[File]) -> None:
         if self._inherited or len(dirty) > self._many_files:
             self._files.sync_all(self._folder)
             self._inherited = False
-            dirty = {file for file in dirty if not file.path.is_relative_to(self._folder)}
+            dirty = [file for file in dirty if not file.path.is_relative_to(self._folder)]
         for file in dirty:
             file.sync()
 

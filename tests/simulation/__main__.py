@@ -1,0 +1,92 @@
+"""Runs the simulator: ``python -m tests.simulation [--seeds N] [--seed N] [--hours H]``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import time
+from collections import Counter
+
+if os.environ.get("PYTHONHASHSEED") != "0":  # sets of strings have an order, too
+    os.environ["PYTHONHASHSEED"] = "0"
+    os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
+
+_monotonic = time.monotonic
+
+from tests.simulation import seams  # noqa: E402, F401 - replaces the clocks first
+
+# isort: split
+from tests.simulation.forks import Result, Runner  # noqa: E402
+from tests.simulation.shrink import ddmin, shorten  # noqa: E402
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20, help="how many fresh seeds")
+    parser.add_argument("--hours", type=float, default=0.0, help="run for so long instead")
+    parser.add_argument("--seed", type=int, help="replay one, with its story, and shrink it")
+    parser.add_argument("--first", type=int, help="seeds from this on instead of fresh ones")
+    parser.add_argument("--scenario", default="one")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--no-shrink", action="store_true")
+    parser.add_argument("--stop", action="store_true", help="stop at the first finding")
+    given = parser.parse_args()
+    runner = Runner(given.scenario, given.workers)
+    if given.seed is not None:
+        return _replay(runner, given.seed, shrink=not given.no_shrink)
+    return _explore(runner, given)
+
+
+def _explore(runner: Runner, given: argparse.Namespace) -> int:
+    first = given.first if given.first is not None else random.SystemRandom().randrange(1 << 40)
+    until_s = _monotonic() + given.hours * 3600 if given.hours else None
+    print(f"scenario {given.scenario}, seeds from {first}", flush=True)
+    began_s, checks, runs, ops = _monotonic(), Counter[str](), 0, 0
+    failed: list[Result] = []
+    for result in runner.each(first, None if until_s else given.seeds):
+        runs += 1
+        ops += result.ops
+        if result.findings:
+            failed.append(result)
+            checks.update({check for check, _ in result.findings})
+            print(
+                f"seed {result.seed}: {result.findings[0][0]}: {result.findings[0][1]}", flush=True
+            )
+            if given.stop:
+                break
+        if until_s is not None and _monotonic() > until_s:
+            break
+    took_s = _monotonic() - began_s
+    print(
+        f"{runs} runs, {ops} operations in {took_s:.0f} s: "
+        f"{len(failed)} with findings {dict(checks)}"
+    )
+    return 1 if failed else 0
+
+
+def _replay(runner: Runner, seed: int, *, shrink: bool) -> int:
+    result = runner.run(seed, tell=True)
+    print(f"hash {result.digest}, {result.events} events, {result.ops} operations")
+    for check, text in result.findings:
+        print(f"{check}: {text}")
+    if not result.findings or not shrink:
+        return 1 if result.findings else 0
+    wanted = result.findings[0][0]
+
+    def fails(faults: object) -> bool:
+        again = runner.run(seed, faults=list(faults))  # type: ignore[call-overload]
+        return any(check == wanted for check, _ in again.findings)
+
+    small = shorten(ddmin(result.faults, fails), fails)
+    print(f"{len(result.faults)} faults shrink to {len(small)} for {wanted!r}:")
+    for fault in small:
+        print(f"  {fault}")
+    print(json.dumps({"seed": seed, "check": wanted}))
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What the brokers promise, one module per broker, and what holds everywhere."""

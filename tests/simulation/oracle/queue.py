@@ -1,0 +1,88 @@
+"""A queue: acknowledged jobs are delivered or dead, refused and finished ones never again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tests.simulation.oracle.outcomes import Outcome
+from tests.simulation.world import World
+
+
+@dataclass
+class JobModel:
+    """What is known of one job, by its value."""
+
+    pushed: str = "unsure"
+    delivered: int = 0
+    attempt: int = 0
+    ids: set[str] = field(default_factory=set)
+    done: bool = False
+    """An ack was confirmed."""
+    maybe_done: bool = False
+    dead: bool = False
+
+
+@dataclass
+class QueueOracle:
+    """All jobs of one queue."""
+
+    world: World
+    name: str
+    jobs: dict[int, JobModel] = field(default_factory=dict)
+
+    def pushing(self, value: int) -> None:
+        self.jobs[value] = JobModel()
+
+    def pushed(self, value: int, ended: Outcome) -> None:
+        job = self.jobs[value]
+        job.pushed = ended.kind
+        if ended.ok:
+            job.ids.add(ended.value)
+        elif ended.kind == "refused" and job.delivered:
+            self._found("refused job", f"{value} was refused and had been delivered")
+        self._check_id(value)
+
+    def delivered(self, value: int, job_id: str, attempt: int, done_before: frozenset[int]) -> None:
+        """A pop, begun when those of ``done_before`` were finished, returned the job."""
+        job = self.jobs.get(value)
+        if job is None:
+            self._found("invented job", f"{value} was never pushed")
+            return
+        if job.pushed == "refused":
+            self._found("refused job", f"{value} was refused and is delivered")
+        if value in done_before:
+            self._found("finished job", f"{value} is delivered after its ack was confirmed")
+        job.delivered += 1
+        job.attempt = max(job.attempt, attempt)
+        job.ids.add(job_id)
+        self._check_id(value)
+
+    def _check_id(self, value: int) -> None:
+        if len(self.jobs[value].ids) > 1:
+            self._found("job twice", f"{value} is stored as {sorted(self.jobs[value].ids)}")
+
+    def acked(self, value: int, attempt: int, ended: Outcome) -> None:
+        job = self.jobs[value]
+        if ended.ok and ended.value is not False:
+            if attempt < job.attempt:
+                self._found("old attempt", f"{value}: ack of attempt {attempt}, {job.attempt} runs")
+            job.done = True
+        elif ended.unsure:
+            job.maybe_done = True
+
+    def finished(self) -> frozenset[int]:
+        return frozenset(value for value, job in self.jobs.items() if job.done)
+
+    def at_end(self, left: set[int], dead: set[int]) -> None:
+        """``left`` waits, ``dead`` are dead letters, after everything was drained."""
+        for value, job in self.jobs.items():
+            found = job.done or job.maybe_done or value in left or value in dead
+            if job.pushed == "ok" and not found:
+                self._found(
+                    "lost job", f"{value} was pushed, delivered {job.delivered} times, and is gone"
+                )
+            if job.done and (value in left or value in dead):
+                self._found("finished job", f"{value} is there after its ack was confirmed")
+
+    def _found(self, check: str, text: str) -> None:
+        self.world.found(check, f"queue {self.name}: {text}")

@@ -1,0 +1,88 @@
+"""A stream: acknowledged records are at their offset, and no offset is given twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tests.simulation.oracle.outcomes import Outcome
+from tests.simulation.world import World
+
+
+@dataclass
+class Sent:
+    """One record."""
+
+    value: str
+    producer: str
+    number: int
+    key: str | None = None
+    kind: str = "unsure"
+    place: tuple[int, int] | None = None
+    acked_s: float = 0.0
+
+
+@dataclass
+class StreamOracle:
+    """All records of one stream."""
+
+    world: World
+    name: str
+    window_s: float
+    """Acknowledged records this young may be lost with the power; 0: none."""
+    records: dict[str, Sent] = field(default_factory=dict)
+    places: dict[tuple[int, int], Sent] = field(default_factory=dict)
+
+    def sending(self, value: str, producer: str, number: int, key: str | None) -> Sent:
+        self.records[value] = sent = Sent(value, producer, number, key)
+        return sent
+
+    def sent(self, sent: Sent, ended: Outcome) -> None:
+        sent.kind = ended.kind
+        if not ended.ok:
+            return
+        sent.acked_s = self.world.now_s
+        sent.place = place = (ended.value.partition, ended.value.offset)
+        other = self.places.get(place)
+        if other is not None and other.kind == "ok":
+            self._found("offset twice", f"{place} was given to {other.value} and to {sent.value}")
+        self.places[place] = sent
+
+    def power_lost(self, window_s: float) -> None:
+        """What was acknowledged just before may be gone, if it need not be synced."""
+        if not self.window_s:
+            return
+        since_s = self.world.now_s - max(self.window_s, window_s)
+        for sent in self.records.values():
+            if sent.kind == "ok" and sent.acked_s >= since_s:
+                sent.kind = "unsure"
+                self.places.pop(sent.place or (-1, -1), None)
+                sent.place = None
+
+    def at_end(self, found: Iterable[tuple[int, int, str]]) -> None:
+        """Everything that the stream holds: partition, offset, value, in order."""
+        seen: dict[str, tuple[int, int]] = {}
+        newest: dict[tuple[str, str], int] = {}
+        for partition, offset, value in found:
+            sent = self.records.get(value)
+            if sent is None:
+                self._found("invented record", f"{value!r} at {partition}/{offset} was never sent")
+                continue
+            if value in seen:
+                self._found("record twice", f"{value} at {seen[value]} and {(partition, offset)}")
+            seen[value] = (partition, offset)
+            if sent.kind == "refused":
+                self._found("refused record", f"{value} was refused and is at {partition}/{offset}")
+            if sent.place is not None and sent.place != (partition, offset):
+                self._found("moved record", f"{value} of {sent.place} is at {partition}/{offset}")
+            if sent.kind == "ok" and sent.key is not None:
+                lane = (sent.key, sent.producer)
+                if newest.get(lane, -1) > sent.number:
+                    self._found("order", f"{value} is behind number {newest[lane]}")
+                newest[lane] = sent.number
+        for value, sent in self.records.items():
+            if sent.kind == "ok" and value not in seen:
+                self._found("lost record", f"{value} of {sent.place} is gone")
+
+    def _found(self, check: str, text: str) -> None:
+        self.world.found(check, f"stream {self.name}: {text}")

@@ -1,0 +1,115 @@
+"""The faults of one run: a list, made before it begins, so that dropping one changes no other."""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import random
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tests.simulation.world import MS, S
+
+WINDOWS_S = (0.05, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 30.0)
+"""Windows that the code has: flush, quiet, watch, farewell, renewals, leases, time-outs."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that goes wrong: at a time, or at the n-th event whose name fits."""
+
+    kind: str
+    target: str
+    at_ns: int = 0
+    event: str = ""
+    """A pattern of names of events; if empty, the time counts."""
+    count: int = 1
+    for_ns: int = 0
+    number: int = 0
+    """An errno, a bit, a number of bytes."""
+    calls: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        when = f"at event {self.count} of {self.event!r}" if self.event else f"{self.at_ns / S:.3f}"
+        parts = [when, self.kind, self.target]
+        if self.for_ns:
+            parts.append(f"for {self.for_ns / S:.3f} s")
+        if self.calls:
+            parts.append(f"{'/'.join(self.calls)} {errno.errorcode.get(self.number, '')}")
+        elif self.number:
+            parts.append(str(self.number))
+        return " ".join(parts)
+
+
+def duration_ns(chance: random.Random, longest_s: float) -> int:
+    """From the windows of the code, or anything between 10 ms and the longest."""
+    if chance.random() < 0.5:
+        window_s = chance.choice([one for one in WINDOWS_S if one <= longest_s])
+        return int(min(longest_s, window_s * chance.uniform(0.8, 1.5)) * S)
+    return int(10 * MS * (longest_s * 100) ** chance.random())
+
+
+ERRORS = (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EINTR)
+CALLS = (
+    ("open",), ("create",), ("read",), ("write",), ("write",), ("truncate",), ("sync", "sync_all"),
+    ("rename",), ("remove",), ("list",), ("size",), ("make_folder",), ("write", "truncate"),
+)  # fmt: skip
+EVENTS = ("rename *", "create *", "truncate *", "remove *", "write *", "sync *")
+
+
+def draw(
+    chance: random.Random, kinds: dict[str, tuple[float, tuple[str, ...]]], until_ns: int, most: int
+) -> list[Fault]:
+    """Up to ``most`` faults; ``kinds`` gives the weight and the targets of each kind."""
+    names = list(kinds)
+    weights = [kinds[name][0] for name in names]
+    faults = []
+    for _ in range(chance.randint(0, most)):
+        kind = chance.choices(names, weights)[0]
+        faults.append(_one(chance, kind, chance.choice(kinds[kind][1]), until_ns))
+    return sorted(faults, key=lambda fault: fault.at_ns)
+
+
+def _one(chance: random.Random, kind: str, target: str, until_ns: int) -> Fault:
+    fault = Fault(kind, target, chance.randrange(until_ns))
+    details: dict[str, Any] = {}
+    match kind:
+        case "kill" | "pause" | "power" | "term":
+            details["for_ns"] = duration_ns(chance, 40.0 if kind == "pause" else 5.0)
+            if chance.random() < 0.3:
+                details["event"] = chance.choice(EVENTS)
+                details["count"] = int(2000 ** chance.random())
+        case "disk":
+            details["number"] = chance.choice(ERRORS)
+            details["calls"] = chance.choice(CALLS)
+        case "cut":
+            details["number"] = int(4 ** (chance.random() * 7))
+        case "silence" | "slow":
+            details["for_ns"] = duration_ns(chance, 40.0)
+        case "full":
+            details["for_ns"] = duration_ns(chance, 5.0)
+        case "flip":
+            details["number"] = chance.getrandbits(40)
+        case "clock":
+            details["for_ns"] = int(chance.choice((-1, 1)) * 3_600 * S * chance.random() ** 3)
+    return replace(fault, **details)
+
+
+class EventFaults:
+    """Strikes when the running code does what a fault is tied to."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        self._left = {fault: fault.count for fault in faults if fault.event}
+
+    def due(self, name: str, process: str) -> list[Fault]:
+        """The faults that this event sets off."""
+        if not self._left:
+            return []
+        due = []
+        for fault in list(self._left):
+            if fault.target == process and fnmatch.fnmatchcase(name, fault.event):
+                self._left[fault] -= 1
+                if not self._left[fault]:
+                    del self._left[fault]
+                    due.append(fault)
+        return due
