@@ -101,12 +101,12 @@ def test_appends_acknowledged_after_a_sync_survive_power_loss_anywhere(room: boo
 
 
 class ForgetsToSync(Flusher):
-    def _sync_files(self, dirty: set[File]) -> None:
+    def _sync_files(self, dirty: list[File]) -> None:
         pass
 
 
 class SyncsOnlyOne(Flusher):
-    def _sync_files(self, dirty: set[File]) -> None:
+    def _sync_files(self, dirty: list[File]) -> None:
         next(iter(dirty)).sync()
 
 

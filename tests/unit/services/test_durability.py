@@ -41,7 +41,7 @@ class Noted(Flusher):
         self.inline.append(threading.current_thread() is threading.main_thread())
         super().sync()
 
-    def _sync_files(self, dirty: set[File]) -> None:
+    def _sync_files(self, dirty: list[File]) -> None:
         super()._sync_files(dirty)
         self._now_s += self.takes_ms / 1000
 
