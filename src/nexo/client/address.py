@@ -138,6 +138,10 @@ def parse_url(url: str | Address | None = None, **options: Unpack[ConnectOptions
     ``options`` win over the URL's. Credentials default to the environment: ``NEXO_TOKEN``, or
     ``NEXO_USER`` with ``NEXO_PASSWORD``. An `Address` is complete without them.
     """
+    if place := {"host", "port"} & options.keys():
+        raise InvalidOption(
+            f"{' and '.join(sorted(place))}: write them into the URL, as in {DEFAULT_URL!r}"
+        )
     said = dict(_read(options, _OPTIONS, "option"))
     if isinstance(url, Address):
         return replace(url, **said)

@@ -13,6 +13,9 @@ from nexo.options.option import Unfit
 from nexo.options.stream import OrderedOptions, StreamOptions
 from nexo.options.units import Duration, millis
 
+_MOST_BARE_S = 600
+"""Timeouts and intervals of consumers that are longer name their unit."""
+
 
 def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
@@ -53,12 +56,28 @@ def group_timeout_ms(name: str, given: Duration | None) -> int | None:
     """A timeout of a group; None leaves it as the group has it."""
     if given is None:
         return None
+    _check_unit(name, given)
     option = keywords(OrderedOptions)[name]
     try:
         found: int = option.check(option.read(given, name))
     except Unfit as error:
         raise InvalidOption(option.refusal(name, given, error)) from None
     return found
+
+
+def interval_ms(name: str, given: Duration) -> int:
+    """`option_ms` of something that happens every few seconds."""
+    _check_unit(name, given)
+    return option_ms(name, given)
+
+
+def _check_unit(name: str, given: Duration) -> None:
+    """Refuse a bare number that is hardly in seconds: Kafka's clients count in milliseconds."""
+    if isinstance(given, int | float) and given > _MOST_BARE_S:
+        raise InvalidOption(
+            f"{name} = {given!r}: a number without a unit is in seconds; "
+            f"write '{given}ms' if it is milliseconds, or '{given}s'"
+        )
 
 
 def option_ms(name: str, given: Duration) -> int:
@@ -71,6 +90,10 @@ def option_ms(name: str, given: Duration) -> int:
 
 def at_least_one(name: str, given: Any) -> int:
     """A whole number from 1 on."""
+    if isinstance(given, Mapping):
+        raise InvalidOption(
+            f"{name} = {given!r}: options are keywords here, such as partitions=4, config={{…}}"
+        )
     return whole(given, name, 1, refusal=InvalidOption)
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from nexo.errors import InvalidOption
+from nexo.options.units import Duration
 from nexo.topics.settings import (
     CONFIG,
     at_least_one,
+    group_timeout_ms,
+    interval_ms,
     stream_options,
     topic_config,
     topic_options,
@@ -41,6 +45,21 @@ def test_a_streams_options_are_shown_in_kafkas_words() -> None:
 def test_what_makes_no_sense_is_named(config: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidOption, match=named):
         stream_options(config)
+
+
+def test_options_in_one_mapping_are_rejected_with_how_to_write_them() -> None:
+    with pytest.raises(InvalidOption, match=r"keywords here, such as partitions=4"):
+        at_least_one("partitions", {"partitions": 4})
+
+
+@pytest.mark.parametrize("option", [group_timeout_ms, interval_ms])
+def test_a_number_that_must_be_milliseconds_is_not_taken_for_seconds(
+    option: Callable[[str, Duration], int | None],
+) -> None:
+    with pytest.raises(InvalidOption, match=r"write '30000ms' if it is milliseconds"):
+        option("session_timeout", 30_000)
+    assert option("session_timeout", "30000ms") == option("session_timeout", 30) == 30_000
+    assert option("session_timeout", timedelta(minutes=20)) == 1_200_000
 
 
 @pytest.mark.parametrize("given", [0, -1, 0.5, "3", None, True])

@@ -46,7 +46,7 @@ from nexo.topics.places import (
     topic_partition_of,
 )
 from nexo.topics.progress import MessageProgress, current_transaction
-from nexo.topics.settings import at_least_one, group_timeout_ms, one_of, option_ms
+from nexo.topics.settings import at_least_one, group_timeout_ms, interval_ms, one_of
 
 log = logging.getLogger("nexo.topics")
 
@@ -103,7 +103,7 @@ class AsyncConsumer(Generic[T]):
             raise InvalidOption("a consumer needs a group_id")
         self.group_id = text(group_id, "group_id")
         self._auto_commit = auto_commit
-        self._retry_s = option_ms("auto_commit_interval", auto_commit_interval) / 1000
+        self._retry_s = interval_ms("auto_commit_interval", auto_commit_interval) / 1000
         self._max_poll_records = at_least_one("max_poll_records", max_poll_records)
         self._handlers = handlers or RebalanceHandlers()
         options = ReaderOptions(
