@@ -2,8 +2,8 @@
 
 A page that mkdocs.yml does not list stands at the end of its folder's section.
 
-In the repository a page may link to any file beside it. On the site, the changelog and the
-README's part on speed are pages, and every other file outside of ``docs/`` that a page links to
+In the repository a page may link to any file beside it. On the site, the changelog is a page,
+the README is the first page, and every other file outside of ``docs/`` that a page links to
 is below ``files/``, so that the site needs nothing from elsewhere. A line
 ``<!-- file: ops/nexo.service -->`` shows a file.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 CHANGELOG = "changelog.md"
-SPEED = "speed.md"
+HOME = "index.md"
 FILES = "files"
 _SHOWN = re.compile(r"^<!-- file: (\S+) -->$", re.MULTILINE)
 _LINK = re.compile(r"(\]\()([^)#\s:]+)(#[^)\s]*)?(\))")
@@ -66,9 +66,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add the pages and files outside of ``docs/`` that pages link to."""
     from mkdocs.structure.files import File  # noqa: PLC0415 - tests need only `resolved`
 
-    pages = {CHANGELOG: _top("CHANGELOG.md"), SPEED: speed(_top("README.md"))}
-    for name, text in pages.items():
-        files.append(File.generated(config, name, content=text))
+    files.append(File.generated(config, CHANGELOG, content=_top("CHANGELOG.md")))
     for path in linked(Path(config.docs_dir)):
         source = str(ROOT / path)
         files.append(File.generated(config, f"{FILES}/{path}", abs_src_path=source))
@@ -78,12 +76,6 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 def _top(name: str) -> str:
     """A page beside ``docs/``, as it would be written inside."""
     return (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
-
-
-def speed(readme: str) -> str:
-    """The README's part on speed."""
-    _, _, after = readme.partition("\n## Speed\n")
-    return "# Speed\n" + after.partition("\n## ")[0]
 
 
 def linked(docs: Path) -> list[str]:
@@ -122,7 +114,7 @@ def resolved(source: str, target: str) -> str:
     folder = posixpath.dirname(source)
     path = posixpath.normpath(posixpath.join("docs", folder, target))
     if path in {"CHANGELOG.md", "README.md"}:
-        return posixpath.relpath(CHANGELOG if path[0] == "C" else SPEED, folder or ".")
+        return posixpath.relpath(CHANGELOG if path[0] == "C" else HOME, folder or ".")
     if path.startswith("docs/"):
         return target
     return posixpath.relpath(f"{FILES}/{path}", folder or ".")

@@ -2,9 +2,10 @@
 
 import asyncio
 import json
+import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from benchmarks.harness import (
 )
 from benchmarks.paths import PATHS, HotPath, Work
 from benchmarks.peers import Missing
-from tools import docs_speed
+from tools import docs, docs_speed
 
 
 def counting(figures: list[float], calls: list[str], name: str) -> Contender:
@@ -405,16 +406,42 @@ def test_one_run_is_the_source_of_table_charts_and_machine(tmp_path: Path) -> No
         "README.md", "docs/design/performance.md", "docs/images/speed.svg",
         "docs/images/scaling-shape.svg",
     }  # fmt: skip
-    readme = pages["README.md"]
-    assert "`make bench`" in readme
-    assert "loopback round trip 2 µs" in readme
+    whole = pages["docs/design/performance.md"]
+    assert "`make bench`" in whole
+    assert "loopback round trip 2 µs" in whole
+    assert "| store: fast | 4 op/s | redis: 1 op/s | 4× (4–4) |" in whole
+    assert "≥ 2× met" in whole
+    assert "≥ 8× [missed](#bars-that-are-missed)" in whole
+    assert "not run: nats-server is not installed" in whole
+    assert "../images/scaling-shape.svg" in whole
+    assert "old" not in pages["README.md"]
+    assert pages["README.md"].endswith("rest\n")
+
+
+def test_the_readme_has_the_rows_that_stand_for_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docs_speed, "FRONT", ("store: fast", "store: not in this run"))
+    readme = documented(tmp_path, a_complete_run())["README.md"]
     assert "| store: fast | 4 op/s | redis: 1 op/s | 4× (4–4) |" in readme
-    assert "≥ 2× met" in readme
-    assert "≥ 8× [missed](docs/design/performance.md#bars-that-are-missed)" in readme
-    assert "not run: nats-server is not installed" in readme
-    assert "old" not in readme
-    assert readme.endswith("rest\n")
-    assert "../images/scaling-shape.svg" in pages["docs/design/performance.md"]
+    assert "known" not in readme
+
+
+@pytest.mark.parametrize(("ratio", "tie"), [(0.89, False), (0.9, True), (1.1, True), (1.2, False)])
+def test_a_ratio_within_the_noise_is_called_a_tie(tmp_path: Path, ratio: float, tie: bool) -> None:
+    whole = a_complete_run()
+    peer = next(c for row in whole["rows"] for c in row["contenders"] if "ratio" in c)
+    peer["ratio"] = dict.fromkeys(("median", "low", "high"), ratio)
+    assert ("a tie" in documented(tmp_path, whole)["docs/design/performance.md"]) is tie
+
+
+def test_what_a_run_leaves_is_no_part_of_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    def left(root: Path) -> Iterator[tuple[Path, str]]:
+        yield root / "README.md", "a run of this machine"
+
+    monkeypatch.setattr(docs_speed, "pages", left)
+    monkeypatch.setattr(sys, "argv", ["docs.py", "--check"])
+    assert docs.main() == 0
 
 
 def test_a_missed_bar_without_a_reason_is_named(
