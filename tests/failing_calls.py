@@ -15,7 +15,8 @@ from typing import Any, Literal, TypeAlias
 
 from nexo.errors import DiskFull, ReadOnly
 from nexo.model import Buffer
-from nexo.storage.ports import File, Files, Settles
+from nexo.storage.ports import File, Files, Frozen, Settles
+from tests import frozen_files
 
 Kind: TypeAlias = Literal[
     "open", "read", "write", "truncate", "sync", "size", "list", "make", "remove", "rename",
@@ -176,3 +177,6 @@ class FailingFiles:
     def free_bytes(self, folder: Path) -> int:
         self.step("free", folder)
         return self.files.free_bytes(folder)
+
+    def freeze(self, folder: Path) -> Frozen:
+        return frozen_files.freeze(self, folder)

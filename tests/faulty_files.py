@@ -20,7 +20,8 @@ from random import Random
 
 from nexo.errors import DiskFull, ReadOnly
 from nexo.model import Buffer
-from nexo.storage.ports import File, Settles
+from nexo.storage.ports import File, Frozen, Settles
+from tests import frozen_files
 from tests.memory_files import cut, moved, put
 
 _SECTOR = 512
@@ -351,6 +352,9 @@ class FaultyFiles:
     def free_bytes(self, folder: Path) -> int:
         """Plenty."""
         return 1 << 40
+
+    def freeze(self, folder: Path) -> Frozen:
+        return frozen_files.freeze(self, folder)
 
     def _change(self, change: _Rename) -> None:
         self.step()

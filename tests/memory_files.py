@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nexo.model import Buffer
-from nexo.storage.ports import File, Settles
+from nexo.storage.ports import File, Frozen, Settles
+from tests import frozen_files
 
 
 def _ignore(_changed: File | Settles) -> None:
@@ -103,6 +104,9 @@ class MemoryFiles:
     def free_bytes(self, folder: Path) -> int:
         """What is left of the capacity."""
         return max(0, self.capacity_bytes - sum(map(len, self._contents.values())))
+
+    def freeze(self, folder: Path) -> Frozen:
+        return frozen_files.freeze(self, folder)
 
 
 def moved(path: Path, source: Path, target: Path) -> Path:

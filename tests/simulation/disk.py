@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nexo.errors import DiskFull, ReadOnly
 from nexo.model import Buffer
-from nexo.storage.ports import File, Settles
+from nexo.storage.disk.freezing import NOT_DATA, PREFIX
+from nexo.storage.ports import File, Frozen, Settles
 from tests.memory_files import cut, put
 from tests.simulation.world import US
 
@@ -419,6 +420,26 @@ class SimFiles:
         if self.disk.capacity == 1 << 40:
             return 1 << 40
         return max(0, self.disk.capacity - self.disk.used)
+
+    def freeze(self, folder: Path) -> Frozen:
+        """Second names, as hard links give."""
+        self.check_call("freeze", folder)
+        disk = self.disk
+        links = folder / f"{PREFIX}{disk.chance.getrandbits(64):016x}"
+        frozen = Frozen([], [], links, lambda: self.remove(links))
+        for path in disk.below(folder)[1:]:
+            inside = path.relative_to(folder)
+            if inside.parts[0].startswith(NOT_DATA):
+                continue
+            inode = disk.names[path]
+            if inode is None:
+                frozen.folders.append(inside.as_posix())
+            else:
+                frozen.files.append((inside.as_posix(), len(inode.content)))
+                disk.link(frozen.link(len(frozen.files) - 1), inode)
+        if frozen.files:
+            disk.link(links, None)
+        return frozen
 
 
 def _error(number: int, path: Path) -> Exception:

@@ -12,6 +12,7 @@ import os
 import time
 from pathlib import Path
 from struct import Struct
+from typing import Protocol
 
 import msgspec
 
@@ -45,8 +46,16 @@ class ReplicaState(msgspec.Struct):
     """From asking for the lease until all brokers served, the last time."""
 
 
-class Cells:
-    """Two floats in a file."""
+class Cells(Protocol):
+    """Two floats that one process of a server writes and others read."""
+
+    def get(self) -> tuple[float, ...]: ...
+
+    def set(self, first: float, second: float = 0.0) -> None: ...
+
+
+class FileCells:
+    """`Cells` in a file that is mapped into memory."""
 
     def __init__(self, path: Path) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -59,9 +68,6 @@ class Cells:
 
     def get(self) -> tuple[float, ...]:
         return _CELLS.unpack_from(self._map)
-
-    def first(self) -> float:
-        return float(_CELLS.unpack_from(self._map)[0])
 
     def set(self, first: float, second: float = 0.0) -> None:
         _CELLS.pack_into(self._map, 0, first, second)

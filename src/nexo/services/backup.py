@@ -16,7 +16,8 @@ from nexo.access.permit import ADMIN, permit
 from nexo.errors import Conflict, InvalidInput, Unavailable
 from nexo.model import Broker
 from nexo.services.connection import Connection, Done
-from nexo.storage.disk.freezing import FrozenFolder
+from nexo.storage.disk.freezing import freeze
+from nexo.storage.ports import Frozen
 
 READ_BYTES = 256 * 1024
 """The most that one read returns, so that a backup leaves room for other requests."""
@@ -29,7 +30,7 @@ class Backups:
     def __init__(self, loop: asyncio.AbstractEventLoop, folders: Mapping[Broker, Path]) -> None:
         self._loop = loop
         self._folders = folders
-        self._open: dict[tuple[int, Broker], FrozenFolder] = {}
+        self._open: dict[tuple[int, Broker], Frozen] = {}
 
     def begin(self, connection: Connection, broker: Broker) -> list[tuple[str, int]]:
         """Freeze the broker's files: the path of each within its folder, and its length."""
@@ -38,7 +39,7 @@ class Backups:
         if key in self._open:
             raise Conflict("this connection has a backup in progress")
         try:
-            frozen = self._open[key] = FrozenFolder(self._folders[broker], _left_out)
+            frozen = self._open[key] = freeze(self._folders[broker], _left_out)
         except OSError as error:
             raise Unavailable(f"the files cannot be linked: {error.strerror}") from None
         return frozen.files
@@ -81,7 +82,7 @@ class Backups:
         for key in [key for key in self._open if key[0] == connection.id]:
             self._open.pop(key).close()
 
-    def _of(self, connection: Connection, broker: Broker) -> FrozenFolder:
+    def _of(self, connection: Connection, broker: Broker) -> Frozen:
         frozen = self._open.get((connection.id, broker))
         if frozen is None:
             raise Conflict("this connection has no backup: begin one")
@@ -96,7 +97,7 @@ def _left_out(entry: os.DirEntry[str]) -> bool:
     return entry.name.startswith(".") if entry.is_dir() else entry.name.endswith(_LEFT_OUT)
 
 
-def _read(frozen: FrozenFolder, number: int, position: int) -> bytes:
+def _read(frozen: Frozen, number: int, position: int) -> bytes:
     size = frozen.files[number][1]
     with frozen.link(number).open("rb") as file:
         file.seek(position)

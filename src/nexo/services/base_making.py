@@ -18,9 +18,8 @@ from nexo.replication import bases
 from nexo.replication.bases import Manifest
 from nexo.replication.objects import ObjectStore, StoreFailed
 from nexo.replication.shipping import Shipper
-from nexo.storage.disk.files import OsFiles
-from nexo.storage.disk.freezing import FrozenFolder
 from nexo.storage.disk.recording import RecordingFiles
+from nexo.storage.ports import Files, Frozen
 
 T = TypeVar("T")
 
@@ -55,8 +54,9 @@ class BaseMaker:
         store: ObjectStore,
         keep_ms: int,
         clock: Clock,
+        make_files: Callable[[], Files],
     ) -> None:
-        """``keep_ms``: how far back a restore may go."""
+        """``keep_ms``: how far back a restore may go. ``make_files`` is for other threads."""
         self._shipping = shipping
         self._files = files
         self._root = root
@@ -64,12 +64,13 @@ class BaseMaker:
         self._store = store
         self._keep_ms = keep_ms
         self._clock = clock
+        self._make_files = make_files
         self.newest: Manifest | None = None
         """The newest base, if the files that changed since then are known."""
         self.log_bytes = self.log_objects = 0
         """What the log has after the newest base."""
         self._making: asyncio.Task[None] | None = None
-        self._frozen: FrozenFolder | None = None
+        self._frozen: Frozen | None = None
 
     def shipped(self, size_bytes: int) -> None:
         """The log has one more object: make a base if it is due."""
@@ -91,7 +92,7 @@ class BaseMaker:
         if (frozen := self._take_frozen()) is not None:
             frozen.close()
 
-    def _take_frozen(self) -> FrozenFolder | None:
+    def _take_frozen(self) -> Frozen | None:
         frozen, self._frozen = self._frozen, None
         return frozen
 
@@ -102,7 +103,12 @@ class BaseMaker:
             number, frozen, changed = await self._freeze()
             stored, folders = await in_thread(
                 lambda: bases.upload(
-                    self._store, OsFiles(), frozen.walk(), self._maker(), self.newest, changed
+                    self._store,
+                    self._make_files(),
+                    frozen.walk(),
+                    self._maker(),
+                    self.newest,
+                    changed,
                 )
             )
             await self._shipping.all_shipped(self._shipping.gather())
@@ -122,11 +128,11 @@ class BaseMaker:
     def _maker(self) -> str:
         return f"{self._shipper.writer}-{self._shipper.number}".replace("/", "-")
 
-    async def _freeze(self) -> tuple[int, FrozenFolder, set[str] | None]:
+    async def _freeze(self) -> tuple[int, Frozen, set[str] | None]:
         """Files of this moment, number of the first log object after it, and what changed."""
         ticket = self._shipping.cut()
         known, changed = self.newest is not None, self._files.changed
         self._files.changed = set()
-        frozen = self._frozen = FrozenFolder(self._root)
+        frozen = self._frozen = self._files.freeze(self._root)
         number = await self._shipping.all_shipped(ticket)
         return number, frozen, changed if known else None

@@ -28,6 +28,7 @@ from nexo.replication.shipping import LeadLost, Put, Shipper
 from nexo.replication.state import Cells, now_s
 from nexo.services.base_making import BaseMaker
 from nexo.storage.disk.recording import RecordingFiles
+from nexo.storage.ports import Files
 
 Callback: TypeAlias = Callable[[NexoError | None], None]
 T = TypeVar("T")
@@ -61,10 +62,14 @@ class Replicating:
         clock: Clock,
         lease: Cells,
         shown: Cells,
+        make_files: Callable[[], Files],
         base: Manifest | None = None,
         log_objects: int = 0,
     ) -> None:
-        """``log_objects``: how many the log has after its newest base."""
+        """``log_objects``: how many the log has after its newest base.
+
+        ``make_files`` makes what other threads use.
+        """
         self.on_end: Callable[[bool], None] = lambda lost: None
         """Called once with True if the lead is lost, with False if the process must restart."""
         self.restart_wanted = False
@@ -82,7 +87,7 @@ class Replicating:
         self._lease = lease
         self._shown = shown
         keep_ms = settings.replicate_keep_ms
-        self._bases = BaseMaker(self, files, root, shipper, store, keep_ms, clock)
+        self._bases = BaseMaker(self, files, root, shipper, store, keep_ms, clock, make_files)
         self._bases.newest, self._bases.log_objects = base, log_objects
         self._executor: Executor = ThreadPoolExecutor(2, "replica")
         self._ticket = shipper.shipped
@@ -112,7 +117,7 @@ class Replicating:
 
     def refusal(self) -> NexoError | None:
         """Why nothing may be acknowledged now; None if it may."""
-        if self._refused is None and now_s() > self._lease.first():
+        if self._refused is None and now_s() > self._lease.get()[0]:
             return Unavailable(
                 "this server could not renew its lease in time, so another may lead: try again"
             )

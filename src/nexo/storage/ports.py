@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -45,6 +46,29 @@ class Settles(Protocol):
         """Record it if it is true; returns whether nothing is left to do."""
 
 
+@dataclass(frozen=True)
+class Frozen:
+    """The files of a folder as they were at one moment, under other names until `close`."""
+
+    files: list[tuple[str, int]]
+    """Path within the folder, and length then."""
+    folders: list[str]
+    links: Path
+    """The folder of the other names."""
+    close: Callable[[], None]
+
+    def link(self, number: int) -> Path:
+        """Where the file of that number in `files` can be read; it may have grown."""
+        return self.links / str(number)
+
+    def walk(self) -> Iterator[tuple[str, Path | None]]:
+        """Each folder, with None, and each file, with where it can be read."""
+        for name in self.folders:
+            yield name, None
+        for number, (name, _) in enumerate(self.files):
+            yield name, self.link(number)
+
+
 class Files(Protocol):
     """The file system: real, in memory, or faulty on purpose.
 
@@ -82,3 +106,6 @@ class Files(Protocol):
 
     def free_bytes(self, folder: Path) -> int:
         """Space left for writing."""
+
+    def freeze(self, folder: Path) -> Frozen:
+        """Keep the files below a folder as they are now, while their owner goes on to write."""

@@ -15,7 +15,7 @@ from nexo.errors import NexoError, Unavailable
 from nexo.replication.log_objects import Mark
 from nexo.replication.objects import StoreFailed
 from nexo.replication.shipping import Shipper
-from nexo.replication.state import FOREVER, Cells
+from nexo.replication.state import FOREVER, FileCells
 from nexo.server.clock import SteadyClock
 from nexo.services.replicating import Replicating
 from nexo.storage.disk.files import OsFiles
@@ -42,13 +42,23 @@ async def shipping(
     root = folder / "data"
     root.mkdir()
     files = RecordingFiles(OsFiles(), root)
-    lease, shown = Cells(folder / "lease"), Cells(folder / "shown")
+    lease, shown = FileCells(folder / "lease"), FileCells(folder / "shown")
     lease.set(FOREVER)
     shipper = Shipper("a", Mark())
     shipper.leads = True
     settings = Settings(replicate_ms=every_ms, replicate_wait_ms=10_000, replicate_keep_ms=0)
     made = Replicating(
-        files, root, shipper, store, settings, SteadyClock(), lease, shown, None, log_objects
+        files,
+        root,
+        shipper,
+        store,
+        settings,
+        SteadyClock(),
+        lease,
+        shown,
+        OsFiles,
+        None,
+        log_objects,
     )
     made.open()
     yield made

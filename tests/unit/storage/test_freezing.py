@@ -11,7 +11,7 @@ from nexo.model import Broker
 from nexo.server.host import Host
 from nexo.storage.disk import freezing
 from nexo.storage.disk.files import OsFiles
-from nexo.storage.disk.freezing import FrozenFolder, remove_leftovers
+from nexo.storage.disk.freezing import freeze, remove_leftovers
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def hidden(folder: Path) -> list[str]:
 
 
 def test_names_and_files_are_those_of_the_moment(folder: Path) -> None:
-    frozen = FrozenFolder(folder)
+    frozen = freeze(folder)
     (folder / "aside").write_bytes(b"new")
     (folder / "aside").rename(folder / "state")
     (folder / "s" / "0" / "log").unlink()
@@ -40,15 +40,15 @@ def test_names_and_files_are_those_of_the_moment(folder: Path) -> None:
 
 
 def test_one_frozen_folder_is_not_in_another(folder: Path) -> None:
-    first = FrozenFolder(folder)
-    second = FrozenFolder(folder)
+    first = freeze(folder)
+    second = freeze(folder)
     assert sorted(second.files) == sorted(first.files)
     first.close()
     assert all(path is None or path.exists() for _, path in second.walk())
 
 
 def test_what_is_left_out_is_left_out(folder: Path) -> None:
-    frozen = FrozenFolder(folder, lambda entry: entry.name == "s")
+    frozen = freeze(folder, lambda entry: entry.name == "s")
     assert [name for name, _ in frozen.walk()] == ["empty", "state"]
 
 
@@ -60,7 +60,7 @@ def test_nothing_is_left_if_a_file_cannot_be_linked(
 
     monkeypatch.setattr(freezing, "link_or_copy", refuse)
     with pytest.raises(OSError, match="No space"):
-        FrozenFolder(folder)
+        freeze(folder)
     assert hidden(folder) == []
 
 
@@ -68,7 +68,7 @@ def test_nothing_is_left_if_a_file_cannot_be_linked(
 def test_what_a_killed_process_left_is_removed(folder: Path, left: str) -> None:
     (folder / left / "s").mkdir(parents=True)
     (folder / left / "s" / "log").write_bytes(b"abc")
-    assert sorted(FrozenFolder(folder).files) == [("s/0/log", 3), ("state", 3)]
+    assert sorted(freeze(folder).files) == [("s/0/log", 3), ("state", 3)]
     remove_leftovers(folder)
     assert hidden(folder) == []
 

@@ -100,7 +100,7 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     dashboard.close()
     clean = await host.close(progress_path(run, broker).touch)
     if replicating is not None and replicating.mark is not None:
-        Marks(settings).put(broker, replicating.mark)
+        Marks(settings, OsFiles).put(broker, replicating.mark)
     if replicating is not None and replicating.restart_wanted:
         return replica_start.AGAIN
     return 0 if clean else 1

@@ -7,9 +7,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 from nexo.model import Broker
 from nexo.replication.replay import AHEAD, LogReplay
-from nexo.server.replica.marks import broker_store, hand_mark
+from nexo.server.replica.marks import broker_store
 from nexo.server.replica.member import Member, now_ms
-from nexo.storage.disk.files import OsFiles
 
 log = logging.getLogger("nexo.replica")
 
@@ -23,14 +22,14 @@ class Folders:
         self.loaded = self.ended = False
         self.lag_ms = 0
         self._marks = member.marks
-        self._run = member.run
-        self._files = OsFiles()
+        self._notes = member.notes
+        self._files = member.around.make_files()
         self._pool = ThreadPoolExecutor(len(Broker), "replay")
         self._readers = ThreadPoolExecutor(2 * AHEAD, "replay-read")
         self._replays = {
             broker: LogReplay(
                 broker_store(member.store, broker),
-                OsFiles(),
+                member.around.make_files(),
                 member.settings.folder(broker),
                 self._readers,
             )
@@ -89,7 +88,7 @@ class Folders:
             replay.load()
             if not led:
                 self._files.remove(replay.aside)
-            elif replay.aside.exists():
+            elif self._files.list(replay.aside):
                 said = "what this server had as a leader and did not ship is in %s"
                 log.warning(said, replay.aside)
         self._begun.add(broker)
@@ -102,7 +101,7 @@ class Folders:
     def hand_over(self) -> None:
         """Give the brokers' processes their folders' marks; they apply the rest and sync."""
         for broker, replay in self._replays.items():
-            hand_mark(self._run, broker, replay.mark)
+            self._notes.hand_mark(broker, replay.mark)
 
     def save(self) -> None:
         """Write the folders' marks durably."""

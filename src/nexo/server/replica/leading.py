@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 
 from nexo.replication import lease as leases
 from nexo.replication.lease import STANDBY, LeaderLease
 from nexo.replication.objects import StoreFailed
 from nexo.replication.small_files import Overtaken
-from nexo.replication.state import Cells, now_s
+from nexo.replication.state import now_s
 from nexo.replication.tenure import Tenure
-from nexo.server.replica.marks import lease_path, term_path
+from nexo.server.replica.marks import Term
 from nexo.server.replica.member import Brokers, Member, now_ms
 
 log = logging.getLogger("nexo.replica")
@@ -34,7 +33,7 @@ class Leading:
     def __init__(self, member: Member, brokers: Brokers) -> None:
         self._member = member
         self._brokers = brokers
-        self._cells = Cells(lease_path(member.run))
+        self._cells = member.lease_cells
         self._lost = asyncio.Event()
         self._seen: dict[str, float] = {}
         self._look_s = 0.0
@@ -51,7 +50,7 @@ class Leading:
     @property
     def lapsed(self) -> bool:
         """Whether the lease has ended, so that another server may lead."""
-        return now_s() > self._cells.first()
+        return now_s() > self._cells.get()[0]
 
     def lose(self) -> None:
         """A broker's process found that another server leads its log."""
@@ -69,13 +68,8 @@ class Leading:
         self._asked_s = asked_s
         tenure = Tenure(member.lease_s, asked_s)
         self._cells.set(tenure.until_s)
-        facts = {
-            "server": member.server,
-            "term": mine.term,
-            "lineage": member.marks.lineage(),
-            "after_ms": member.others_until_ms,
-        }
-        term_path(member.run).write_text(json.dumps(facts))
+        lineage = member.marks.lineage()
+        member.notes.begin(Term(member.server, mine.term, lineage, member.others_until_ms))
         view.role, view.leader, view.term = "leader", member.address, mine.term
         member.show()
         self._small = member.small_files()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,7 +15,7 @@ from nexo.model import Broker
 from nexo.replication.log_objects import Mark
 from nexo.replication.objects import ObjectsBelow, ObjectStore
 from nexo.server.processes import folder_format
-from nexo.storage.disk.files import OsFiles
+from nexo.storage.ports import Files
 from nexo.storage.sealed import write
 
 FOLDER = "replica"
@@ -46,38 +48,63 @@ def shown_path(run: Path, broker: Broker) -> Path:
     return run / f"{broker.label}.cells"
 
 
-def term_path(run: Path) -> Path:
-    """Says which server leads in which term."""
-    return run / "term.json"
+class Term(msgspec.Struct, frozen=True):
+    """What a broker's process must know of the leadership that it serves in."""
+
+    server: str
+    term: str
+    lineage: str
+    after_ms: int
+    """Until when another server may have led, on that server's clock."""
 
 
-def hand_mark(run: Path, broker: Broker, mark: Mark) -> None:
-    """Give a broker's process the mark of its folder, once and for this run of the server only."""
-    _handed_path(run, broker).write_bytes(msgspec.json.encode(mark))
+class RunNotes:
+    """What the supervisor tells the brokers' processes, for this run of the server only."""
+
+    def __init__(self, run: Path, make_files: Callable[[], Files]) -> None:
+        self._run = run
+        self._make_files = make_files
+
+    def begin(self, term: Term) -> None:
+        """Say which server leads in which term."""
+        self._write("term.json", msgspec.json.encode(term))
+
+    def term(self) -> Term:
+        return msgspec.json.decode(_content(self._make_files(), self._run / "term.json"), type=Term)
+
+    def hand_mark(self, broker: Broker, mark: Mark) -> None:
+        """Give a broker's process the mark of its folder, once."""
+        self._write(f"{broker.label}.mark", msgspec.json.encode(mark))
+
+    def handed_mark(self, broker: Broker) -> Mark | None:
+        """The mark from `hand_mark`, which is then removed."""
+        path, files = self._run / f"{broker.label}.mark", self._make_files()
+        try:
+            data = _content(files, path)
+        except FileNotFoundError:
+            return None
+        files.remove(path)
+        return msgspec.json.decode(data, type=Mark)
+
+    def _write(self, name: str, data: bytes) -> None:
+        with closing(self._make_files().open(self._run / name, create=True)) as file:
+            file.truncate(0)
+            file.write_at(0, [data])
 
 
-def handed_mark(run: Path, broker: Broker) -> Mark | None:
-    """The mark from `hand_mark`, which is then removed."""
-    path = _handed_path(run, broker)
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    path.unlink()
-    return msgspec.json.decode(data, type=Mark)
-
-
-def _handed_path(run: Path, broker: Broker) -> Path:
-    return run / f"{broker.label}.mark"
+def _content(files: Files, path: Path) -> bytes:
+    with closing(files.open(path)) as file:
+        return file.read_at(0, file.size())
 
 
 class Marks:
     """What a data folder remembers of replication."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, make_files: Callable[[], Files]) -> None:
+        """Threads may use it at once, so each call has files of its own."""
         self._folder = settings.data_dir.absolute() / FOLDER
-        self._files = OsFiles()
-        self._files.make_folder(self._folder)
+        self._make_files = make_files
+        make_files().make_folder(self._folder)
 
     def server(self) -> str:
         """Names this data folder; made once."""
@@ -90,33 +117,35 @@ class Marks:
     @property
     def has_led(self) -> bool:
         """Whether a broker wrote to the files since they were last loaded from the store."""
-        return (self._folder / "lineage").exists()
+        return "lineage" in self._make_files().list(self._folder)
 
     def end_lineage(self) -> None:
         """Note that the files were loaded from the store."""
-        self._files.remove(self._folder / "lineage")
+        self._make_files().remove(self._folder / "lineage")
 
     def _text(self, name: str, new: str) -> str:
-        path = self._folder / name
-        if not path.exists():
-            write(self._files, path, new.encode())
-        return path.read_text()
+        path, files = self._folder / name, self._make_files()
+        try:
+            return _content(files, path).decode()
+        except FileNotFoundError:
+            write(files, path, new.encode())
+            return new
 
     def get(self, broker: Broker) -> Mark | None:
         """Where in the log a broker's folder is, if that is known."""
         try:
-            return msgspec.json.decode(self._path(broker).read_bytes(), type=Mark)
+            return msgspec.json.decode(_content(self._make_files(), self._path(broker)), type=Mark)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 
     def put(self, broker: Broker, mark: Mark) -> None:
         """Note that a broker's folder equals the log up to a mark."""
-        write(self._files, self._path(broker), msgspec.json.encode(mark))
+        write(self._make_files(), self._path(broker), msgspec.json.encode(mark))
 
     def remove(self, broker: Broker) -> None:
         """Forget the mark: call before a broker's folder changes."""
-        self._files.remove(self._path(broker))
-        self._files.sync_names(self._folder)
+        if self.get(broker) is not None:
+            write(self._make_files(), self._path(broker), b"")
 
     def _path(self, broker: Broker) -> Path:
         return self._folder / f"{broker.label}.mark"

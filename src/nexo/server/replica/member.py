@@ -15,11 +15,11 @@ from uuid import uuid4
 from nexo.config import Settings
 from nexo.model import Broker
 from nexo.replication.lease import LeaderLease
-from nexo.replication.objects import ObjectStore, StoreFailed
+from nexo.replication.objects import StoreFailed
 from nexo.replication.small_files import SmallFiles
-from nexo.replication.state import Cells, ReplicaState
-from nexo.replication.stores import open_store
-from nexo.server.replica.marks import Marks, shown_path, small_paths
+from nexo.replication.state import ReplicaState
+from nexo.server.replica.marks import Marks, RunNotes, lease_path, shown_path, small_paths
+from nexo.server.replica.surroundings import Surroundings
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,14 +45,21 @@ class Member:
     """What both roles use."""
 
     def __init__(
-        self, settings: Settings, address: str, run: Path, changed: Callable[[ReplicaState], None]
+        self,
+        settings: Settings,
+        address: str,
+        run: Path,
+        changed: Callable[[ReplicaState], None],
+        around: Surroundings,
     ) -> None:
         self.view = ReplicaState()
         self.settings = settings
         self.address = settings.replicate_address or address
-        self.run = run
-        self.store: ObjectStore = open_store(settings.replicate, settings.replicate_key_file)
-        self.marks = Marks(settings)
+        self.around = around
+        self.store = around.open_store(settings)
+        self.marks = Marks(settings, around.make_files)
+        self.notes = RunNotes(run, around.make_files)
+        self.lease_cells = around.open_cells(lease_path(run))
         self.server = self.marks.server()
         self.lease_s = settings.replicate_lease_ms / 1000
         self.stopping = asyncio.Event()
@@ -60,7 +67,7 @@ class Member:
         """Until when another server may have led, on that server's clock."""
         self._changed = changed
         self._pool = ThreadPoolExecutor(4, "replica")
-        self._shown = {broker: Cells(shown_path(run, broker)) for broker in Broker}
+        self._shown = {broker: around.open_cells(shown_path(run, broker)) for broker in Broker}
 
     def new_lease(
         self,
@@ -90,7 +97,7 @@ class Member:
             self.others_until_ms = max(self.others_until_ms, until_ms)
 
     def _heads(self) -> dict[str, int]:
-        return {broker.label: int(cells.first()) for broker, cells in self._shown.items()}
+        return {broker.label: int(cells.get()[0]) for broker, cells in self._shown.items()}
 
     def shipping_lag_ms(self) -> int:
         """How long the oldest unshipped write has waited."""

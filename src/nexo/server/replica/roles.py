@@ -24,6 +24,7 @@ from nexo.server.replica.folders import Folders
 from nexo.server.replica.leading import Leading
 from nexo.server.replica.member import Brokers, Member
 from nexo.server.replica.standing_by import StandingBy
+from nexo.server.replica.surroundings import Surroundings
 
 log = logging.getLogger("nexo.replica")
 
@@ -38,8 +39,9 @@ class Replica:
         run: Path,
         brokers: Brokers,
         changed: Callable[[ReplicaState], None],
+        around: Surroundings | None = None,
     ) -> None:
-        self._member = Member(settings, address, run, changed)
+        self._member = Member(settings, address, run, changed, around or Surroundings())
         self._brokers = brokers
         self.leading = Leading(self._member, brokers)
         """This server as the leader."""

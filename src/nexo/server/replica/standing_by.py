@@ -10,11 +10,7 @@ import asyncio
 import contextlib
 import logging
 
-from nexo.client._sync.link.link import Link
-from nexo.client.address import parse_url
-from nexo.errors import Corrupt, Forbidden, NexoError, NotLeader, Unauthenticated
-from nexo.model import Broker
-from nexo.protocol.ops import Op
+from nexo.errors import Corrupt
 from nexo.replication import lease as leases
 from nexo.replication.lease import LeaderLease, Standby
 from nexo.replication.objects import StoreFailed
@@ -25,21 +21,6 @@ from nexo.server.replica.leading import ANNOUNCE_S
 from nexo.server.replica.member import RETRY_S, Brokers, Member, now_ms
 
 log = logging.getLogger("nexo.replica")
-
-
-def answers(address: str) -> bool:
-    """Whether a leader that knows of no standby can be reached: then it still serves clients."""
-    url = address if "://" in address else f"nexo://{address}"
-    link = Link(parse_url(f"{url}?while_down=fail&timeout=2&verify=false"), Broker.QUEUE)
-    try:
-        link.call(Op.ECHO, b"")
-    except NotLeader:
-        return False
-    except NexoError as error:
-        return isinstance(error, Unauthenticated | Forbidden)
-    finally:
-        link.close()
-    return True
 
 
 class StandingBy:
@@ -159,7 +140,7 @@ class StandingBy:
             watch.saw(*newest, now_s())
             member.saw(newest[1])
             return None
-        if watch.lease.alone and await member.in_thread(answers, watch.lease.address):
+        if watch.lease.alone and await member.around.answers(watch.lease.address):
             member.problem(
                 f"{watch.lease.address} cannot renew its lease but still serves: waiting"
             )

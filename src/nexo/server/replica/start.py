@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 from nexo.config import Settings
 from nexo.model import Broker
 from nexo.replication.objects import BASE, ObjectStore, StoreFailed, next_number
-from nexo.replication.state import Cells
-from nexo.replication.stores import open_store
 from nexo.replication.taking import Taking
 from nexo.server.clock import SteadyClock
 from nexo.server.replica.marks import (
     Marks,
+    RunNotes,
     broker_store,
-    handed_mark,
     lease_path,
     shown_path,
-    term_path,
 )
+from nexo.server.replica.surroundings import Surroundings
 from nexo.services.replicating import Replicating
-from nexo.storage.disk.files import OsFiles, boot_id
+from nexo.storage.disk.files import OsFiles
 from nexo.storage.disk.recording import RecordingFiles
 
 RETRY_S = 0.5
@@ -34,31 +32,46 @@ AGAIN = 76
 """Exit status of one that asks for a restart."""
 
 
-def take_lead(broker: Broker, settings: Settings, run: Path) -> Callable[[], Replicating]:
+def take_lead(
+    broker: Broker, settings: Settings, run: Path, around: Surroundings | None = None
+) -> Callable[[], Replicating]:
     """Take the lead of a broker's log; raises `Superseded` if it is another's.
 
     May wait for the store, so it is called in a thread. What it returns is called in the loop.
     """
-    term = json.loads(term_path(run).read_text())
-    store = broker_store(open_store(settings.replicate, settings.replicate_key_file), broker)
-    root, marks, files = settings.folder(broker), Marks(settings), OsFiles(settings.max_open_files)
+    around = around or Surroundings(partial(OsFiles, settings.max_open_files))
+    notes = RunNotes(run, around.make_files)
+    term, handed = notes.term(), notes.handed_mark(broker)
+    store = broker_store(around.open_store(settings), broker)
+    root, marks = settings.folder(broker), Marks(settings, around.make_files)
+    files = around.make_files()
     files.make_folder(root)
     clock = SteadyClock()
-    writer = f"{term['server']}/{term['term']}/{uuid4().hex[:12]}"
+    writer = f"{term.server}/{term.term}/{uuid4().hex[:12]}"
     taking = Taking(store, files, root, writer, clock.now_ms, lambda: time.sleep(RETRY_S))
-    handed = handed_mark(run, broker)
     shipper, base = taking.take(handed or marks.get(broker), is_sure=handed is not None)
     marks.remove(broker)
     recording = RecordingFiles(files, root)
-    recording.boot_id = f"{boot_id()}/{term['lineage']}"
-    lease, shown = Cells(lease_path(run)), Cells(shown_path(run, broker))
+    recording.boot_id = f"{files.boot_id}/{term.lineage}"
+    lease = around.open_cells(lease_path(run))
+    shown = around.open_cells(shown_path(run, broker))
     since = shipper.number - _newest_base(store)
 
     def replicating() -> Replicating:
         made = Replicating(
-            recording, root, shipper, store, settings, clock, lease, shown, base, since
+            recording,
+            root,
+            shipper,
+            store,
+            settings,
+            clock,
+            lease,
+            shown,
+            around.make_files,
+            base,
+            since,
         )
-        made.numbers_after_ms = term["after_ms"]
+        made.numbers_after_ms = term.after_ms
         return made
 
     return replicating

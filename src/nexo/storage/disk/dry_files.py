@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from nexo.model import Buffer
 from nexo.storage.disk.files import boot_id
-from nexo.storage.ports import File, Settles
+from nexo.storage.ports import File, Frozen, Settles
 
 FileVerb: TypeAlias = Literal["write", "cut", "remove", "rename"]
 
@@ -100,3 +101,6 @@ class DryFiles:
 
     def free_bytes(self, folder: Path) -> int:
         return shutil.disk_usage(folder).free
+
+    def freeze(self, folder: Path) -> Frozen:
+        raise io.UnsupportedOperation("freezing would add names to the folder")

@@ -18,8 +18,9 @@ from uuid import uuid4
 
 from nexo.errors import DiskFull, ReadOnly
 from nexo.model import Buffer
+from nexo.storage.disk import freezing
 from nexo.storage.disk.open_files import OpenFiles
-from nexo.storage.ports import File, Settles
+from nexo.storage.ports import File, Frozen, Settles
 
 _IOV_MAX = 1024
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -277,6 +278,9 @@ class OsFiles:
         stat = os.statvfs(_existing(folder))
         return stat.f_bavail * stat.f_frsize
 
+    def freeze(self, folder: Path) -> Frozen:
+        return freezing.freeze(folder)
+
     def sync_names(self, folder: Path) -> None:
         """Make the names in ``folder``, and in its new parents, durable."""
         with self._names_lock:
@@ -330,14 +334,6 @@ def _mount_of(folder: Path) -> Path:
 def sync_folder(folder: Path) -> None:
     """Make what was created, renamed or removed in ``folder`` durable."""
     _sync_path(folder, os.O_RDONLY | os.O_DIRECTORY, os.fsync)
-
-
-def link_or_copy(source: str, target: str) -> None:
-    """Give a file a second name; a copy where the file system has no links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def replace_private(path: Path, content: bytes) -> None:

@@ -156,6 +156,7 @@ class RecordingFiles:
         self._files = files
         self.list, self.size = files.list, files.size
         self.sync_all, self.free_bytes = files.sync_all, files.free_bytes
+        self.freeze = files.freeze
         self._root = root
         self._operations: list[Operation] = []
         self._paused = False

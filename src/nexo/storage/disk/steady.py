@@ -99,7 +99,7 @@ class SteadyFiles:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self.sync_all = files.sync_all
+        self.sync_all, self.freeze = files.sync_all, files.freeze
 
     def open(self, path: Path, *, create: bool = False) -> File:
         return SteadyFile(_tried(partial(self._files.open, path, create=create), path))
