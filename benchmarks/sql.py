@@ -18,7 +18,7 @@ import nexo
 from benchmarks.harness import Bench, Contender, Measure, Row
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
-from nexo.lake.commit import commit
+from nexo.lake.once import commit
 from nexo.lake.plan import BatchLimits, planned_ranges
 from nexo.lake.rows import ROWS as COLUMNS
 from nexo.lake.settings import LakeSettings

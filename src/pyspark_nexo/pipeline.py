@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from nexo.errors import ConnectionLost, NexoError, NotFound, StreamReplaced, Unauthenticated
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
-from nexo.lake.commit import LostRace, TableCommit, commit_all
+from nexo.lake.commit import LostRace, commit_all
 from nexo.lake.derived import dead_letters, latest
+from nexo.lake.once import taking
 from nexo.lake.plan import BatchLimits
 from nexo.lake.progress import MicroBatchResult, Tracker, total
 from nexo.lake.tables import CREATED_MS, StreamId
@@ -231,7 +232,7 @@ class Pipeline:
                 step.discard(files)
                 outcomes[step.name] = self._not_committed(step, error, started_s)
         committed = list[StreamStep]()
-        work = [TableCommit(step.table, step.written(files)) for step in ready]
+        work = [taking(step.table, step.written(files)) for step in ready]
         for step, found in zip(ready, commit_all(work), strict=True):
             if isinstance(found, Exception):
                 outcomes[step.name] = self._not_committed(step, found, started_s)

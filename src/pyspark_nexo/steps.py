@@ -8,8 +8,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from nexo.errors import NexoError, StreamReplaced
-from nexo.lake.commit import WrittenRange
 from nexo.lake.files import DataFileFacts, target
+from nexo.lake.once import WrittenRange
 from nexo.lake.paths import delete_files
 from nexo.lake.plan import BatchLimits, PlannedRange, cost_s, record_bytes
 from nexo.lake.tables import CREATED_MS, offsets_of

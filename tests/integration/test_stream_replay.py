@@ -16,8 +16,8 @@ from nexo import batch as batches
 from nexo import testing
 from nexo.config.keywords import ServerSettings
 from nexo.lake.catalog import Lake
-from nexo.lake.commit import WrittenRange, commit
 from nexo.lake.files import FileWriter, target
+from nexo.lake.once import WrittenRange, commit
 from nexo.lake.rows import ROWS, rows
 from nexo.lake.settings import LakeSettings
 from nexo.lake.tables import StreamId

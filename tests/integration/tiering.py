@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
-from nexo.lake.commit import WrittenRange, commit
 from nexo.lake.files import FileWriter, target
+from nexo.lake.once import WrittenRange, commit
 from nexo.lake.plan import BatchLimits, planned_ranges
 from nexo.lake.rows import ROWS, rows
 from nexo.lake.tables import StreamId, offsets_of

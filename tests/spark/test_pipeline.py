@@ -12,7 +12,8 @@ import nexo
 from nexo import testing
 from nexo.errors import Conflict, ConnectionLost, Corrupt, NotFound
 from nexo.lake.catalog import Lake
-from nexo.lake.commit import LostRace, WrittenRange, commit
+from nexo.lake.commit import LostRace
+from nexo.lake.once import WrittenRange, commit
 from nexo.lake.paths import local_path
 from nexo.lake.plan import BatchLimits
 from nexo.lake.tables import offsets_of

@@ -1,8 +1,4 @@
-"""Exactly-once: files and the offsets they end at become part of a table in one commit (SPEC I4).
-
-The table's own properties are the only record of which offsets it holds. A commit names
-the offsets that its ranges were planned from; if they have moved since, another pipeline was first,
-and nothing is committed.
+"""Attempts at a commit until it is known whether it has happened (SPEC I4).
 
 Every commit carries an id in its snapshot's summary. A catalog may report a failure and yet have
 committed, so unless it clearly rejects a commit, the table is read again and searched for the id.
@@ -12,21 +8,16 @@ While an outcome is unknown, no file is deleted: the sweep removes what no snaps
 
 from __future__ import annotations
 
-import os
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from nexo.errors import Conflict, NexoError, Unavailable
 from nexo.lake.failures import first_line, lake_errors
-from nexo.lake.files import DataFileFacts
-from nexo.lake.paths import delete_files, local_path, sync_local
-from nexo.lake.snapshot import Draft, TableChange, draft, landed
-from nexo.lake.tables import OFFSETS, offsets_of, offsets_text, read_point
+from nexo.lake.paths import delete_files, sync_local
+from nexo.lake.snapshot import Draft, landed
 
 if TYPE_CHECKING:
     from pyiceberg.table import CommitTableResponse, Table
@@ -34,8 +25,6 @@ if TYPE_CHECKING:
     from nexo.lake.folder.catalog import FolderCatalog
 
 # ruff: noqa: PLC0415 - PyIceberg takes half a second to import
-
-D = TypeVar("D")
 
 COMMITTERS = 32
 """How many tables are committed in parallel, unless the catalog is a folder."""
@@ -56,69 +45,21 @@ class CommitUnknown(Unavailable):
     code = "OUTCOME_UNKNOWN"
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenRange:
-    """One partition's records below ``end``, and the files they are in.
-
-    ``after`` is the table's offset when the range was planned, None if it had none.
-    """
-
-    partition: int
-    after: int | None
-    end: int
-    files: Sequence[DataFileFacts]
-
-
-@dataclass(frozen=True, slots=True)
-class TableCommit:
-    """A commit to one table: files are added and the offsets moved, together, as one snapshot.
-
-    ``replaced`` are paths of files that the new ones replace, as read at ``read_at``.
-    """
-
-    table: Table
-    ranges: Sequence[WrittenRange]
-    replaced: Sequence[str] = ()
-    read_at: int = 0
-    commit_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+class Work(Protocol):
+    """A commit to one table (`nexo.lake.once.TableCommit`)."""
 
     @property
-    def new_files(self) -> list[str]:
-        return [facts.path for part in self.ranges for facts in part.files]
-
-    def prepare(self, fresh: Table) -> Draft:
-        """The update of the table as it is; `LostRace` if it is not where it was planned."""
-        _check(fresh, self.ranges)
-        _check_files(fresh, self.ranges)
-        offsets = offsets_of(fresh.properties) | {part.partition: part.end for part in self.ranges}
-        moved = {OFFSETS: offsets_text(offsets)}
-        added = [facts for part in self.ranges for facts in part.files]
-        removed = frozenset(self.replaced)
-        change = TableChange(
-            self.commit_id, added, removed, self.read_at, properties=moved, summary=moved
-        )
-        return draft(fresh, change)
+    def table(self) -> Table: ...
+    @property
+    def commit_id(self) -> str: ...
+    @property
+    def new_files(self) -> list[str]: ...
+    def prepare(self, fresh: Table) -> Draft | None:
+        """The update of the table as it is; None if nothing is left to do."""
 
 
-def commit(
-    table: Table,
-    ranges: Sequence[WrittenRange],
-    replaced: Sequence[str] = (),
-    *,
-    fresh: bool = False,
-) -> Table:
-    """Build a `TableCommit` and commit it durably; returns the table with it.
-
-    ``table`` is as it was when the replaced files were read.
-    A table that is ``fresh`` is read again only after a conflict. Raises `LostRace` if the table
-    is no longer where the ranges were planned; the new files are deleted then.
-    """
-    work = TableCommit(table, ranges, replaced, read_point(table))
-    return apply(table, work.prepare, work.commit_id, work.new_files, fresh=fresh)
-
-
-def commit_all(work: Sequence[TableCommit]) -> list[Table | Exception]:
-    """Commit to several tables that were just read: what `commit` returns or raises, of each.
+def commit_all(work: Sequence[Work]) -> list[Table | Exception]:
+    """Commit to several tables that were just read: what `apply` returns or raises, of each.
 
     Tables of a folder share one sync and one transaction; of another catalog, several are committed
     at a time.
@@ -133,16 +74,14 @@ def commit_all(work: Sequence[TableCommit]) -> list[Table | Exception]:
         return list(pool.map(_commit_alone, work))
 
 
-def _commit_alone(work: TableCommit) -> Table | Exception:
+def _commit_alone(work: Work) -> Table | Exception:
     try:
         return apply(work.table, work.prepare, work.commit_id, work.new_files, fresh=True)
     except Exception as error:  # of this table alone
         return error
 
 
-def _commit_together(
-    catalog: FolderCatalog, work: Sequence[TableCommit]
-) -> list[Table | Exception]:
+def _commit_together(catalog: FolderCatalog, work: Sequence[Work]) -> list[Table | Exception]:
     """One transaction; a table for which it fails is committed alone, after it was read again."""
     outcomes: dict[int, Table | Exception] = {}
     drafts: dict[int, Draft] = {}
@@ -150,7 +89,11 @@ def _commit_together(
     for number, attempt in enumerate(attempts):
         try:
             with lake_errors(attempt.label):
-                drafts[number] = attempt.prepared(work[number].prepare)
+                drafted = attempt.prepared(work[number].prepare)
+                if drafted is None:
+                    outcomes[number] = work[number].table
+                else:
+                    drafts[number] = drafted
         except Exception as error:  # of this table alone
             outcomes[number] = error
     replies = _replies(catalog, [(work[number].table, drafts[number]) for number in drafts])
@@ -187,8 +130,8 @@ def apply(
 ) -> Table:
     """Change a table once: prepare the change for the table as it is now, again after a conflict.
 
-    ``prepare`` returns None if nothing is left to do. ``new_files`` are deleted if it is certain
-    that the change did not happen because of a conflict.
+    ``prepare`` returns None if nothing is left to do. ``new_files`` are deleted then, and after a
+    conflict, if it is certain that no attempt has made them part of the table.
     """
     attempt = _Attempts(table, commit_id, new_files)
     with lake_errors(attempt.label):
@@ -235,13 +178,16 @@ class _Attempts:
                 raise self._unknown(error) from error
             raise
 
-    def prepared(self, prepare: Callable[[Table], D]) -> D:
-        """The change to commit; deletes the new files if a conflict rules it out."""
+    def prepared(self, prepare: Callable[[Table], Draft | None]) -> Draft | None:
+        """The change to commit; deletes the new files if there is none, or a conflict."""
         try:
-            return prepare(self._table)
+            found = prepare(self._table)
         except Conflict:
             self._discard()
             raise
+        if found is None:
+            self._discard()
+        return found
 
     def _commit(self, drafted: Draft) -> bool:
         try:
@@ -329,28 +275,3 @@ def _is_refusal(error: Exception) -> bool:
 
     refusals = known.UnauthorizedError, known.ForbiddenError, known.BadRequestError
     return isinstance(error, (*refusals, known.NoSuchTableError))
-
-
-def _check(table: Table, ranges: Sequence[WrittenRange]) -> None:
-    offsets = offsets_of(table.properties)
-    for part in ranges:
-        found = offsets.get(part.partition)
-        if found != part.after:
-            raise LostRace(
-                f"table {'.'.join(table.name())} is at offset {found} of partition "
-                f"{part.partition}, not at {part.after}: another pipeline was first"
-            )
-
-
-def _check_files(table: Table, ranges: Sequence[WrittenRange]) -> None:
-    """Commit no file that was deleted since, for example by a sweep without grace."""
-    for part in ranges:
-        for facts in part.files:
-            path = local_path(facts.path)
-            if path is not None and not os.path.exists(path):  # noqa: PTH110
-                raise Unavailable(
-                    f"{facts.path} is missing and cannot be committed to {'.'.join(table.name())}: "
-                    "either it was deleted (keep a grace when maintaining beside a pipeline), or "
-                    "executors write to a disk that this machine does not share (use one, or an "
-                    "object store)"
-                )

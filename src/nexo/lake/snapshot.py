@@ -80,6 +80,8 @@ class TableChange:
     read_at: int = 0
     """The `read_point` of the table whose files are removed: rows that another program marked as
     deleted in them since then would come back."""
+    of_all_rows: bool = False
+    """Whether it was made from all rows at that point, so that rows added since rule it out."""
     properties: Mapping[str, str] = field(default_factory=dict)
     summary: Mapping[str, str] = field(default_factory=dict)
     merge_at: int | None = None
@@ -122,7 +124,7 @@ def draft(table: Table, change: TableChange) -> Draft:
             "parent-snapshot-id": parent_id,
             "manifest-list": builder.manifest_list(),
             "sequence-number": builder.sequence_number,
-            "timestamp-ms": _now_ms(table),
+            "timestamp-ms": time_ms(table),
             "summary": builder.summary(),
             "schema-id": metadata.current_schema_id,
         }
@@ -186,13 +188,13 @@ def landed(table: Table, commit_id: str) -> bool:
 
 def _kept(table: Table) -> tuple[int, int]:
     """How many snapshots a table keeps, and the time since when it keeps all of them."""
-    main, given, now_ms = table.metadata.refs.get(_BRANCH), table.properties, _now_ms(table)
+    main, given, now_ms = table.metadata.refs.get(_BRANCH), table.properties, time_ms(table)
     count = (main and main.min_snapshots_to_keep) or _number(given.get(_KEPT)) or KEEP_SNAPSHOTS
     age_ms = (main and main.max_snapshot_age_ms) or _number(given.get(_AGE_MS)) or 0
     return count, now_ms - age_ms
 
 
-def _now_ms(table: Table) -> int:
+def time_ms(table: Table) -> int:
     """The time of a new snapshot: a table's never goes back, even if the clock does."""
     return max(time.time_ns() // 1_000_000, table.metadata.last_updated_ms)
 
@@ -261,6 +263,8 @@ class _Builder:
     def _without_removed(self, known: list[AvroRecord]) -> list[AvroRecord]:
         """Manifests that name no removed file; the others are rewritten without those files."""
         removed = self._change.removed
+        if self._change.of_all_rows:
+            self._check_added(known)
         if not removed:
             return known
         self._check_deletes(known)
@@ -287,6 +291,19 @@ class _Builder:
                 raise FilesGone(
                     f"another program deleted rows of table {'.'.join(self._table.name())} while "
                     "its files were being replaced"
+                )
+
+    def _check_added(self, known: Iterable[AvroRecord]) -> None:
+        """Add no rows that were made without those that other changes added since."""
+        read_at = self._change.read_at
+        for each in known:
+            if each["content"] != DATA or each["sequence_number"] <= read_at:
+                continue
+            entries = read_entries(self._table.io, each)
+            if any(entry["sequence_number"] > read_at for entry in entries):
+                raise FilesGone(
+                    f"rows were added to table {'.'.join(self._table.name())} while others were "
+                    "made from those that it had"
                 )
 
     def _split(self, entries: Iterable[AvroRecord], gone: set[str]) -> Iterator[AvroRecord]:

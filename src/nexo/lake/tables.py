@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 STREAM, CREATED_MS, OFFSETS = "nexo.stream", "nexo.created-ms", "nexo.offsets"
 KIND, COLUMNS = "nexo.kind", "nexo.columns"
-"""Table properties: the stream, its offsets in the table (`nexo.lake.commit`), which records the
+"""Table properties: the stream, its offsets in the table (`nexo.lake.once`), which records the
 table holds (all, the newest per key, or those that typed columns rejected), the typed columns."""
 RECORDS, NEWEST, DEAD_LETTERS = "records", "latest", "dead letters"
 SUFFIXES = {NEWEST: "_latest", DEAD_LETTERS: "_dead_letters"}

@@ -13,8 +13,8 @@ pytest.importorskip("pyiceberg")
 
 from nexo import batch as batches
 from nexo.lake.catalog import Lake
-from nexo.lake.commit import WrittenRange, commit
 from nexo.lake.files import FileWriter, target
+from nexo.lake.once import WrittenRange, commit
 from nexo.lake.rows import ROWS, rows
 from nexo.lake.settings import LakeSettings
 from nexo.lake.tables import StreamId, offsets_of

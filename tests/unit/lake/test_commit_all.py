@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import Table
 
-from nexo.lake.commit import LostRace, TableCommit, WrittenRange, commit_all
+from nexo.lake.commit import LostRace, commit_all
 from nexo.lake.files import FileWriter, target
 from nexo.lake.maintenance.maintain import Care, maintain
+from nexo.lake.once import TableCommit, WrittenRange, taking
 from nexo.lake.paths import local_path
 from nexo.lake.read import file_ranges
 from nexo.lake.rows import rows
@@ -38,11 +39,11 @@ def fillers(lake: MisbehavingLake) -> list[Filler]:
     return found
 
 
-def taking(filler: Filler) -> TableCommit:
+def next_record(filler: Filler) -> TableCommit:
     """The next record, written and not yet committed."""
     writer = FileWriter(target(filler.table), "0-1")
     writer.write([rows(make_batch(1, [b"1"]), 0, 1, 2)])
-    return TableCommit(filler.table, [WrittenRange(0, 1, 2, writer.close())])
+    return taking(filler.table, [WrittenRange(0, 1, 2, writer.close())])
 
 
 def values(filler: Filler) -> list[bytes]:
@@ -64,7 +65,7 @@ def test_tables_of_a_folder_share_a_transaction(
 ) -> None:
     with closing(sqlite3.connect(lake.settings.folder / CATALOG)) as catalog:
         before = catalog.execute("pragma data_version").fetchone()
-        outcomes = commit_all([taking(each) for each in fillers])
+        outcomes = commit_all([next_record(each) for each in fillers])
         catalog.execute("select count(*) from iceberg_tables").fetchone()
         after = catalog.execute("pragma data_version").fetchone()
     assert after[0] == before[0] + 1
@@ -73,7 +74,7 @@ def test_tables_of_a_folder_share_a_transaction(
 
 
 def test_a_table_that_another_was_first_at_stops_no_other(fillers: list[Filler]) -> None:
-    work = [taking(each) for each in fillers]
+    work = [next_record(each) for each in fillers]
     Filler(fillers[1].lake, "b").append([b"other"])
     outcomes = commit_all(work)
     assert [type(outcome) for outcome in outcomes] == [Table, LostRace, Table]
@@ -83,7 +84,7 @@ def test_a_table_that_another_was_first_at_stops_no_other(fillers: list[Filler])
 
 def test_a_table_that_was_only_merged_meanwhile_is_committed(fillers: list[Filler]) -> None:
     fillers[0].append([b"x"])
-    work = [taking(each) for each in fillers[1:]]
+    work = [next_record(each) for each in fillers[1:]]
     maintain(Filler(fillers[1].lake, "b").table, Care(max_snapshots=1, grace_s=3_600))
     assert all(isinstance(outcome, Table) for outcome in commit_all(work))
     assert [values(each) for each in fillers] == [[b"0", b"x"], [b"0", b"1"], [b"0", b"1"]]
@@ -94,7 +95,7 @@ def test_a_table_that_was_only_merged_meanwhile_is_committed(fillers: list[Fille
 def test_a_transaction_of_unknown_outcome_happens_once(
     lake: MisbehavingLake, fillers: list[Filler], fault: Callable[[], Exception], after: bool
 ) -> None:
-    work = [taking(each) for each in fillers]
+    work = [next_record(each) for each in fillers]
     lake.misbehaving.plan = [(fault, after and fault is not conflict)]
     outcomes = commit_all(work)
     assert all(isinstance(outcome, Table) for outcome in outcomes), outcomes

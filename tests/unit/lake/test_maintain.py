@@ -12,10 +12,10 @@ from pyiceberg.expressions import EqualTo
 from nexo.batch import verify
 from nexo.errors import Unavailable
 from nexo.lake.catalog import Lake
-from nexo.lake.commit import WrittenRange, commit
 from nexo.lake.files import FileWriter, target
 from nexo.lake.maintenance import maintain as maintenance
 from nexo.lake.maintenance.maintain import Care, maintain
+from nexo.lake.once import WrittenRange, commit
 from nexo.lake.paths import local_path
 from nexo.lake.read import LakeReader, file_ranges
 from nexo.lake.rows import ROWS, rows

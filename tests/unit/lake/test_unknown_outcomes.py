@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from nexo.errors import Unavailable
-from nexo.lake.commit import CommitUnknown, WrittenRange, commit
+from nexo.lake.commit import CommitUnknown
 from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.maintenance.maintain import Care, maintain
+from nexo.lake.once import WrittenRange, commit
 from nexo.lake.paths import local_path
 from nexo.lake.read import file_ranges
 from nexo.lake.rows import rows

@@ -1,7 +1,7 @@
 """Tables made from a stream's table, step by step: newest records per key, dead letters.
 
 A derived table has offsets of its own and moves them in the commit that adds its files, as the
-stream's table does (`nexo.lake.commit`). A crash leaves it behind but exact, and the next step
+stream's table does (`nexo.lake.once`). A crash leaves it behind but exact, and the next step
 continues from there.
 """
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nexo.lake.commit import WrittenRange, commit
 from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io, target
+from nexo.lake.once import WrittenRange, commit
 from nexo.lake.read import FileRange, every, file_ranges, row_groups
 from nexo.lake.tables import offsets_of
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,11 @@ from nexo.lake.commit import apply, refresh
 from nexo.lake.failures import lake_errors
 from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.maintenance.sweep import sweep
+from nexo.lake.once import drafted
 from nexo.lake.read import FileRange, file_ranges, row_groups
 from nexo.lake.rows import chunked
-from nexo.lake.snapshot import Draft, FilesGone, TableChange, draft, expiry
-from nexo.lake.tables import KIND, NEWEST, OFFSETS, offsets_of, offsets_text, read_point
+from nexo.lake.snapshot import FilesGone, TableChange, expiry
+from nexo.lake.tables import KIND, NEWEST, read_point
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -123,12 +124,8 @@ def replace_files(
 
 def _apply_change(table: Table, change: TableChange) -> None:
     """Commit a change that moves no offsets."""
-
-    def prepare(fresh: Table) -> Draft:
-        summary = {OFFSETS: offsets_text(offsets_of(fresh.properties))}
-        return draft(fresh, replace(change, summary=summary))
-
-    apply(table, prepare, change.commit_id, [facts.path for facts in change.added])
+    added = [facts.path for facts in change.added]
+    apply(table, lambda fresh: drafted(fresh, change), change.commit_id, added)
 
 
 def _runs(table: Table, care: Care) -> Iterator[list[FileRange]]:
