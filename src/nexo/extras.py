@@ -13,10 +13,14 @@ from nexo.errors import ConfigError
 _MODULES = {
     "cli": ("click", "rich"),
     "server": ("cronsim", "prometheus_client", "starlette", "uvicorn"),
+    "spark": ("pyspark", "pyarrow", "pyiceberg", "fastavro"),
 }
-"""The modules that the command and the server cannot do without."""
-_OF_SPARK = ("fastavro", "pyarrow", "pyiceberg", "pyspark")
-_NEEDS = {"cli": "the nexo command needs", "server": "the server needs"}
+"""The modules that the command, the server and the pipeline cannot do without."""
+_NEEDS = {
+    "cli": "the nexo command needs",
+    "server": "the server needs",
+    "spark": "the pipeline needs",
+}
 
 
 def hint(missing: str, extra: str) -> str:
@@ -27,7 +31,7 @@ def hint(missing: str, extra: str) -> str:
 def missing(error: ModuleNotFoundError) -> ConfigError | None:
     """What to install for a module of the lake that is not there; None for any other module."""
     name = (error.name or "").partition(".")[0]
-    return ConfigError(hint(name, "spark")) if name in _OF_SPARK else None
+    return ConfigError(hint(name, "spark")) if name in _MODULES["spark"] else None
 
 
 def require(extra: str) -> None:

@@ -62,6 +62,14 @@ def test_a_sound_folder_is_sound_and_stays_as_it_is(folder: Path) -> None:
     assert image(folder) == before
 
 
+def test_the_folder_may_be_an_option(folder: Path) -> None:
+    runner = CliRunner()
+    assert runner.invoke(main, ["doctor", "--data-dir", str(folder)]).exit_code == 0
+    twice = runner.invoke(main, ["doctor", str(folder), "--data-dir", str(folder)])
+    assert twice.exit_code == 2
+    assert "give the folder once" in twice.output
+
+
 def test_a_flipped_byte_is_found_with_its_offset_and_never_removed(folder: Path) -> None:
     victim = segments(folder)[0]
     data = bytearray(victim.read_bytes())

@@ -123,6 +123,18 @@ def test_many_lines_arrive_in_order(nexo_url: str, client: package.Client, tmp_p
     assert [record.value for record in stream.read()] == [str(n) for n in range(2_500)]
 
 
+def test_read_shows_what_is_there_and_stops(nexo_url: str) -> None:
+    nexo(nexo_url, "stream", "create", "s")
+    for key, value in (("a", "1"), ("b", "2"), ("a", "3")):
+        nexo(nexo_url, "stream", "publish", "s", value, "--key", key)
+    rows = parsed(nexo(nexo_url, "stream", "read", "s", "--json"))
+    assert [(row["offset"], row["value"]) for row in rows] == [(0, "1"), (1, "2"), (2, "3")]
+    rows = parsed(nexo(nexo_url, "stream", "read", "s", "--from", "1", "--key", "a", "--json"))
+    assert [row["value"] for row in rows] == ["3"]
+    assert len(parsed(nexo(nexo_url, "stream", "read", "s", "--count", "1", "--json"))) == 1
+    assert nexo(nexo_url, "stream", "read", "none").exit_code == 1
+
+
 def test_tail_shows_the_last_records_of_each_partition(
     nexo_url: str, client: package.Client
 ) -> None:

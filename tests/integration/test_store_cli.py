@@ -44,7 +44,7 @@ def test_values_are_set_printed_and_deleted(nexo: Shell) -> None:
 def test_an_absent_key_is_one_line_and_exit_code_one(nexo: Shell) -> None:
     for args in (("get", "x"), ("ttl", "x"), ("expire", "x", "5"), ("inspect", "x")):
         result = nexo(*args)
-        assert (result.exit_code, result.output) == (1, "error[NOT_FOUND]: there is no key 'x'\n")
+        assert (result.exit_code, result.output) == (1, "error[NOT_FOUND]: key 'x' not found\n")
 
 
 def test_conditions_say_whether_they_held(nexo: Shell) -> None:
@@ -102,6 +102,8 @@ def test_keys_are_listed(nexo: Shell) -> None:
     for key in ("user:1", "user:2", "other"):
         nexo("set", key, "x")
     assert nexo.json("keys", "user:") == [{"key": "user:1"}, {"key": "user:2"}]
+    assert nexo.json("keys", "--prefix", "user:") == [{"key": "user:1"}, {"key": "user:2"}]
+    assert nexo("keys", "a", "--prefix", "b").exit_code == 2
     assert nexo.json("keys", "--glob", "*1") == {"key": "user:1"}
     assert nexo.json("keys", "--limit", "1") == {"key": "other"}
     assert nexo.json("keys", "other", "--long")["kind"] == "value"

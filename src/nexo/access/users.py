@@ -146,7 +146,7 @@ class UsersFile:
     @staticmethod
     def _get(users: dict[str, User], name: str) -> User:
         if name not in users:
-            raise NotFound(f"there is no user {name!r}")
+            raise NotFound(f"user {name!r} not found")
         return users[name]
 
     @contextlib.contextmanager

@@ -125,7 +125,7 @@ async def update(context: ApiContext, ask: OptionsAsk) -> ChangeCount:
 async def delete(context: ApiContext, ask: OneQueue) -> ChangeCount:
     """Remove a queue with all its jobs."""
     if not await context.client.queue(ask.queue).delete():
-        raise NotFound(f"there is no queue {ask.queue!r}")
+        raise NotFound(f"queue {ask.queue!r} not found")
     return ChangeCount()
 
 

@@ -136,7 +136,7 @@ async def key(context: ApiContext, ask: KeyAsk) -> KeyView:
     """A key with its value, or some items of its collection."""
     row = await _row(context, ask.key)
     if row is None:
-        raise NotFound(f"there is no key {ask.key[:64]!r}")
+        raise NotFound(f"key {ask.key[:64]!r} not found")
     value, content = None, []
     if row.kind == "value":
         reply = await context.client.link(Broker.STORE).call(Op.MAP_GET, encode_map_key(ask.key))
@@ -181,7 +181,7 @@ async def expire(context: ApiContext, ask: ExpireAsk) -> ChangeCount:
     """Change or remove a key's life time."""
     store = context.client.store
     if not await store.exists(ask.key):
-        raise NotFound(f"there is no key {ask.key[:64]!r}")
+        raise NotFound(f"key {ask.key[:64]!r} not found")
     if ask.ttl_s is None:
         return ChangeCount(int(await store.persist(ask.key)))
     return ChangeCount(int(await store.expire(ask.key, max(ask.ttl_s, 0.001))))

@@ -218,5 +218,5 @@ async def retain(context: ApiContext, ask: OneStream) -> ChangeCount:
 async def delete(context: ApiContext, ask: OneStream) -> ChangeCount:
     """Delete a stream with its records and groups."""
     if not await context.client.stream(ask.stream).delete():
-        raise NotFound(f"there is no stream {ask.stream!r}")
+        raise NotFound(f"stream {ask.stream!r} not found")
     return ChangeCount()

@@ -49,7 +49,7 @@ class Schedules:
     def removal(self, name: str) -> CronMoved:
         """The record that removes a schedule; `NotFound` if there is none of that name."""
         if name not in self.by_name:
-            raise NotFound(f"Schedule {name!r} not found")
+            raise NotFound(f"schedule {name!r} not found")
         return CronMoved(name, _REMOVED)
 
     def due(self, now_ms: int) -> list[CronSet]:

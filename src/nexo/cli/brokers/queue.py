@@ -253,7 +253,7 @@ def delete(name: str) -> None:
     with client() as nexo:
         existed = nexo.queue(name).delete()
     if not existed:
-        raise NotFound(f"there is no queue {name!r}")
+        raise NotFound(f"queue {name!r} not found")
     output.done(f"{name} deleted", name=name, deleted=True)
 
 

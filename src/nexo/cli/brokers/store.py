@@ -100,11 +100,17 @@ def delete(keys: tuple[str, ...]) -> None:
 
 @command.command()
 @click.argument("prefix", default="")
+@click.option("--prefix", "named_prefix", metavar="PREFIX", help="The same as PREFIX.")
 @click.option("--glob", default="", help="Only keys that match, with * ? and [a-z].")
 @click.option("--limit", type=click.IntRange(min=1), help="Stop after this many.")
 @click.option("--long", "-l", "detailed", is_flag=True, help="Kind, size and life time of each.")
-def keys(prefix: str, glob: str, limit: int | None, detailed: bool) -> None:
+def keys(
+    prefix: str, named_prefix: str | None, glob: str, limit: int | None, detailed: bool
+) -> None:
     """List keys in order, those that begin with PREFIX."""
+    if prefix and named_prefix:
+        raise click.UsageError("give the prefix once: as PREFIX or with --prefix")
+    prefix = prefix or named_prefix or ""
     with client() as nexo:
         found = islice(nexo.store.keys(prefix, glob=glob), limit)
         wild = "*" in prefix or "?" in prefix
@@ -204,4 +210,4 @@ def clear() -> None:
 
 
 def _absent(key: str) -> NotFound:
-    return NotFound(f"there is no key {key!r}")
+    return NotFound(f"key {key!r} not found")

@@ -137,7 +137,7 @@ def delete(name: str) -> None:
     """Delete the stream NAME."""
     with client() as nexo:
         if not nexo.stream(name).delete():
-            raise NotFound(f"there is no stream {name!r}")
+            raise NotFound(f"stream {name!r} not found")
     output.done(f"{name} deleted", name=name, deleted=True)
 
 
@@ -156,6 +156,7 @@ def get(name: str, key: str) -> None:
 for part in (
     stream_publish.command,
     tail.command,
+    tail.read,
     stream_groups.groups,
     stream_groups.members,
     stream_groups.delete_group,

@@ -1,4 +1,4 @@
-"""``nexo tail``: print a stream's records, and go on as it grows."""
+"""``nexo tail`` and ``nexo stream read``: print a stream's records, followed or to its end."""
 
 from __future__ import annotations
 
@@ -17,10 +17,16 @@ from nexo.cli.times import place, seconds
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from nexo import Client
     from nexo.client.stream_records import Record
     from nexo.protocol.stream import StartPosition
 
 _POLL_S = 20.0
+
+
+_partition = click.option("--partition", type=click.IntRange(min=0), help="Only this one.")
+_key = click.option("--key", help="Only records of this key.")
+_count = click.option("--count", type=click.IntRange(min=1), help="Stop after this many records.")
 
 
 @click.command("tail")
@@ -29,9 +35,9 @@ _POLL_S = 20.0
               help="Begin this many offsets before the end of each partition.")  # fmt: skip
 @click.option("--from", "start", type=place, metavar="PLACE",
               help="Begin here instead: a place as in nexo seek.")  # fmt: skip
-@click.option("--partition", type=click.IntRange(min=0), help="Only this one.")
-@click.option("--key", help="Only records of this key.")
-@click.option("--count", type=click.IntRange(min=1), help="Stop after this many records.")
+@_partition
+@_key
+@_count
 @click.option("--no-follow", is_flag=True, help="Stop at the end.")
 @click.option("--wait", "wait_s", type=seconds(),
               help="Stop after this long without a record: 5 (seconds), 1m.")  # fmt: skip
@@ -49,18 +55,55 @@ def command(
 
     With --json, a line is what `nexo stream publish --format records` reads.
     """
-    if isinstance(start, int) and partition is not None:
-        start = {partition: start}
     with client() as nexo:
         if start is None:
-            places = last_positions(nexo, stream, last)
+            places = only(last_positions(nexo, stream, last), partition)
         else:
-            places = positions(nexo, stream, start)
-        reader = PartitionsReader(nexo, stream, only(places, partition))
-        found = _follow(reader, 0.0 if no_follow else wait_s)
-        chosen = (record for record in found if key is None or record.key == key)
-        for record in islice(chosen, count):
-            show(record)
+            places = _from(nexo, stream, start, partition)
+        _show_all(nexo, stream, places, 0.0 if no_follow else wait_s, key, count)
+
+
+@click.command("read")
+@click.argument("stream")
+@click.option("--from", "start", type=place, metavar="PLACE", default="beginning",
+              show_default=True, help="Where to begin: a place as in nexo seek.")  # fmt: skip
+@_partition
+@_key
+@_count
+def read(
+    stream: str,
+    start: StartPosition | datetime,
+    partition: int | None,
+    key: str | None,
+    count: int | None,
+) -> None:
+    """Print the records of STREAM and stop at its end; no group is involved.
+
+    To go on as it grows, use `nexo tail`.
+    """
+    with client() as nexo:
+        _show_all(nexo, stream, _from(nexo, stream, start, partition), 0.0, key, count)
+
+
+def _from(
+    nexo: Client, stream: str, start: StartPosition | datetime, partition: int | None
+) -> dict[int, int]:
+    if isinstance(start, int) and partition is not None:
+        start = {partition: start}
+    return only(positions(nexo, stream, start), partition)
+
+
+def _show_all(
+    nexo: Client,
+    stream: str,
+    places: dict[int, int],
+    wait_s: float | None,
+    key: str | None,
+    count: int | None,
+) -> None:
+    found = _follow(PartitionsReader(nexo, stream, places), wait_s)
+    for record in islice((each for each in found if key is None or each.key == key), count):
+        show(record)
 
 
 def _follow(reader: PartitionsReader, wait_s: float | None) -> Iterator[Record[Any]]:

@@ -19,6 +19,7 @@ from nexo.cli.options import common
 from nexo.cli.times import seconds
 from nexo.client.stop_signal import ProcessStopSignal
 from nexo.errors import Conflict
+from nexo.extras import require
 from nexo.server.processes.system import yield_to_brokers
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def run(
     """Take streams into the lake."""
     if once and continuous:
         raise click.UsageError("give either --once or --continuous, not both")
+    require("spark")
     paces = _lags(lags)
     if attached:
         yield_to_brokers()

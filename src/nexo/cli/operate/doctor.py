@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("data_dir", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--data-dir", "named_dir", type=click.Path(path_type=Path), help="The same as DATA_DIR."
+)
 @config_option("The server's settings, to find its folders.", "settings_file")
 @click.option("--repair", is_flag=True, help="Cut torn tails, rebuild indexes, remove leftovers.")
 @click.option("--read-only", is_flag=True, help="Look even if a server runs; it may be mid-write.")
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 def command(
     ctx: click.Context,
     data_dir: Path | None,
+    named_dir: Path | None,
     settings_file: Path | None,
     repair: bool,
     read_only: bool,
@@ -43,7 +47,9 @@ def command(
     """
     if repair and read_only:
         raise click.UsageError("--repair changes files, --read-only does not: choose one")
-    settings = config.load(settings_file, os.environ, {"data_dir": data_dir})
+    if data_dir and named_dir:
+        raise click.UsageError("give the folder once: as DATA_DIR or with --data-dir")
+    settings = config.load(settings_file, os.environ, {"data_dir": data_dir or named_dir})
     _check_there(settings)
     logging.getLogger("nexo").addHandler(logging.NullHandler())  # findings say it all
     with _lock(settings, read_only):

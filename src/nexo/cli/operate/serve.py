@@ -65,6 +65,8 @@ def command(file: Path | None, embedded: bool, pipeline: bool, **flags: object) 
     Every option is also a setting of the TOML file and an environment variable.
     """
     extras.require("server")
+    if pipeline:
+        extras.require("spark")
     settings = config.load(file, os.environ, flags)
     for text in (*config.doubtful_variables(os.environ), *exposure_warnings(settings)):
         _say(settings, "warning", text, f"warning: {text}")
