@@ -49,6 +49,18 @@ PIPELINED_REQUESTS = 1_000
 """Unanswered requests of one client of a protocol that answers in order, such as Kafka's;
 the next are not read before some are answered.
 """
+LARGE_REQUESTS_BYTES = 256 * MIB
+"""The memory of all requests over the usual size that are arriving or unanswered; further ones
+wait until there is room. One that keeps others waiting may take `LARGE_REQUEST_BYTES_PER_S`.
+"""
+LARGE_REQUEST_BYTES_PER_S = 1 * MIB
+"""A request over the usual size that is sent more slowly than this, while another waits for its
+room, ends its connection.
+"""
+KAFKA_REQUEST_BYTES = 100 * MIB
+"""The largest request of a Kafka client that has logged in, or where authentication is off; a
+larger Produce is skipped, and refused partition by partition.
+"""
 KAFKA_ELEMENTS = 100_000
 """The elements of all arrays in one request of a Kafka client."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable
 from itertools import count
 from typing import Any, cast
 
@@ -21,10 +22,21 @@ from tests.unit.brokers.stream.desk import Desk
 _ids = count(1_000_000)
 
 
+class _Loop:
+    """Calls back at the end of the desk's turn."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def call_soon(self, callback: Callable[..., None], *args: object) -> None:
+        self._desk.runtime.soon(lambda: callback(*args))
+
+
 class _Host:
     """As much of a host as a session asks for."""
 
     def __init__(self, desk: Desk) -> None:
+        self.loop = _Loop(desk)
         self.settings = desk.runtime.settings
         self.clock = desk.runtime.clock
         self.services = {Broker.STREAM: desk.service}
@@ -44,17 +56,29 @@ class _Transport:
     def __init__(self) -> None:
         self.said = bytearray()
         self.is_closed = False
+        self.is_read = True
 
     def get_extra_info(self, name: str) -> tuple[str, int]:
         return "127.0.0.1", 9
 
     def set_write_buffer_limits(self, high: int) -> None: ...
 
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
     def can_write_eof(self) -> bool:
         return False
 
     def close(self) -> None:
         self.is_closed = True
+
+    abort = close
+
+    def write(self, data: bytes) -> None:
+        self.said += data
 
     def writelines(self, parts: list[bytes]) -> None:
         self.said += b"".join(parts)
@@ -95,16 +119,37 @@ class Line:
         """Whether the server ended the connection."""
         return self._transport.is_closed
 
+    def is_read(self) -> bool:
+        """Whether the server takes more of what the client sends."""
+        return self._transport.is_read
+
+    def drop(self) -> None:
+        """Let the connection break."""
+        self._session.connection_lost(None)
+        self._desk.runtime.end_turn()
+
+    def look(self) -> None:
+        """Let the server look at its connections, as it does now and then."""
+        self._session.check(self._desk.runtime.time.now)
+
     def send(self, key: ApiKey, version: int, message: KafkaMessage) -> None:
         """Send a request; `answers` has what came back."""
+        self.deliver(self.encoded(key, version, message))
+
+    def deliver(self, data: bytes) -> None:
+        """Send bytes, of a request that is `encoded`."""
+        deliver(self._session, data)
+        self._desk.runtime.end_turn()
+
+    def encoded(self, key: ApiKey, version: int, message: KafkaMessage) -> bytes:
+        """The bytes of the next request."""
         api = APIS[key]
         out = bytearray(struct.pack(">hhih", key, version, len(self._asked), -1))
         if api.is_flexible(version):
             out.append(0)
         api.request.write(out, message, version)
         self._asked.append((key, version))
-        deliver(self._session, struct.pack(">i", len(out)) + out)
-        self._desk.runtime.end_turn()
+        return struct.pack(">i", len(out)) + out
 
     def answers(self) -> dict[int, KafkaMessage]:
         """All answers so far, by the number of their request."""

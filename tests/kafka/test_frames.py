@@ -123,7 +123,6 @@ def test_fetch_sessions_are_not_given_out_and_not_known(bootstrap: str) -> None:
         request(3, 0, struct.pack(">ih", 1, 500)),  # a text that is cut short
         request(3, 0, struct.pack(">ih", 1, 2) + b"\xff\xff"),
         request(3, 9, b"\x00\xff\xff\xff\xff\xff\xff"),  # a number without an end
-        struct.pack(">ihhi", 15_000_000, 3, 0, 1),
         struct.pack(">ihhi", 9, 3, 0, 1) + b"\x00",
     ],
 )

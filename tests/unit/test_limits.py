@@ -26,6 +26,7 @@ ENTRANCES, HTTP = "integration/test_entrances.py", "unit/server/test_http_server
 HERE, LOGINS = "unit/test_limits.py", "integration/test_admin_login.py"
 JOBS, SHARED = "unit/services/queue/test_jobs.py", "unit/brokers/stream/test_shared_service.py"
 DECISIONS = ("unit/access/test_login.py", "test_decisions_are_remembered_within_bounds")
+LARGE = "kafka/test_large_requests.py"
 LOCKED_OUT = (DECISIONS[0], "test_a_user_is_locked_after_some_failures_and_free_again_later")
 TRIED = {
     "FIRST_BYTES_S": (ENTRANCES, "test_a_connection_that_says_nothing_is_closed"),
@@ -39,6 +40,9 @@ TRIED = {
     "FAREWELL_S": (ENTRANCES, "test_a_stop_does_not_wait_for_a_client_that_reads_nothing"),
     "LONGEST_FAREWELL_S": (HTTP, "test_a_reply_before_the_end_of_the_body_is_followed_by_the_end"),
     "CLIENT_NAME_CHARS": (ENTRANCES, "test_a_clients_name_forges_no_log_line"),
+    "LARGE_REQUESTS_BYTES": (LARGE, "test_further_large_requests_wait_for_room"),
+    "LARGE_REQUEST_BYTES_PER_S": (LARGE, "test_who_keeps_others_waiting_must_send"),
+    "KAFKA_REQUEST_BYTES": (LARGE, "test_a_request_over_the_limit_is_refused_by_partition"),
     "KAFKA_ELEMENTS": ("kafka/test_frames.py", ""),
     "PIPELINED_REQUESTS": ("kafka/test_frames.py", ""),
     "QUEUE_WAIT_MS": (JOBS, "test_a_wait_for_longer_than_its_limit_is_refused"),

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from nexo import limits
 from nexo.dialects.dialect import Origin
@@ -36,6 +36,10 @@ class Pending:
     """The whole request."""
     number: int
     """Counts the requests of the connection; identifies a wait."""
+    room: int = 0
+    """What it has taken of the room for large requests."""
+    is_last: bool = False
+    """The connection ends with its answer."""
     parts: Sequence[Buffer] | None = None
     """What to send, once it is answered."""
 
@@ -52,6 +56,19 @@ class Pending:
             self.session.refuse(error)
 
 
+class Skipping(Protocol):
+    """Reads a request that is too large to be kept."""
+
+    left: int
+    """The bytes that are still to come."""
+
+    def feed(self, data: memoryview) -> None:
+        """Read the next bytes, at most ``left``; `ProtocolError` if they make no sense."""
+
+    def answer(self, request: Pending) -> None:
+        """Refuse it, once all of it was read."""
+
+
 class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
     """One connection, but for what a request is and does."""
 
@@ -66,6 +83,9 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
         self._waiting: deque[Pending] = deque()
         self._full = False
         """Too many requests wait for their answers."""
+        self._room = 0
+        """What the request that arrives has taken of the room for large ones."""
+        self._skipping: Skipping | None = None
         self._heard_ms = self.opened_ms
         self._requests = 0
         self._bytes_in = self._bytes_out = 0
@@ -85,6 +105,15 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
 
         A `NexoError` is answered; a `ProtocolError` also ends the connection.
         """
+
+    @property
+    def largest_request(self) -> int:
+        """The size of the largest request of a client that is no stranger."""
+        return self._usual_size
+
+    def skipping(self, size: int) -> Skipping | None:
+        """How to refuse a larger one in the protocol's words; None ends the connection."""
+        return None
 
     # -- what it is given --------------------------------------------------------------
 
@@ -124,12 +153,14 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
         at = 0
         try:
             while not (self._closing or self._holds):
-                size = self._whole_size(at)
+                size = None if self._skipping else self._whole_size(at)
                 if size is None:
                     break
                 data = bytes(memoryview(self._arrived)[at : at + size])
                 at += size
                 self._run(data)
+            if self._skipping is not None and not self._closing:
+                at += self._skip(self._skipping, memoryview(self._arrived)[at:])
         except ProtocolError as error:
             self.refuse(error)
         except Exception:
@@ -140,7 +171,8 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
 
     def _run(self, data: bytes) -> None:
         self._requests += 1
-        request = Pending(self, data, self._requests)
+        request = Pending(self, data, self._requests, self._room)
+        self._room = 0
         self._waiting.append(request)
         try:
             self.run(request)
@@ -156,19 +188,55 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
         """The size of the next request if all of it is here."""
         size, here = self.request_size(self._arrived, at), len(self._arrived) - at
         known = here if size is None else size
-        if known > limits.BEFORE_LOGIN_BYTES:
-            self._check_size(known)
+        if known > limits.BEFORE_LOGIN_BYTES and not self._may_keep(known):
+            return None
         return size if size is not None and size <= here else None
 
-    def _check_size(self, size: int) -> None:
-        most = self._host.settings.max_payload_bytes + _ROOM
-        if self._is_stranger:
-            most = limits.BEFORE_LOGIN_BYTES
+    @property
+    def _usual_size(self) -> int:
+        return self._host.settings.max_payload_bytes + _ROOM
+
+    def _may_keep(self, size: int) -> bool:
+        """Whether there is room for a request of this size now."""
+        most = limits.BEFORE_LOGIN_BYTES if self._is_stranger else self.largest_request
         if size > most:
-            raise ProtocolError(f"a request of {size} bytes: must be at most {most}")
+            self._skipping = None if self._is_stranger else self.skipping(size)
+            if self._skipping is None:
+                raise ProtocolError(f"a request of {size} bytes: must be at most {most}")
+            return False
+        if size <= self._usual_size or self._room:
+            return True
+        room = self._state.large_requests
+        if not room.take(size, lambda: self._given(size)):
+            self.hold()
+            return False
+        self._room = size
+        return True
+
+    def _given(self, size: int) -> None:
+        """There is room for the request that arrives."""
+        if self._gone:
+            self._state.large_requests.give_back(size)
+            return
+        self._room = size
+        self._partial_since_ms = self._host.clock.now_ms()
+        self.release()
+
+    def _skip(self, skipping: Skipping, arrived: memoryview) -> int:
+        """Read on in a request that is too large; returns how much of ``arrived`` is its own."""
+        with arrived, arrived[: skipping.left] as part:
+            size = len(part)
+            skipping.feed(part)
+        if not skipping.left:
+            self.hold()
+            self._skipping = None
+            request = Pending(self, b"", self._requests, is_last=True)
+            self._waiting.append(request)
+            skipping.answer(request)
+        return size
 
     def _note_partial(self, taken: int) -> None:
-        if not self._arrived:
+        if not (self._arrived or self._skipping):
             self._partial_since_ms = 0
         elif taken or not self._partial_since_ms:
             self._partial_since_ms = self._host.clock.now_ms()
@@ -180,11 +248,18 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
         if self.closed:
             return
         parts: list[Any] = []
+        is_last = False
         while self._waiting and self._waiting[0].parts is not None:
-            parts += self._waiting.popleft().parts or ()
+            request = self._waiting.popleft()
+            parts += request.parts or ()
+            is_last = request.is_last
+            if request.room:
+                self._state.large_requests.give_back(request.room)
         if parts:
             self._bytes_out += sum(map(len, parts))
             self._transport.writelines(parts)
+        if is_last:
+            self.finish()
         if self._full and len(self._waiting) < limits.PIPELINED_REQUESTS:
             self._full = False
             self.release()
@@ -196,6 +271,13 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
         if self._may_run:
             super()._start_reading()
             self._run_arrived()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._gone:
+            taken = self._room + sum(request.room for request in self._waiting)
+            if taken:
+                self._state.large_requests.give_back(taken)
+        super().connection_lost(exc)
 
     # -- what the host asks ------------------------------------------------------------
 
@@ -211,7 +293,10 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
         if not self._partial_since_ms or not self._may_run:
             return
         size = self.request_size(self._arrived, 0) or 0
-        allowed_ms = 1000 * (limits.LOGIN_S + size / limits.FRAME_BYTES_PER_S)
+        rate = limits.FRAME_BYTES_PER_S
+        if self._room and self._state.large_requests.is_wanted:
+            rate = limits.LARGE_REQUEST_BYTES_PER_S
+        allowed_ms = 1000 * (limits.LOGIN_S + size / rate)
         if now_ms - self._partial_since_ms > allowed_ms:
             self.kick("its request does not arrive")
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from nexo import limits
 from nexo.access.login import ClientCredentials, Identity
 from nexo.dialects.dialect import Dialect, HostPort, Origin
+from nexo.dialects.large_requests import LargeRequests
 from nexo.errors import NexoError, Unavailable
 from nexo.model import Broker
 from nexo.services.service import Service
@@ -41,6 +42,7 @@ class DialectState:
         """All connections are read into it: a read and its callback are never interleaved."""
         self.stranger_buffer = self.read_buffer[: limits.BEFORE_LOGIN_BYTES]
         """Smaller, for a client that has not logged in: what it sends after its login is kept."""
+        self.large_requests = LargeRequests()
         self.stopping = False
 
     def stop(self) -> None:

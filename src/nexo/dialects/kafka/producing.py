@@ -13,7 +13,7 @@ from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, failure
 from nexo.dialects.kafka.request import Gather, Request, by_topic, outline_with, rows_of
 from nexo.dialects.kafka.transactions import transaction_of
-from nexo.errors import InvalidOption, NexoError
+from nexo.errors import InvalidOption, NexoError, PayloadTooLarge
 from nexo.model import Broker
 from nexo.services.stream.admin import Outline
 
@@ -55,11 +55,18 @@ def _produce_one(
             raise Refused(Error.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or all")
         found = outline_with(request, topic, index)
         permit(request.session.identity, Broker.STREAM, WRITE, found.name)
+        _check_size(request, part["records"])
         head, entry = _entry(found, part["records"])
         start = request.session.streams.admin.start_offset(request.session, found.name, index)
         _store(request, found.name, index, head, entry, stored)
     except NexoError as error:
         stored(error)
+
+
+def _check_size(request: Request, records: Any) -> None:
+    most = request.session.state.host.settings.max_payload_bytes
+    if records is not None and len(records) > most:
+        raise PayloadTooLarge(f"a batch of {len(records):,} bytes: must be at most {most:,}")
 
 
 def _entry(stream: Outline, records: Any) -> tuple[KafkaHead, bytes]:

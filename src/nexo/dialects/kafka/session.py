@@ -22,8 +22,9 @@ from nexo.dialects.kafka import (
 from nexo.dialects.kafka.format.apis import APIS, UNKNOWN, ApiKey
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.wire import I16, Input
+from nexo.dialects.kafka.oversized import OversizedProduce
 from nexo.dialects.kafka.request import KafkaConnection, Request
-from nexo.dialects.pipelined import Pending
+from nexo.dialects.pipelined import Pending, Skipping
 from nexo.errors import ProtocolError
 
 _SIZE = Struct(">i")
@@ -80,6 +81,13 @@ class KafkaSession(KafkaConnection):
         if size < _HEAD.size:
             raise ProtocolError(f"a request of {size} bytes has no room for its head")
         return size
+
+    @property
+    def largest_request(self) -> int:
+        return max(limits.KAFKA_REQUEST_BYTES, super().largest_request)
+
+    def skipping(self, size: int) -> Skipping | None:
+        return OversizedProduce(self, size)
 
     def run(self, request: Pending) -> None:
         _, key, version, correlation = _HEAD.unpack_from(request.data)
