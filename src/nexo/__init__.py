@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nexo.client._async.client import AsyncClient as AsyncClient
     from nexo.client._sync.client import Client as Client
     from nexo.client.address import ConnectOptions
+    from nexo.client.by_value import by_value as by_value
     from nexo.errors import NexoError as NexoError
     from nexo.model import Broker as Broker
     from nexo.model import Persistence as Persistence
@@ -32,6 +33,7 @@ __all__ = [
     "NexoError",
     "Persistence",
     "__version__",
+    "by_value",
     "connect",
     "connect_async",
 ]
@@ -42,6 +44,7 @@ _HOMES = {
     "Client": "nexo.client._sync.client",
     "NexoError": "nexo.errors",
     "Persistence": "nexo.model",
+    "by_value": "nexo.client.by_value",
 }
 _MODULES = {"errors", "testing", "topics", "types", "xstreams"}
 

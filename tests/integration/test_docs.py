@@ -1,9 +1,9 @@
 """Every Python snippet of the README and the docs runs, page by page, against a fresh server.
 
 The blocks of a page run in order in one namespace, in one event loop, so that a page may
-build on what it showed before and ``await`` at top level. ``url`` is the server's; so is
-``NEXO_URL``. A ``bash`` block of ``nexo`` commands runs too, if the line before the block is
-``<!-- runs -->``; one with ``curl`` runs as a script, against a server of real processes.
+build on what it showed before and ``await`` at top level. ``NEXO_URL`` is the server's. A
+``bash`` block of ``nexo`` commands runs too, if the line before the block is ``<!-- runs -->``;
+one with ``curl`` runs as a script, against a server of real processes.
 """
 
 import ast
@@ -77,7 +77,7 @@ def run(page: Path, folder: Path) -> None:
     ):
         patched.setenv("NEXO_URL", url)
         patched.setitem(sys.modules, "__docs__", ModuleType("__docs__"))  # some look for it
-        asyncio.run(_run(page, {"url": url, "__name__": "__docs__"}))
+        asyncio.run(_run(page, {"__name__": "__docs__"}))
 
 
 def _run_scripts(page: Path, folder: Path) -> None:

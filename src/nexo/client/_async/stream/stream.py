@@ -162,8 +162,9 @@ class Stream(Generic[T]):
     ) -> Awaitable[Published]:
         """Publish a record; the result is its partition and offset.
 
-        Records of one key keep their order; ``partition`` overrides the key's. Need not be awaited:
-        records of one loop turn are sent together as one batch.
+        Records of one key are stored in their order; a shared group also processes them in it if it
+        has ``ordered_by='key'``. ``partition`` overrides the key's. Need not be awaited: records of
+        one loop turn are sent together as one batch.
         """
         kind, content = self._encode(value)
         if key is None and headers is None and partition is None:
