@@ -54,6 +54,17 @@ class Wait:
         """Unique in the room."""
         return self.connection.id, self.ticket
 
+    def give_up(self) -> None:
+        """Answer with nothing."""
+        self.answer(_outcome(self.nothing) if callable(self.nothing) else self.nothing)
+
+    def answer(self, result: Any) -> None:
+        """Call ``done``; what it raises is logged, so that the other waits are still answered."""
+        try:
+            self.done(result)
+        except Exception:
+            log.exception("a waiting request of %s could not be answered", self.connection.name)
+
 
 class WaitingRoom:
     """All waiting requests of one broker, first come first served within a channel."""
@@ -80,7 +91,7 @@ class WaitingRoom:
                 wait.done(result)
             return False
         if wait.due_ms <= now_ms:
-            _answer_nothing(wait)
+            wait.give_up()
             return False
         self.add(wait)
         return True
@@ -143,7 +154,7 @@ class WaitingRoom:
         """Answer all waits of a channel with an error: what they wait for is gone."""
         for wait in self._in(channel):
             self._remove(wait)
-            _answer(wait, error)
+            wait.answer(error)
 
     def fail_under(self, subject: Hashable, error: NexoError) -> None:
         """Answer all on channels ``(subject, ...)`` with an error."""
@@ -212,12 +223,12 @@ class WaitingRoom:
             return False
         self._remove(wait)
         if result is not ELSEWHERE:
-            _answer(wait, result)
+            wait.answer(result)
         return True
 
     def _give_up(self, wait: Wait) -> None:
         self._remove(wait)
-        _answer_nothing(wait)
+        wait.give_up()
 
     def _remove(self, wait: Wait) -> None:
         key = wait.key
@@ -246,17 +257,6 @@ class WaitingRoom:
             (wait.due_ms, number, key) for number, (key, wait) in enumerate(self._waits.items())
         ]
         heapify(self._deadlines)
-
-
-def _answer_nothing(wait: Wait) -> None:
-    _answer(wait, _outcome(wait.nothing) if callable(wait.nothing) else wait.nothing)
-
-
-def _answer(wait: Wait, result: Any) -> None:
-    try:
-        wait.done(result)
-    except Exception:  # the other waits are still answered
-        log.exception("a waiting request of %s could not be answered", wait.connection.name)
 
 
 def _outcome(call: Callable[[], Any]) -> Any:

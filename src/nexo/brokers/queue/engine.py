@@ -100,9 +100,9 @@ class QueueEngine:
     def push(self, jobs: NewJobs, now_ms: int) -> PushReply:
         """Add a batch of jobs (SPEC D2)."""
         jobs.check()
-        self._check_room(jobs.count)
         base = self.ledger.next_job
         instead, replaced = resolve_dedup(jobs, base, self.ledger.dedup)
+        self._check_room(jobs.count - len(instead), replaced)
         for job, by in replaced.items():
             self._remove_unless_leased(job, Replaced(job, by))
         if len(instead) < jobs.count:
@@ -126,9 +126,13 @@ class QueueEngine:
         for job in range(push.base, push.base + push.count) if push.due_ms else ():
             self.dispatch.delays.discard(job)
 
-    def _check_room(self, count: int) -> None:
+    def _check_room(self, count: int, replaced: Iterable[int]) -> None:
+        """Raise `QueueFull` if ``count`` jobs have no room once those replaced are gone."""
         limit = self.options.max_jobs
         if not limit or self.ledger.open_jobs + count <= limit:
+            return
+        freed = sum(not self.dispatch.leases.hold(job) for job in replaced)
+        if self.ledger.open_jobs + count - freed <= limit:
             return
         if count > limit:
             raise InvalidInput(

@@ -8,6 +8,7 @@ matters.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -22,6 +23,8 @@ from nexo.values import JSON_PREFIX, MAX_TTL_MS, check_ttl
 
 MAX_HOLDERS = 10_000
 MAX_HOLDER_CHARACTERS = 255
+RESERVED_MS = 600_000
+"""How far ahead fencing numbers are reserved: one small synced write in that time."""
 WINDOW_SLOTS = 64
 """Slots of a sliding window: its state stays small whatever the limit."""
 
@@ -35,16 +38,25 @@ _window = msgspec.json.Decoder(list[tuple[int, int]])
 class FencingNumbers:
     """Numbers that only grow, across restarts too: each is at least the time in microseconds."""
 
-    __slots__ = ("_last",)
+    __slots__ = ("_last", "_reserve", "_reserved")
 
-    def __init__(self, after_ms: int = 0) -> None:
-        """``after_ms``: a server whose clock was ahead may have issued numbers until then."""
-        self._last = after_ms * 1_000
+    def __init__(self, after_ms: int = 0, reserve: Callable[[int], None] = lambda _: None) -> None:
+        """``after_ms``: until when numbers may have been issued, by whatever clock.
+
+        ``reserve`` notes durably until when numbers may be issued from now on.
+        """
+        self._last = self._reserved = after_ms * 1_000
+        self._reserve = reserve
 
     def next(self, now_ms: int) -> int:
         """A number greater than all before it."""
-        self._last = max(self._last + 1, now_ms * 1_000)
-        return self._last
+        number = max(self._last + 1, now_ms * 1_000)
+        if number > self._reserved:
+            until_ms = number // 1_000 + RESERVED_MS
+            self._reserve(until_ms)
+            self._reserved = until_ms * 1_000
+        self._last = number
+        return number
 
 
 class KeyLeases(Collections[MapValue]):

@@ -49,12 +49,15 @@ class StoreEngine:
     __slots__ = ("_numbers", "keyspace", "leases", "lists", "maps", "rates", "sets")
 
     def __init__(
-        self, max_bytes: int = 0, max_reply_bytes: int = 0, numbers_after_ms: int = 0
+        self,
+        max_bytes: int = 0,
+        max_reply_bytes: int = 0,
+        numbers: FencingNumbers | None = None,
     ) -> None:
         """Above ``max_bytes`` keys are evicted; no reply has values of more than
-        ``max_reply_bytes`` (0 for no limit). Fencing numbers are later than ``numbers_after_ms``.
+        ``max_reply_bytes`` (0 for no limit).
         """
-        self._numbers = FencingNumbers(numbers_after_ms)
+        self._numbers = numbers or FencingNumbers()
         self._use(Keyspace(max_bytes, max_reply_bytes))
 
     def _use(self, keyspace: Keyspace) -> None:

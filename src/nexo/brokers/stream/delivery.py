@@ -37,17 +37,23 @@ class Gathered:
     size_bytes: int = 0
     reached: dict[int, int] = field(default_factory=dict)
     """Per partition: the end of the entries found."""
+    damaged: tuple[int, Corrupt] | None = None
+    """The partition of the damaged entry that ended the search, and its error."""
+
+    def check(self) -> None:
+        """Raise `Corrupt` if a damaged entry is all there is."""
+        if self.damaged is not None and not self.parts:
+            raise self.damaged[1]
 
 
 def gather(stream: OpenStream, deliveries: Iterable[DeliveredRange], max_bytes: int) -> Gathered:
     """The entries that hold the delivered ranges, cut to them unless compressed.
 
-    At least one available entry, then no more than ``max_bytes``. Stops before a damaged entry;
-    raises `Corrupt` if that is the first.
+    At least one available entry, then no more than ``max_bytes``. Stops before a damaged entry.
     """
-    found, damaged = Gathered(), False
+    found = Gathered()
     for delivery in deliveries:
-        if damaged:
+        if found.damaged is not None:
             found.unsent.append((delivery.partition, delivery.first, delivery.end))
             continue
         try:
@@ -55,10 +61,8 @@ def gather(stream: OpenStream, deliveries: Iterable[DeliveredRange], max_bytes: 
         except Cold as cold:
             found.cold.append((delivery.partition, cold.offset))
             found.unsent.append(_rest(delivery, found))
-        except Corrupt:
-            if not found.parts:
-                raise
-            damaged = True
+        except Corrupt as error:
+            found.damaged = delivery.partition, error
             found.unsent.append(_rest(delivery, found))
     return found
 

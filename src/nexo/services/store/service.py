@@ -17,6 +17,7 @@ from nexo.model import Broker
 from nexo.model.store import KeyInfo, KeysPage, LeaseAnswer, RateAnswer, SetResult
 from nexo.services.connection import Connection, Done
 from nexo.services.service import Runtime
+from nexo.services.store import fencing
 from nexo.services.store.collections import ListUseCases, MapUseCases, SetUseCases
 from nexo.services.store.saving import Saving
 from nexo.services.waiting import Wait, WaitingRoom
@@ -40,7 +41,7 @@ class StoreService:
         self._store = StoreEngine(
             settings.store_max_bytes,
             REPLY_PAYLOADS * settings.max_payload_bytes,
-            runtime.numbers_after_ms,
+            fencing.numbers(runtime.files, runtime.folder, runtime.numbers_after_ms),
         )
         self._saving = Saving(runtime, self._store)
         self._room = WaitingRoom()

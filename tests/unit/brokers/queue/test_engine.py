@@ -21,6 +21,7 @@ from nexo.errors import (
     LeaseLost,
     NotFound,
     Overloaded,
+    QueueFull,
 )
 from nexo.options.queue import QueueOptions, options
 
@@ -639,6 +640,26 @@ def test_a_full_queue_refuses_pushes() -> None:
     push(q, 3)
     with pytest.raises(Overloaded):
         push(q)
+
+
+def test_a_full_queue_takes_a_push_that_adds_nothing() -> None:  # SPEC D2
+    q = queue(max_jobs=2)
+    push(q, 2, dedup_keys=["a", "b"])
+    assert q.push(NewJobs(1, b"block", dedup_keys=["a"]), NOW).instead == {0: 0}
+    assert q.push(NewJobs(1, b"block", dedup_keys=["b"], replace=True), NOW).instead == {}
+    assert (q.waiting, pop(q)) == (2, [0, 2])
+    with pytest.raises(QueueFull):  # a leased job stays, whatever replaces it
+        q.push(NewJobs(1, b"block", dedup_keys=["a"], replace=True), NOW)
+
+
+def test_jobs_that_share_a_dedup_key_need_room_for_one() -> None:  # SPEC D2
+    q = queue(max_jobs=2)
+    push(q, 5, dedup_keys=["a", "a", "b", "a", "b"])
+    assert q.waiting == 2
+    with pytest.raises(QueueFull):
+        push(q, 1, dedup_keys=["c"])
+    with pytest.raises(InvalidInput):
+        push(q, 3, dedup_keys=["c", "d", "e"])
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from nexo.access.login import Identity
 from nexo.brokers.store.expiry import SLOT_MS
 from nexo.dialects.nexo.store import StoreRequests
 from nexo.errors import (
+    DiskFull,
     InvalidInput,
     InvalidOption,
     NexoError,
@@ -32,6 +34,7 @@ from nexo.services.store.service import SWEEP_KEYS, StoreService
 from nexo.services.store.snapshot import NAME
 from nexo.storage.disk.flusher import Flusher
 from nexo.storage.ports import Files
+from tests.faulty_files import FaultyFiles
 from tests.manual_runtime import ManualRuntime
 from tests.memory_files import MemoryFiles
 
@@ -474,3 +477,39 @@ def test_fencing_numbers_grow_though_the_last_leader_had_a_clock_ahead() -> None
     session = Session(runtime)
     lease = session.ask(Op.LEASE_TAKE, wire.TakeLease("lock", "a", 1_000))
     assert lease.number > runtime.numbers_after_ms * 1_000
+
+
+def test_fencing_numbers_grow_though_the_clock_was_set_back_before_a_restart() -> None:  # SPEC O1
+    runtime = StoreRuntime()
+    numbers = []
+    for hours_back in (0, 1, 5, 30, 0):
+        runtime.time.now = 1_700_000_000_000 - hours_back * 3_600_000
+        session = Session(StoreRuntime(runtime.files))
+        session.runtime.time.now = runtime.time.now
+        for holder in "ab":
+            lease = session.ask(Op.LEASE_TAKE, wire.TakeLease("lock", holder, 1_000))
+            session.ask(Op.LEASE_RELEASE, wire.ReleaseLease("lock", holder))
+            numbers.append(lease.number)
+    assert numbers == sorted(set(numbers))
+
+
+@pytest.mark.parametrize("call", range(1, 4))
+def test_a_lease_whose_number_cannot_be_kept_is_refused_and_a_later_one_granted(call: int) -> None:
+    files = FaultyFiles()
+    session = Session(StoreRuntime(files))
+    take = wire.TakeLease("lock", "a", 1_000)
+    files.fail_call, files.fail_errno = files.calls + call, errno.ENOSPC
+    with pytest.raises(DiskFull):
+        session.ask(Op.LEASE_TAKE, take)
+    assert session.ask(Op.LEASE_TAKE, take).number is not None
+
+
+def test_fencing_numbers_cost_a_synced_write_only_now_and_then() -> None:
+    files = FaultyFiles()
+    session = Session(StoreRuntime(files))
+    calls = set()
+    for second in range(500):
+        session.runtime.time.now += 1_000
+        session.ask(Op.LEASE_TAKE, wire.TakeLease("lock", str(second), 500))
+        calls.add(files.calls)
+    assert len(calls) == 1

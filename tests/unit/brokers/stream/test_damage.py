@@ -12,9 +12,9 @@ from nexo.protocol.ops import Op
 from tests.unit.brokers.stream.desk import Consumer, Desk
 
 
-def damage(desk: Desk, content: bytes) -> None:
+def damage(desk: Desk, content: bytes, stream: str = "s~1") -> None:
     """Flip a bit of a stored value."""
-    folder = Path("/stream/streams/s~1/0")
+    folder = Path(f"/stream/streams/{stream}/0")
     name = next(n for n in desk.files.list(folder) if n.endswith(".log"))
     file = desk.files.open(folder / name)
     at = file.read_at(0, file.size()).index(content)
@@ -47,12 +47,55 @@ def test_a_group_goes_on_and_the_damaged_record_is_parked(desk: Desk) -> None:
     with pytest.raises(Corrupt):
         consumer.take()
     assert [got.value for got in consumer.take()] == [b"third value"]
-    desk.after(1_000)
-    with pytest.raises(Corrupt):
-        consumer.take()
     consumer.settle("ack", 0, 2)
+    desk.after(60_000)
+    assert consumer.take() == []
     assert _parked(consumer) == [(1, 2)]
     assert peer.group("s", "g").lag == 0
+
+
+def test_a_damaged_batch_is_reported_to_a_group_once_however_large(desk: Desk) -> None:
+    peer = desk.client()
+    peer.make("t", partitions=2)
+    for partition in (0, 1):
+        peer.publish("t", *(b"old %d" % i for i in range(50)), partition=partition)
+        peer.publish("t", *(b"value %02d" % i for i in range(50)), partition=partition)
+        peer.publish("t", *(b"new %d" % i for i in range(50)), partition=partition)
+    damage(desk, b"value 07", "t~2")
+    consumer = desk.crash().client().join("t", "g")
+    found, errors = [], 0
+    for _ in range(80):
+        try:
+            got = consumer.take(7)
+        except Corrupt:
+            errors += 1
+            continue
+        for each in got:
+            consumer.settle("ack", each.offset, partition=each.partition)
+        found += [(each.partition, each.offset) for each in got]
+    lost = {(0, offset) for offset in range(50, 100)}
+    assert errors == 1
+    assert set(found) == {(p, offset) for p in (0, 1) for offset in range(150)} - lost
+    status = consumer.peer.group("t", "g")
+    assert (status.lag, [each.parked for each in status.partitions]) == (0, [50, 0])
+
+
+def test_parked_damage_survives_and_what_was_acked_of_it_is_not_parked(desk: Desk) -> None:
+    peer = desk.client()
+    peer.make("t")
+    peer.publish("t", *(b"value %02d" % i for i in range(50)))
+    consumer = peer.join("t", "g")
+    consumer.take(10)
+    consumer.settle("ack", 0, 1, 5)
+    damage(desk, b"value 07", "t~2")
+    desk = desk.crash()
+    consumer = desk.client().join("t", "g")
+    with pytest.raises(Corrupt):
+        consumer.take(3)
+    assert consumer.take(3) == []
+    consumer = desk.crash().client().join("t", "g")
+    assert consumer.take(3) == []
+    assert consumer.peer.group("t", "g").partitions[0].parked == 47
 
 
 def _parked(consumer: Consumer) -> list[tuple[int, int]]:

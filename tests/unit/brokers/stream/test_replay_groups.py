@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -165,6 +165,31 @@ def test_consumers_share_what_the_lake_gives() -> None:
     first, second = (one.opened(one.peer.replies[poll]) for poll in polls)
     assert offsets(first) == [0, 1, 2, 3]
     assert offsets(second) == [4, 5, 6, 7]
+
+
+def test_every_poll_is_answered_though_one_repeats_the_ticket_of_another() -> None:
+    cooled = Cooled()
+    consumer = cooled.peer.join("s", "g")
+    answers: list[Any] = []
+    groups = cooled.desk.service.groups
+    for _ in range(2):
+        groups.take(cooled.peer, 7, "s", "g", consumer.name, 4, 1_000, answers.append)
+    assert [len(each.deliveries) for each in answers] == [0], "the earlier one ends with nothing"
+    cooled.tier.answer()
+    assert [len(each.deliveries) for each in answers] == [0, 1]
+
+
+def test_a_cancelled_poll_that_asked_the_lake_is_answered_at_once_and_takes_nothing() -> None:
+    cooled = Cooled()
+    consumer = cooled.peer.join("s", "g")
+    answers: list[Any] = []
+    cooled.desk.service.groups.take(
+        cooled.peer, 7, "s", "g", consumer.name, 4, 1_000, answers.append
+    )
+    cooled.desk.service.cancel(cooled.peer, 7)
+    cooled.tier.answer()
+    assert [each.deliveries for each in answers] == [[]]
+    assert offsets(cooled.take(consumer, 2)) == [0, 1]
 
 
 def test_nacks_redeliver_and_park_what_is_in_the_lake() -> None:  # SPEC F2, F3

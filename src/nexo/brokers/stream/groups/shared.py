@@ -33,6 +33,7 @@ from nexo.brokers.stream.groups.records import (
     Entered,
     MessagesHeld,
     MessagesTrimmed,
+    RecordsParked,
     RecordsReplayed,
     SharedRecord,
     SharedSnapshot,
@@ -306,6 +307,19 @@ class SharedGroup:
         if self.claims is None:
             self._flight.leases.limit(now_ms + options.ack_wait_ms)
         self._state.log(Tuned(options))
+
+    def park(self, where: Range, now_ms: int, reason: str) -> None:
+        """Set aside what is not finished of a range, whoever holds it: it cannot be read."""
+        partition, first, end = where
+        progress = self._progress[partition]
+        unfinished = [
+            (partition, start, stop, 0)
+            for start, stop, done in list(progress.done.split(max(first, progress.floor), end))
+            if not done
+        ]
+        self._flight.drop(where)
+        if unfinished:
+            self._state.log(RecordsParked(unfinished, now_ms, reason[:MAX_REASON]))
 
     def parked(self, limit: int = 100, offset: int = 0) -> list[ParkedInfo]:
         """Up to ``limit`` parked messages after the first ``offset``, as ranges.

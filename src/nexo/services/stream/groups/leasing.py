@@ -19,9 +19,6 @@ from nexo.services.stream.core import Core
 from nexo.services.stream.replay import InLake, StreamPosition
 from nexo.services.ticking import for_each_due
 
-_DAMAGED_MS = 1_000
-"""A damaged record is tried again after this long."""
-
 
 class Leasing:
     """Delivers the records of groups, and tracks their deadlines."""
@@ -41,7 +38,8 @@ class Leasing:
     ) -> tuple[list[DeliveredRange], Gathered]:
         """Lease records and fetch them; ranges without records are skipped.
 
-        Raises `InLake` if the next ones are only in the lake, and nothing else can be delivered.
+        Damage is reported to one consumer and parked, never skipped (SPEC E6). Raises `InLake` if
+        the next ones are only in the lake, and nothing else can be delivered.
         """
         while True:
             deliveries = self._deliver(stream, group, consumer, limit)
@@ -115,34 +113,24 @@ class Leasing:
         max_bytes: int,
     ) -> Gathered:
         try:
-            return gather(stream, deliveries, max_bytes)
-        except NexoError as error:
-            # Reported, never skipped (SPEC E6). After some attempts it is parked, so that it does
-            # not block its neighbours.
-            for d in deliveries:
-                self._give_back(group, consumer, d, error)
+            found = gather(stream, deliveries, max_bytes)
+            if found.damaged is not None and not found.parts:
+                self._park(group, *found.damaged, deliveries)
+            found.check()
+        except NexoError:
+            held = [(d.partition, d.first, d.end) for d in deliveries]
+            group.release(consumer, group.generation, held)
             raise
+        return found
 
-    def _give_back(
-        self, group: SharedGroup, consumer: str, delivery: DeliveredRange, error: NexoError
+    def _park(
+        self, group: SharedGroup, index: int, error: Corrupt, deliveries: list[DeliveredRange]
     ) -> None:
-        partition, first, end = delivery.partition, delivery.first, delivery.end
-        bad = (0, 0)
-        if isinstance(error, Corrupt) and error.offset is not None:
-            bad = max(first, error.offset), min(end, error.next_offset or end)
-        if bad[0] < bad[1]:
-            group.nack(
-                consumer,
-                group.generation,
-                [(partition, *bad)],
-                self._core.now_ms,
-                delay_ms=_DAMAGED_MS,
-                reason=error.message,
-            )
-            good = [(partition, first, bad[0]), (partition, bad[1], end)]
-        else:
-            good = [(partition, first, end)]
-        group.release(consumer, group.generation, [each for each in good if each[1] < each[2]])
+        """Park all that a damaged entry held, so that it is reported once."""
+        first = next(d.first for d in deliveries if d.partition == index)
+        first = first if error.offset is None else error.offset
+        where = index, first, error.next_offset or first + 1
+        group.park(where, self._core.now_ms, error.message)
 
     def _without(
         self,

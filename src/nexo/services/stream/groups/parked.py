@@ -9,7 +9,7 @@ from nexo.access.permit import ADMIN
 from nexo.brokers.stream.delivery import Gathered, gather
 from nexo.brokers.stream.groups.flight import DeliveredRange
 from nexo.brokers.stream.registry import OpenStream
-from nexo.errors import Corrupt, NexoError
+from nexo.errors import NexoError
 from nexo.model import Buffer
 from nexo.model.stream import ParkedInfo, ParkedList, Range
 from nexo.options.described import check_range
@@ -97,10 +97,7 @@ def _collect(
 
 def _add(found: Gathered, stream: OpenStream, where: Range) -> int | None:
     """Add the records of a range; returns the offset to fetch first, if any."""
-    try:
-        more = gather(stream, [DeliveredRange(*where, 0, 0, 0)], _ROW_BYTES)
-    except Corrupt:
-        return None
+    more = gather(stream, [DeliveredRange(*where, 0, 0, 0)], _ROW_BYTES)
     found.parts += more.parts
     found.partitions += more.partitions
     found.size_bytes += more.size_bytes

@@ -22,7 +22,11 @@ class Polling:
         """Polls that left the waiting room because the lake was asked."""
 
     def start(self, wait: Wait, stream: OpenStream) -> None:
-        """Answer a poll, or let it wait; its attempt may raise `InLake`."""
+        """Answer a poll, or let it wait; its attempt may raise `InLake`.
+
+        An earlier one of that ticket ends with nothing, as in the waiting room.
+        """
+        self.cancel(wait.connection, wait.ticket)
         look = wait.attempt
 
         def attempt() -> Any:
@@ -38,20 +42,22 @@ class Polling:
         self._core.answer_or_wait(wait)
 
     def cancel(self, connection: Connection, ticket: Hashable) -> None:
-        """Cancel a poll; if it asked the lake, it is answered when the lake answers."""
-        wait = self._fetching.get((connection.id, ticket))
-        if wait is not None:
-            wait.due_ms = 0
+        """Answer a poll that asked the lake with nothing."""
+        wait = self._fetching.pop((connection.id, ticket), None)
+        if wait is not None and not connection.closed:
+            wait.give_up()
 
     def give_up(self, channel: Hashable) -> None:
-        """Answer the polls of a channel with nothing, or once the lake has answered."""
+        """Answer the polls of a channel with nothing."""
         self._core.waits.give_up(channel)
-        for wait in self._fetching.values():
+        for wait in list(self._fetching.values()):
             if channel in wait.channels:
-                wait.due_ms = 0
+                self.cancel(wait.connection, wait.ticket)
 
     def _fetched(self, wait: Wait, error: NexoError | None) -> None:
         """The lake has answered: deliver what it has."""
+        if self._fetching.get(wait.key) is not wait:
+            return
         del self._fetching[wait.key]
         if wait.connection.closed:
             return

@@ -155,6 +155,7 @@ class XGroups:
             if not given:
                 return None
             batches = gather(found, given, NO_END)
+            batches.check()
             if batches.gaps:
                 group.skip(batches.gaps)
             if batches.parts:
@@ -208,6 +209,7 @@ class XGroups:
         now_ms = self._core.now_ms
         stale = claims.stale(min_idle_ms, min(count, MAX_CLAIMED), now_ms)
         batches = gather(found, [DeliveredRange(*each, 0, 0) for each in stale], REPLY_BYTES)
+        batches.check()
         if batches.unsent:
             stale = _before(stale, min(first for _, first, _ in batches.unsent))
         claims.take_over(consumer, stale, now_ms)
