@@ -19,16 +19,21 @@ if TYPE_CHECKING:
 CONF = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
-"""How our sessions differ from Spark's defaults; ``conf`` overrides it."""
+"""How our sessions differ from Spark's defaults, where nothing else is asked for."""
+_OWN_JVM = {"spark.ui.enabled": "false"}
+"""Further, if no one else has started the JVM."""
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""An environment variable: ``spark-submit`` has started a JVM, with its settings."""
 
 
 @contextmanager
-def borrowed(master: str | None = None, *, app: str = "nexo") -> Iterator[SparkSession]:
+def borrowed(
+    master: str | None = None, *, app: str = "nexo", conf: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
     """The running session, or a new one that ends with the block."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.sql import SparkSession
@@ -37,7 +42,7 @@ def borrowed(master: str | None = None, *, app: str = "nexo") -> Iterator[SparkS
     if running is not None:
         yield running
         return
-    spark = session(master, app=app)
+    spark = session(master, app=app, conf=conf)
     try:
         yield spark
     finally:
@@ -66,21 +71,53 @@ def tasks(spark: SparkSession) -> tuple[int, int]:
     return sum(one.numCompletedTasks for one in known), sum(one.numTasks for one in known)
 
 
+def executors(spark: SparkSession) -> int | None:
+    """How many executors there are on a cluster; None where tasks need none, or cannot be seen."""
+    context = context_of(spark)
+    if context is None or str(context.master).startswith("local"):
+        return None
+    return len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1  # the driver is one
+
+
 def session(
     master: str | None = None, *, app: str = "nexo", conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The running session, or a new one: on ``master``, ``SPARK_MASTER`` or this machine's cores.
+    """The running session, or a new one.
 
-    A master that begins with ``sc://`` is a Spark Connect server.
+    It runs on ``master``; else where ``spark-submit`` says, on ``SPARK_MASTER``, where
+    ``spark-defaults.conf`` says, or on this machine's cores. A master that begins with ``sc://``
+    is a Spark Connect server. ``conf`` are Spark's settings; those of ``spark-submit`` and
+    ``spark-defaults.conf`` count too.
     """
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app)
-    master = master or os.environ.get("SPARK_MASTER") or "local[*]"
-    if master.startswith("sc://"):
+    submitted = _SUBMITTED in os.environ
+    if not (master or submitted):
+        master = os.environ.get("SPARK_MASTER")
+    if master and master.startswith("sc://"):
         return builder.remote(master).getOrCreate()
     find_java()
-    for key, value in (CONF | dict(conf or {})).items():
-        builder = builder.config(key, value)
-    return builder.master(master).getOrCreate()
+    wanted = dict(conf or {})
+    known = _jvm_settings(wanted)
+    ours = CONF if submitted else CONF | _OWN_JVM
+    missing = {name: value for name, value in ours.items() if name not in known}
+    for name, value in (missing | wanted).items():
+        builder = builder.config(name, value)
+    if not master and "spark.master" not in known | wanted.keys():
+        master = "local[*]"
+    return (builder.master(master) if master else builder).getOrCreate()
+
+
+def _jvm_settings(wanted: Mapping[str, str]) -> set[str]:
+    """Which settings a JVM has from ``spark-submit`` and files; it is started if there is none.
+
+    It needs its own settings, such as its memory, when it starts.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    first = SparkConf(loadDefaults=False)
+    first.setAll(list(wanted.items()))
+    SparkContext._ensure_initialized(conf=first)
+    return {name for name, _ in SparkConf().getAll()}

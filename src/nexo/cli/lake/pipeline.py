@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -59,6 +59,7 @@ def command() -> None:
 )
 @click.option("--streams", default="", metavar="A,B", help="Only these; else all with tiering on.")
 @click.option("--master", metavar="URL", help="Where Spark runs; else this machine's cores.")
+@spark_session.conf_option
 @click.option("--attached", is_flag=True, hidden=True, help="End with the process above.")
 @click.option("--no-maintenance", is_flag=True, help="Leave merging and expiry to someone else.")
 @lake_options
@@ -69,6 +70,7 @@ def run(
     lags: tuple[str, ...],
     streams: str,
     master: str | None,
+    conf: Mapping[str, str],
     attached: bool,
     no_maintenance: bool,
     **where: Any,
@@ -80,7 +82,7 @@ def run(
     paces = _lags(lags)
     if attached:
         yield_to_brokers()
-    with _pipeline(open_lake(**where, make=True), streams, master) as pipeline:
+    with _pipeline(open_lake(**where, make=True), streams, master, conf) as pipeline:
         if not pipeline.names():
             output.note("no stream has tiering on yet: nexo stream update NAME --tiering")
         if once:
@@ -143,10 +145,12 @@ def _run_on(
 
 
 @contextmanager
-def _pipeline(lake: Lake, streams: str, master: str | None) -> Iterator[Pipeline]:
+def _pipeline(
+    lake: Lake, streams: str, master: str | None, conf: Mapping[str, str]
+) -> Iterator[Pipeline]:
     names = [name for part in streams.split(",") if (name := part.strip())]
     output.note("starting Spark…")
-    with spark_session.started(master, "nexo pipeline") as spark:
+    with spark_session.started(master, "nexo pipeline", conf=conf) as spark:
         from pyspark_nexo.pipeline import Pipeline
 
         yield Pipeline(spark, lake, common().url, names)

@@ -6,13 +6,14 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import click
 
 from nexo.cli import output
+from nexo.cli.options import F
 from nexo.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,18 +29,74 @@ _STDERR = 2
 _LAST_WORDS_S = 1.0
 """How long to wait for the last output of a process that is ending."""
 _LOOK_S = 0.3
+WITHOUT_EXECUTORS_S = 15.0
+"""After this long without one, a user is told."""
 
 
 @contextmanager
-def started(master: str | None, app: str, *, quiet: bool = False) -> Iterator[SparkSession]:
+def started(
+    master: str | None,
+    app: str,
+    *,
+    quiet: bool = False,
+    conf: Mapping[str, str] | None = None,
+) -> Iterator[SparkSession]:
     """The running session, or a new one that ends with the block; see `quiet_start`."""
     from pyspark_nexo.failures import plain_errors
     from pyspark_nexo.sessions import borrowed
 
     with ExitStack() as stack:
         with plain_errors(), quiet_start(afterwards=quiet):
-            spark = stack.enter_context(borrowed(master, app=app))
+            spark = stack.enter_context(borrowed(master, app=app, conf=conf))
+        stack.enter_context(executors_watched(spark, output.note))
         yield spark
+
+
+def conf_option(function: F) -> F:
+    """``--conf NAME=VALUE``: Spark's settings."""
+    return click.option(
+        "--conf", "conf", multiple=True, metavar="NAME=VALUE", callback=_settings,
+        help="A setting of Spark, such as spark.executor.memory=4g; any number of them.",
+    )(function)  # fmt: skip
+
+
+def _settings(
+    context: click.Context, option: click.Parameter, given: Sequence[str]
+) -> dict[str, str]:
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise click.BadParameter(f"{text!r}: give spark.name=value")
+        found[name] = value
+    return found
+
+
+@contextmanager
+def executors_watched(
+    spark: SparkSession, say: Callable[[str], None], wait_s: float = WITHOUT_EXECUTORS_S
+) -> Iterator[None]:
+    """Say so, once, if a cluster gives no executor for a while: Spark waits without a word."""
+    from pyspark_nexo.sessions import executors
+
+    done = threading.Event()
+
+    def watch() -> None:
+        with suppress(Exception):  # the JVM has ended: others say so
+            if not done.wait(wait_s) and executors(spark) == 0:
+                say(
+                    f"no executor on {spark.sparkContext.master} for {wait_s:.0f} s: its workers "
+                    "have no free cores or memory, or there are none; still waiting "
+                    "(see --conf spark.cores.max and spark.executor.memory)"
+                )
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
 
 
 @contextmanager
