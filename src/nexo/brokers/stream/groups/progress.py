@@ -126,6 +126,10 @@ class Progress:
         self.pending += stop - first
         return first, stop, (count or 0) + 1
 
+    def waiting_count(self, end: int) -> int:
+        """About how many messages may be delivered up to ``end``: some may wait for their key."""
+        return max(0, end - self.cursor) + self.ready.count()
+
     def _fresh(self, limit: int, end: int) -> tuple[int, int]:
         first, stop = self.cursor, end
         if self.done:

@@ -167,6 +167,23 @@ class SharedGroup:
             self._turn = deliveries[-1].partition + 1
         return deliveries
 
+    def share(self, consumer: str, limit: int, ends: Sequence[int]) -> int:
+        """``limit``, or what is left of a member's equal part of all that is to be done.
+
+        So that few messages go to all members, and not to whoever asks first.
+        """
+        members = len(self._members)
+        if members < 2:
+            return limit
+        waiting = 0
+        for progress, end in zip(self._progress, ends, strict=True):
+            waiting += progress.waiting_count(end)
+            if waiting >= limit * members:
+                return limit
+        held = sum(member.held for member in self._members.values())
+        part = -(-(waiting + held) // members) - self._member(consumer).held
+        return max(1, min(limit, part))
+
     def turn_to(self, partition: int) -> None:
         """Start the next delivery with this partition: its last delivery was given back."""
         self._turn = partition

@@ -92,7 +92,9 @@ class Leasing:
         self, stream: OpenStream, group: SharedGroup, consumer: str, limit: int
     ) -> list[DeliveredRange]:
         keys_of = None if group.options.ordered_by is None else partial(self._keys, stream)
-        return group.deliver(consumer, limit, stream.ends(), self._core.now_ms, keys_of)
+        ends = stream.ends()
+        limit = group.share(consumer, limit, ends)
+        return group.deliver(consumer, limit, ends, self._core.now_ms, keys_of)
 
     def _keys(
         self, stream: OpenStream, index: int, first: int, end: int
