@@ -61,6 +61,12 @@ KAFKA_REQUEST_BYTES = 100 * MIB
 """The largest request of a Kafka client that has logged in, or where authentication is off; a
 larger Produce is skipped, and refused partition by partition.
 """
+KAFKA_UNPACKED_BYTES = 16 * MIB
+"""The records of one batch of a Kafka client after unpacking, if `max_payload_bytes` is not more;
+a larger batch is refused with `MESSAGE_TOO_LARGE`.
+"""
+KAFKA_BATCH_RECORDS = 250_000
+"""The records of one batch of a Kafka client; more are refused with `MESSAGE_TOO_LARGE`."""
 KAFKA_ELEMENTS = 100_000
 """The elements of all arrays in one request of a Kafka client."""
 

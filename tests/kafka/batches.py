@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import time
+from struct import Struct
+from typing import Any
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from google_crc32c import value as crc32c
+
+from nexo.dialects.kafka.format.codec import KafkaMessage
 
 
 def batch(*values: bytes | None, key: bytes | None = None, compression: int = 0) -> bytes:
@@ -13,3 +18,25 @@ def batch(*values: bytes | None, key: bytes | None = None, compression: int = 0)
     for offset, value in enumerate(values):
         builder.append(offset, int(time.time() * 1_000), key, value, [])
     return bytes(builder.build())
+
+
+def with_records(records: bytes, count: int, compression: int = 0) -> bytes:
+    """A batch with any bytes as its records, and a CRC that holds."""
+    after = _AFTER_CRC.pack(compression, count - 1, 1_000, 1_000, -1, -1, -1, count) + records
+    head = _UP_TO_CRC.pack(0, 9 + len(after), 0, 2, crc32c(after))
+    return head + after
+
+
+def produced(topic: str, *batches: bytes, acks: int = -1) -> KafkaMessage:
+    """A request with a batch for each partition."""
+    rows: list[dict[str, Any]] = [{"index": i, "records": each} for i, each in enumerate(batches)]
+    topics = [{"name": topic, "partitions": rows}]
+    return {"transactional_id": None, "acks": acks, "timeout_ms": 9_000, "topics": topics}
+
+
+def errors(answer: KafkaMessage) -> list[int]:
+    """The errors of a topic's partitions."""
+    return [row["error"] for row in answer["topics"][0]["partitions"]]
+
+
+_UP_TO_CRC, _AFTER_CRC = Struct(">qiibI"), Struct(">hiqqqhii")

@@ -136,6 +136,10 @@ class Line:
         """Send a request; `answers` has what came back."""
         self.deliver(self.encoded(key, version, message))
 
+    def send_only(self, key: ApiKey, version: int, message: KafkaMessage) -> None:
+        """Send a request within a turn of the server's loop, which does not end."""
+        deliver(self._session, self.encoded(key, version, message))
+
     def deliver(self, data: bytes) -> None:
         """Send bytes, of a request that is `encoded`."""
         deliver(self._session, data)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from nexo import limits
@@ -11,7 +9,7 @@ from nexo.dialects.kafka.format.apis import ApiKey
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error
 from tests.kafka.asker import Asker
-from tests.kafka.batches import batch
+from tests.kafka.batches import batch, errors, produced
 from tests.kafka.session import Door, Line
 from tests.unit.brokers.stream.desk import Desk
 
@@ -28,14 +26,7 @@ def door() -> Door:
 
 
 def produce(*batches: bytes, acks: int = -1) -> KafkaMessage:
-    """A batch for each partition."""
-    rows: list[dict[str, Any]] = [{"index": i, "records": each} for i, each in enumerate(batches)]
-    topics = [{"name": TOPIC, "partitions": rows}]
-    return {"transactional_id": None, "acks": acks, "timeout_ms": 9_000, "topics": topics}
-
-
-def errors(answer: KafkaMessage) -> list[int]:
-    return [row["error"] for row in answer["topics"][0]["partitions"]]
+    return produced(TOPIC, *batches, acks=acks)
 
 
 def test_a_request_may_be_larger_than_a_frame_of_ours(door: Door) -> None:

@@ -27,6 +27,7 @@ HERE, LOGINS = "unit/test_limits.py", "integration/test_admin_login.py"
 JOBS, SHARED = "unit/services/queue/test_jobs.py", "unit/brokers/stream/test_shared_service.py"
 DECISIONS = ("unit/access/test_login.py", "test_decisions_are_remembered_within_bounds")
 LARGE = "kafka/test_large_requests.py"
+GARBAGE = "kafka/test_garbage.py"
 LOCKED_OUT = (DECISIONS[0], "test_a_user_is_locked_after_some_failures_and_free_again_later")
 TRIED = {
     "FIRST_BYTES_S": (ENTRANCES, "test_a_connection_that_says_nothing_is_closed"),
@@ -43,6 +44,8 @@ TRIED = {
     "LARGE_REQUESTS_BYTES": (LARGE, "test_further_large_requests_wait_for_room"),
     "LARGE_REQUEST_BYTES_PER_S": (LARGE, "test_who_keeps_others_waiting_must_send"),
     "KAFKA_REQUEST_BYTES": (LARGE, "test_a_request_over_the_limit_is_refused_by_partition"),
+    "KAFKA_UNPACKED_BYTES": (GARBAGE, "test_what_unpacks_to_too_much_is_refused"),
+    "KAFKA_BATCH_RECORDS": (GARBAGE, "test_a_batch_of_too_many_records_is_refused"),
     "KAFKA_ELEMENTS": ("kafka/test_frames.py", ""),
     "PIPELINED_REQUESTS": ("kafka/test_frames.py", ""),
     "QUEUE_WAIT_MS": (JOBS, "test_a_wait_for_longer_than_its_limit_is_refused"),

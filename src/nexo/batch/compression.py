@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import zlib
+from collections.abc import Iterator
 from importlib import import_module
 from struct import Struct
 from typing import Any
@@ -19,6 +20,9 @@ _LENGTHS = Struct("<II")
 _GZIP_WINDOW = 31
 _KAFKA_SNAPPY = 2
 _XERIAL = b"\x82SNAPPY\x00"
+_SNAPPY_BLOCK_BYTES = 16 * 1024**2
+"""A raw block of snappy is unpacked at once."""
+_PART_BYTES = 64 * 1024
 MAX_BODY_BYTES = 256 * 1024**2
 """Bodies that would unpack to more than this are rejected unless the caller says otherwise."""
 
@@ -106,6 +110,60 @@ def unpack_kafka(kind: int, packed: bytes, max_bytes: int) -> bytes:
     return unpacked
 
 
+def unpack_kafka_pieces(kind: int, packed: bytes, piece_bytes: int) -> Iterator[bytes]:
+    """The same in pieces of about ``piece_bytes``, each unpacked when it is asked for."""
+    match kind:
+        case 1:
+            return _gzip_pieces(packed, piece_bytes)
+        case 2:
+            return _snappy_blocks(packed, _SNAPPY_BLOCK_BYTES)
+        case 3:
+            return _lz4_pieces(_library("lz4"), packed, piece_bytes)
+        case 4:
+            return _zstd_pieces(_library("zstd"), packed, piece_bytes)
+    raise Corrupt(f"Kafka's compression {kind} is not known here")
+
+
+def _gzip_pieces(packed: bytes, size: int) -> Iterator[bytes]:
+    unpacker = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        for part in _parts(packed):
+            while part and not unpacker.eof:
+                yield unpacker.decompress(part, size)
+                part = unpacker.unconsumed_tail  # noqa: PLW2901
+        while not unpacker.eof and (piece := unpacker.decompress(b"", size)):
+            yield piece
+    except zlib.error as error:
+        raise Corrupt(f"body is not gzip: {error}") from None
+
+
+def _lz4_pieces(lz4: Any, packed: bytes, size: int) -> Iterator[bytes]:
+    unpacker = lz4.LZ4FrameDecompressor()
+    try:
+        for part in _parts(packed):
+            yield bytes(unpacker.decompress(part, max_length=size))
+            while not (unpacker.needs_input or unpacker.eof):
+                yield bytes(unpacker.decompress(b"", max_length=size))
+            if unpacker.eof:
+                return
+    except (RuntimeError, EOFError) as error:
+        raise Corrupt(f"body is not lz4: {error}") from None
+
+
+def _zstd_pieces(zstandard: Any, packed: bytes, size: int) -> Iterator[bytes]:
+    try:
+        with zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(packed) as reader:
+            while piece := reader.read(size):
+                yield piece
+    except zstandard.ZstdError as error:
+        raise Corrupt(f"body is not zstd: {error}") from None
+
+
+def _parts(packed: bytes) -> Iterator[bytes]:
+    """What is packed, in parts: unpackers copy what they have not used yet."""
+    return (packed[at : at + _PART_BYTES] for at in range(0, len(packed), _PART_BYTES))
+
+
 def check_kafka_kind(kind: int) -> None:
     """Raise `InvalidOption` if this installation cannot unpack it, `Corrupt` if it is unknown."""
     if kind == _KAFKA_SNAPPY:
@@ -117,16 +175,25 @@ def check_kafka_kind(kind: int) -> None:
 
 
 def _unpack_snappy(packed: bytes, max_bytes: int) -> bytes:
+    blocks = []
+    for block in _snappy_blocks(packed, max_bytes):
+        blocks.append(block)
+        max_bytes -= len(block)
+        if max_bytes < 0:
+            raise PayloadTooLarge("a batch unpacks to more bytes than are allowed")
+    return b"".join(blocks)
+
+
+def _snappy_blocks(packed: bytes, block_bytes: int) -> Iterator[bytes]:
     """One raw block, or several in the framing of Java clients."""
     if not packed.startswith(_XERIAL):
-        return _unpack_block(packed, max_bytes)
-    blocks, at = [], 16
+        yield _unpack_block(packed, block_bytes)
+        return
+    at = 16
     while at < len(packed):
         size = int.from_bytes(packed[at : at + 4], "big")
-        blocks.append(_unpack_block(packed[at + 4 : at + 4 + size], max_bytes))
-        max_bytes -= len(blocks[-1])
+        yield _unpack_block(packed[at + 4 : at + 4 + size], block_bytes)
         at += 4 + size
-    return b"".join(blocks)
 
 
 def _unpack_block(packed: bytes, max_bytes: int) -> bytes:

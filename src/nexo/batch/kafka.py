@@ -47,7 +47,7 @@ MAGIC = 2
 _LENGTH_BEFORE = 12
 _CRC_FROM = 21
 COMPRESSION, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
-_NOT_KAFKA = ~int(Flags.KAFKA)
+_NOT_KAFKA = ~int(Flags.KAFKA | Flags.SOUND)
 _json = msgspec.json.encode
 
 
@@ -104,22 +104,32 @@ def check_kafka(header: Header, body: Buffer) -> None:
         raise Corrupt("a Kafka batch does not fit the head before it")
     if head.attributes & CONTROL:
         raise InvalidInput("a batch from a client cannot be a control batch")
-    if crc32c(bytes(body[_CRC_FROM : head.size])) != head.crc:
+    if not crc_holds(head, body):
         raise Corrupt("a Kafka batch fails its CRC")
 
 
+def crc_holds(head: KafkaHead, batch: Buffer) -> bool:
+    """Whether a batch arrived as it was sent."""
+    return bool(crc32c(bytes(batch[_CRC_FROM : head.size])) == head.crc)
+
+
 def wrap(batch: Buffer) -> tuple[KafkaHead, EntryParts]:
-    """One of Kafka's batches as an entry that a log takes; `Corrupt` if its head is bad."""
+    """One of Kafka's batches as an entry that a log takes; `Corrupt` if its head is bad.
+
+    Its records must have been checked (`nexo.batch.kafka_check`).
+    """
     head = parse_kafka(batch)
     if head.size != len(batch):
         raise Corrupt("send one batch per partition and request")
     if head.count < 1 or head.last_delta != head.count - 1:
         raise Corrupt("a Kafka batch must have records, numbered without gaps")
     body = [bytes(batch), bytes(-head.size % ALIGN)]
-    flags = int(Flags.KAFKA) | (int(Flags.TRANSACTIONAL) if head.attributes & TRANSACTIONAL else 0)
+    flags = Flags.KAFKA | Flags.SOUND
+    if head.attributes & TRANSACTIONAL:
+        flags |= Flags.TRANSACTIONAL
     sealed = seal(
         body, count=head.count, first_ms=max(head.first_ms, 0),
-        last_ms=max(head.last_ms, head.first_ms, 0), flags=flags, producer_id=head.producer.id,
+        last_ms=max(head.last_ms, head.first_ms, 0), flags=int(flags), producer_id=head.producer.id,
         sequence=head.producer.sequence, epoch=head.producer.epoch,
     )  # fmt: skip
     return head, (sealed, body)

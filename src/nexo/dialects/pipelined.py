@@ -11,7 +11,7 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,6 +25,8 @@ log = logging.getLogger("nexo.session")
 
 _ROOM = 64 * 1024
 """A request has this much room beside the largest payload."""
+WORK_PER_TURN = 1024**2
+"""About a millisecond, so that others are served meanwhile."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,6 +56,16 @@ class Pending:
             self.send([reply])
         else:
             self.session.refuse(error)
+
+
+def _done(steps: Iterator[int]) -> bool:
+    """Do as much as fits into a turn of the loop; whether that was all."""
+    left = WORK_PER_TURN
+    for size in steps:
+        left -= size
+        if left <= 0:
+            return False
+    return True
 
 
 class Skipping(Protocol):
@@ -116,6 +128,25 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
         return None
 
     # -- what it is given --------------------------------------------------------------
+
+    def work(self, steps: Iterator[int]) -> None:
+        """Do the work of a request, in several turns of the loop if it is much.
+
+        Each step says how much it was. Later requests of the connection run after the last.
+        """
+        if not _done(steps):
+            self.hold()
+            self._host.loop.call_soon(self._work_on, steps)
+
+    def _work_on(self, steps: Iterator[int]) -> None:
+        try:
+            if not _done(steps):
+                self._host.loop.call_soon(self._work_on, steps)
+                return
+        except Exception:
+            log.exception("a request of %s failed", self.name)
+            self.kick("its request failed")
+        self.release()
 
     def admit(self, *, needs_login: bool = True) -> None:
         """Raise `ShuttingDown` or `Unauthenticated` if a request must not be run now."""

@@ -65,6 +65,8 @@ class Flags(enum.IntFlag):
     """Not for readers: a marker that its owner wrote into the log."""
     KAFKA = 0x10
     """The body is a Kafka record batch, as a client sent it."""
+    SOUND = 0x20
+    """All records of that batch were read once, so that its consumers can read them too."""
 
 
 class Header(NamedTuple):

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from nexo import limits
 from nexo.access.permit import WRITE, permit
-from nexo.batch import decode
 from nexo.batch.compression import check_kafka_kind
-from nexo.batch.kafka import COMPRESSION, TRANSACTIONAL, KafkaHead, wrap
+from nexo.batch.kafka import (
+    COMPRESSION,
+    TRANSACTIONAL,
+    KafkaHead,
+    crc_holds,
+    parse_kafka,
+    wrap,
+)
+from nexo.batch.kafka_check import check_records
 from nexo.brokers.stream.publishing import Placed
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, failure
 from nexo.dialects.kafka.request import Gather, Request, by_topic, outline_with, rows_of
 from nexo.dialects.kafka.transactions import transaction_of
-from nexo.errors import InvalidOption, NexoError, PayloadTooLarge
+from nexo.errors import Corrupt, InvalidInput, InvalidOption, NexoError, PayloadTooLarge
 from nexo.model import Broker
-from nexo.services.stream.admin import Outline
 
 
 def produce(request: Request) -> None:
@@ -32,17 +40,21 @@ def produce(request: Request) -> None:
         if any(row.get("error") for _, row in rows):
             request.session.finish()
 
-    gather: Gather[tuple[str, KafkaMessage]] = Gather(finish)
+    request.session.work(_produce(request, Gather(finish)))
+
+
+def _produce(request: Request, gather: Gather[tuple[str, KafkaMessage]]) -> Iterator[int]:
     for topic, part in rows_of(request):
-        _produce_one(request, topic, part, gather)
+        yield from _produce_one(request, topic, part, gather)
     gather.complete()
 
 
 def _produce_one(
     request: Request, topic: str, part: KafkaMessage, gather: Gather[tuple[str, KafkaMessage]]
-) -> None:
+) -> Iterator[int]:
     done = gather.expect()
     index: int = part["index"]
+    records: memoryview = part["records"] if part["records"] is not None else memoryview(b"")
 
     def stored(found: list[Placed] | NexoError) -> None:
         if isinstance(found, NexoError):
@@ -55,31 +67,37 @@ def _produce_one(
             raise Refused(Error.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or all")
         found = outline_with(request, topic, index)
         permit(request.session.identity, Broker.STREAM, WRITE, found.name)
-        _check_size(request, part["records"])
-        head, entry = _entry(found, part["records"])
+        yield from _check(request, records, keyed=found.options.compacts)
+        head, (sealed, body) = wrap(records)
         start = request.session.streams.admin.start_offset(request.session, found.name, index)
-        _store(request, found.name, index, head, entry, stored)
+        _store(request, found.name, index, head, b"".join((sealed, *body)), stored)
+        yield len(records)
     except NexoError as error:
         stored(error)
 
 
-def _check_size(request: Request, records: Any) -> None:
-    most = request.session.state.host.settings.max_payload_bytes
-    if records is not None and len(records) > most:
-        raise PayloadTooLarge(f"a batch of {len(records):,} bytes: must be at most {most:,}")
-
-
-def _entry(stream: Outline, records: Any) -> tuple[KafkaHead, bytes]:
-    """The batch as one of our entries, after the checks that no log does."""
-    head, (sealed, body) = wrap(records if records is not None else b"")
+def _check(request: Request, records: memoryview, *, keyed: bool) -> Iterator[int]:
+    """Refuse what no log checks: consumers must be able to read every record."""
+    largest = request.session.state.host.settings.max_payload_bytes
+    if len(records) > largest:
+        raise PayloadTooLarge(f"a batch of {len(records):,} bytes: must be at most {largest:,}")
+    head = parse_kafka(records)
+    if head.count > limits.KAFKA_BATCH_RECORDS:
+        most = limits.KAFKA_BATCH_RECORDS
+        raise PayloadTooLarge(f"a batch of {head.count:,} records: must be at most {most:,}")
     try:
         check_kafka_kind(head.attributes & COMPRESSION)
+        most = max(limits.KAFKA_UNPACKED_BYTES, largest)
+        yield from check_records(head, records, most, keyed=keyed)
     except InvalidOption as error:
         raise Refused(Error.UNSUPPORTED_COMPRESSION, error.message) from None
-    entry = b"".join((sealed, *body))
-    if stream.options.compacts and any(key is None for key in decode(entry).keys()):  # noqa: SIM118
-        raise Refused(Error.INVALID_RECORD, "a compacted topic takes no record without a key")
-    return head, entry
+    except PayloadTooLarge:
+        raise
+    except InvalidInput as error:
+        raise Refused(Error.INVALID_RECORD, error.message) from None
+    except Corrupt as error:
+        arrived = crc_holds(head, records)
+        raise Refused(Error.INVALID_RECORD, error.message) if arrived else error from None
 
 
 def _store(

@@ -6,6 +6,7 @@ say what they look like.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 import msgspec
@@ -25,7 +26,7 @@ from nexo.dialects.nexo.replies import (
     waiting,
 )
 from nexo.dialects.nexo.stream.classic import ClassicRequests
-from nexo.errors import InvalidInput, NexoError
+from nexo.errors import Corrupt, InvalidInput, NexoError
 from nexo.model import Buffer
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
@@ -42,6 +43,16 @@ from nexo.services.stream.keyed import KeyedRecord
 from nexo.services.stream.publish import PublishOutcome
 from nexo.services.stream.reading import ReadFrom, RecordSlice
 from nexo.services.stream.service import StreamService
+from nexo.storage.header import Flags, parse
+
+
+def _read_batch(payload: memoryview) -> tuple[str, int, int, bytes]:
+    """`read_publish`, for a batch of our own: Kafka's are checked where they come in."""
+    found = read_publish(payload)
+    with suppress(Corrupt):  # the broker says so, to those who may publish
+        if parse(found[3]).flags & Flags.KAFKA:
+            raise InvalidInput("a batch of Kafka's must be sent through Kafka's protocol")
+    return found
 
 
 class StreamRequests:
@@ -126,13 +137,13 @@ class StreamRequests:
 
     def _publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Store one batch."""
-        name, partition, partitions, entry = read_publish(payload)
+        name, partition, partitions, entry = _read_batch(payload)
         done = reply_data(peer, request_id, _pack_places)
         self._publishing.publish(peer, name, entry, done, partition, partitions)
 
     def _publish_each(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Store the records of one batch that the stream takes."""
-        name, partition, partitions, entry = read_publish(payload)
+        name, partition, partitions, entry = _read_batch(payload)
         done = reply_data(peer, request_id, _pack_published)
         self._publishing.publish_fitting(peer, name, entry, done, partition, partitions)
 
@@ -182,7 +193,7 @@ class StreamRequests:
     def _tx_publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = FieldReader(payload)
         number = reader.u64()
-        name, partition, partitions, entry = read_publish(reader.rest())
+        name, partition, partitions, entry = _read_batch(reader.rest())
         done = reply_data(peer, request_id, _pack_places)
         self._transact.publish(peer, number, name, entry, done, partition, partitions)
 
