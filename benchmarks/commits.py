@@ -18,6 +18,7 @@ from pathlib import Path
 from nexo import batch as batches
 from nexo.lake.catalog import Lake
 from nexo.lake.files import DataFileFacts, FileWriter, target
+from nexo.lake.names import file_label
 from nexo.lake.once import WrittenRange, commit
 from nexo.lake.rows import ROWS, rows
 from nexo.lake.settings import LakeSettings
@@ -71,7 +72,7 @@ class _Commits:
     def _written(self, offset: int) -> list[DataFileFacts]:
         head, body = batches.encode([b"x" * 100], 1, 1_000)
         stamp(head, offset)
-        writer = FileWriter(target(self._table), f"0-{offset}")
+        writer = FileWriter(target(self._table), file_label(0, offset, offset + 1))
         writer.write([rows(batches.decode(bytes(head) + b"".join(body)), 0, offset, offset + 1)])
         return writer.close()
 

@@ -20,9 +20,9 @@ from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
 from nexo.lake.once import commit
 from nexo.lake.plan import BatchLimits, planned_ranges
+from nexo.lake.ranges import file_ranges
 from nexo.lake.rows import ROWS as COLUMNS
 from nexo.lake.settings import LakeSettings
-from nexo.lake.stored import live_files
 from nexo.lake.tables import StreamId, offsets_of
 from pyspark_nexo.steps import StreamStep, WrittenFiles, unreported
 from pyspark_nexo.tiering import Fetcher
@@ -91,7 +91,7 @@ class _Ground:
                 if (first // CHUNK) % 4 == 3 or first + CHUNK >= count:
                     self._take()
             self._publish(stream, count, HOT)
-        self.files = [str(file.file_path) for file in live_files(self._lake.get("orders"))]
+        self.files = [each.path for each in file_ranges(self._lake.get("orders"))]
 
     def _publish(self, stream: nexo.types.Stream[bytes], first: int, count: int) -> None:
         numbers = range(first, first + count)

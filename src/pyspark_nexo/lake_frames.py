@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from nexo.lake.files import Target, file_io, target
+from nexo.lake.ordered import Source, row_groups
 from nexo.lake.paths import local_path
-from nexo.lake.read import row_groups
+from nexo.lake.ranges import file_ranges
 from nexo.lake.schema import file_schema
-from nexo.lake.stored import live_files
 from pyspark_nexo.types import spark_schema
 
 if TYPE_CHECKING:
@@ -35,15 +36,24 @@ _PATTERN = re.compile(r"[\\*?{}\[\]]")
 def lake_frame(spark: SparkSession, table: Table, snapshot_id: int | None = None) -> DataFrame:
     """A table as it is now, or at one of its snapshots."""
     schema = spark_schema(file_schema(table.schema()))
-    paths = [file.file_path for file in live_files(table, snapshot_id)]
-    if not paths:
+    ranges = file_ranges(table, snapshot_id)
+    if not ranges:
         return spark.createDataFrame([], schema)
-    if not _can_read(spark, paths[0]):
-        return _arrow_frame(spark, ".".join(table.name()), schema, target(table), paths)
-    spark.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")
-    return spark.read.schema(schema).parquet(
-        *(_literal(local_path(path) or path) for path in paths)
-    )
+    # Spark itself reads what Nexo has written, and nobody has deleted rows of.
+    plain = [each.path for each in ranges if each.is_ordered and not each.deletes]
+    if not plain or not _can_read(spark, plain[0]):
+        plain = []
+    read = set(plain)
+    others = [each.source for each in ranges if each.path not in read]
+    frames = []
+    if plain:
+        spark.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")
+        found = (_literal(local_path(path) or path) for path in plain)
+        frames.append(spark.read.schema(schema).parquet(*found))
+    if others:
+        name = ".".join(table.name())
+        frames.append(_arrow_frame(spark, name, schema, target(table), others))
+    return reduce(lambda one, other: one.unionAll(other), frames)
 
 
 def _can_read(spark: SparkSession, path: str) -> bool:
@@ -60,7 +70,7 @@ def _literal(path: str) -> str:
 
 
 def _arrow_frame(
-    spark: SparkSession, table: str, schema: StructType, where: Target, paths: Sequence[str]
+    spark: SparkSession, table: str, schema: StructType, where: Target, files: Sequence[Source]
 ) -> DataFrame:
     """The rows of a table's data files, read by Arrow in Spark's tasks.
 
@@ -76,7 +86,7 @@ def _arrow_frame(
             return schema
 
         def reader(self, schema: StructType) -> FilesReader:
-            return FilesReader(where, paths)
+            return FilesReader(where, files)
 
     spark.dataSource.register(TableFiles)
     return spark.read.format(TableFiles.name()).load()
@@ -85,15 +95,17 @@ def _arrow_frame(
 class FilesReader(DataSourceReader):
     """Reads each file in a task of its own."""
 
-    def __init__(self, where: Target, paths: Sequence[str]) -> None:
+    def __init__(self, where: Target, files: Sequence[Source]) -> None:
         self._where = where
-        self._paths = paths
+        self._files = files
 
     def partitions(self) -> Sequence[InputPartition]:
         """One for each file."""
-        return [InputPartition(path) for path in self._paths]
+        return [InputPartition(file) for file in self._files]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs on an executor."""
-        for rows in row_groups(file_io(self._where), partition.value, self._where.schema):
+        file: Source = partition.value
+        io = file_io(self._where)
+        for rows in row_groups(io, file.path, self._where.schema, file.deletes):
             yield from rows.to_batches()

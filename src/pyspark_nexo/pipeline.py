@@ -291,7 +291,7 @@ class Pipeline:
             stream = StreamId(name, int(table.properties[CREATED_MS]))
             try:
                 count = self._collect_letters(stream)
-            except NexoError as error:
+            except Exception as error:  # of this stream alone
                 self._planner.refuse(name, error)
             else:
                 self._collected.add(name)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from nexo.errors import ConnectionLost, NexoError, Unavailable
 from nexo.hot_log import TOGETHER, HotLog, ReplyOrError
 from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io
+from nexo.lake.names import file_label
 from nexo.lake.paths import delete_files, sync_local
 from nexo.lake.plan import packed
 from nexo.lake.rows import rows
@@ -90,7 +91,7 @@ class Fetcher:
         self, broker: HotLog, part: TableRange, fetched: ReplyOrError
     ) -> list[DataFileFacts]:
         """Write one range; a failure leaves no file."""
-        label = f"{part.partition:04}-{part.first:016}-{part.end:016}"
+        label = file_label(part.partition, part.first, part.end)
         writer = FileWriter(part.target, label, sync=False)
         self.probe("before the file")
         try:

@@ -20,8 +20,8 @@ from nexo import cli, testing
 from nexo.config.keywords import ServerSettings
 from nexo.lake.catalog import Lake
 from nexo.lake.maintenance.upkeep import Plan, Rounds
+from nexo.lake.ranges import file_ranges
 from nexo.lake.settings import LakeSettings
-from nexo.lake.stored import live_files
 from tests.s3_server import S3Server
 
 from .tiering import take
@@ -92,7 +92,7 @@ def test_a_lake_in_a_bucket_is_replayed_asked_and_maintained(filled: Filled) -> 
     filled.check()
     (status,) = filled.command("pipeline", "status")
     assert (status["lake_offset"], status["behind"]) == (ROUNDS * RECORDS, 1)
-    paths = {str(file.file_path) for file in live_files(filled.lake.get("log"))}
+    paths = {each.path for each in file_ranges(filled.lake.get("log"))}
     assert len(paths) == ROUNDS
     assert all(path.startswith("s3://") for path in paths)
 
@@ -100,7 +100,7 @@ def test_a_lake_in_a_bucket_is_replayed_asked_and_maintained(filled: Filled) -> 
     assert (done["merged_files"], done["merged_into"], done["waiting_files"]) == (ROUNDS, 1, 0)
     assert int(str(done["deleted_files"])) > ROUNDS
     table = filled.lake.get("log")
-    (merged,) = live_files(table)
+    (merged,) = (each.file for each in file_ranges(table))
     for path in (*paths, str(merged.file_path)):
         assert table.io.new_input(path).exists() == (path == merged.file_path)
     filled.check()
@@ -112,5 +112,5 @@ def test_the_maintenance_process_finds_a_catalog_by_its_name(filled: Filled) -> 
     where = filled.lake.settings
     plan = Plan(str(where.folder), where.catalog, where.namespace, every_s=0)
     Rounds(plan, lambda _: next(waits), said.append).run()
-    assert len(live_files(filled.lake.get("log"))) == 1, said
+    assert len(file_ranges(filled.lake.get("log"))) == 1, said
     filled.check()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,19 +18,28 @@ import pytest
 pytest.importorskip("duckdb")
 pytest.importorskip("pyiceberg")
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from click.testing import CliRunner, Result
+from pyiceberg.table import Table
 
 import nexo
 from nexo import cli, testing
 from nexo.errors import InvalidInput, NotFound
 from nexo.lake.catalog import Lake
 from nexo.lake.derived import latest
+from nexo.lake.files import DataFileFacts
+from nexo.lake.maintenance.maintain import Care, maintain
+from nexo.lake.once import commit_once
+from nexo.lake.ranges import file_ranges
 from nexo.lake.settings import LakeSettings
+from nexo.lake.snapshot import TableChange
 from nexo.lake.tables import NEWEST, StreamId, derived_view
 from nexo.lake.typed import columns as typed
 from nexo.sql import streams as sql_streams
 from nexo.sql.dialect import quoted
 from nexo.sql.engine import Engine
+from tests.unit.lake.foreign import delete_rows, rewrite
 
 from .tiering import take
 
@@ -277,3 +287,34 @@ def test_queries_are_typed_at_a_prompt(served: str, tmp_path: Path) -> None:
     assert b"\nn\r\r\n1000\r\r\n" in said
     assert b"error[INVALID]: syntax error" in said
     assert "from orders;" in (tmp_path / "nexo" / "sql_history").read_text()
+
+
+def test_files_of_other_programs_and_deleted_rows_are_seen_as_they_are(
+    both: Engine, lake: Lake, tmp_path: Path
+) -> None:
+    """A rewrite in any order, rows marked as deleted, and a file made elsewhere, without ids."""
+    table, chance = lake.get("orders"), random.Random(3)
+    rewrite(table, chance)
+    marked = file_ranges(table.refresh())[0]
+    delete_rows(table, marked.file, [0, 5])
+    assert both.query(
+        "select count(*), count(distinct (partition, offset)) from orders"
+    ).rows() == [(998, 998)]
+    assert both.query("select count(*) from stream_messages where topic = 'orders'").scalar() == 998
+    names = {"offset": [7_000], "value": [b"from elsewhere"], "unknown": [1]}
+    pq.write_table(pa.table(names), tmp_path / "elsewhere.parquet")
+    table.refresh()
+    with table.transaction() as change:
+        mapping = table.schema().name_mapping.model_dump_json()
+        change.set_properties({"schema.name-mapping.default": mapping})
+    _add_file(table, f"file://{tmp_path}/elsewhere.parquet")
+    query = "select partition, offset, value from orders where offset = 7000"
+    assert both.query(query).rows() == [(None, 7_000, b"from elsewhere")]
+    maintain(table, Care(min_files=2, grace_s=0))
+    assert both.query(query).rows() == [(None, 7_000, b"from elsewhere")]
+    assert both.query("select count(*) from orders").scalar() == 999
+
+
+def _add_file(table: Table, path: str) -> None:
+    facts = DataFileFacts(path, (None,), table.spec().spec_id, 1, 100)
+    commit_once(table, "somebody", 0, TableChange(added=[facts]))

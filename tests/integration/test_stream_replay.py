@@ -17,6 +17,7 @@ from nexo import testing
 from nexo.config.keywords import ServerSettings
 from nexo.lake.catalog import Lake
 from nexo.lake.files import FileWriter, target
+from nexo.lake.names import file_label
 from nexo.lake.once import WrittenRange, commit
 from nexo.lake.rows import ROWS, rows
 from nexo.lake.settings import LakeSettings
@@ -40,7 +41,7 @@ def fill(folder: Path, created_ms: int, count: int) -> None:
         head, body = batches.encode(values, 1, 1_000 + first)
         stamp(head, first)
         batch = batches.decode(bytes(head) + b"".join(body))
-        writer = FileWriter(target(table), f"0-{first}")
+        writer = FileWriter(target(table), file_label(0, first, first + share))
         writer.write([rows(batch, 0, first, first + share)])
         table = commit(table, [WrittenRange(0, first or None, first + share, writer.close())])
 

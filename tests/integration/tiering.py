@@ -5,6 +5,7 @@ from __future__ import annotations
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
 from nexo.lake.files import FileWriter, target
+from nexo.lake.names import file_label
 from nexo.lake.once import WrittenRange, commit
 from nexo.lake.plan import BatchLimits, planned_ranges
 from nexo.lake.rows import ROWS, rows
@@ -21,7 +22,7 @@ def take(url: str, lake: Lake, name: str) -> None:
         for step in planned_ranges(
             name, offsets_of(table.properties), info.partitions, BatchLimits()
         ):
-            writer = FileWriter(target(table), "test")
+            writer = FileWriter(target(table), file_label(step.partition, step.first, step.end))
             found = broker.read(name, step.partition, step.first, step.end, info.created_ms)
             writer.write(rows(batch, step.partition, step.first, step.end) for batch in found)
             taken.append(WrittenRange(step.partition, step.after, step.end, writer.close()))

@@ -11,8 +11,8 @@ import pytest
 import nexo
 from nexo.contracts import StreamContract
 from nexo.lake.catalog import Lake
+from nexo.lake.ranges import file_ranges
 from nexo.lake.settings import LakeSettings
-from nexo.lake.stored import live_files
 from nexo.lake.typed.columns import set_schema
 from pyspark_nexo.pipeline import Pipeline
 from pyspark_nexo.views import register_views
@@ -38,7 +38,7 @@ def test_spark_takes_streams_into_a_bucket_and_asks_them(
     set_schema(StreamContract(lake, url, "log").table(), {"n": "long"})
     log.publish_many([{"n": n} for n in range(100)])
     assert pipeline.run_once() == 100
-    assert all(str(file.file_path).startswith("s3://") for file in live_files(lake.get("log")))
+    assert all(each.path.startswith("s3://") for each in file_ranges(lake.get("log")))
     log.publish({"n": 100})  # in the log alone
     register_views(spark, lake, url)
     query = "select count(*) as records, sum(n) as total, count(distinct partition) as p from log"

@@ -10,6 +10,9 @@ from nexo.batch.columns import Column, padded
 from nexo.lake.arrow import counting
 from nexo.storage.header import seal
 
+_LAST_TYPE = 2
+"""The highest type that a value of the lake has (`nexo.lake.rows.ROWS`)."""
+
 
 def to_entry(rows: pa.Table) -> bytes:
     """``rows`` (`nexo.lake.rows.ROWS`, one partition, in offset order) as one entry."""
@@ -22,7 +25,7 @@ def to_entry(rows: pa.Table) -> bytes:
     if values.null_count:
         columns |= Column.VALUE_NULLS
         body += _validity(values)
-    body += _fixed(_column(rows, "value_type").cast(pa.uint8()), 1)
+    body += _fixed(_types(rows), 1)
     body += [*_validity(keys), *_strings(keys)]
     body += _strings(pc.fill_null(_column(rows, "headers").cast(pa.binary()), b""))
     if last - first + 1 != count:
@@ -44,7 +47,14 @@ def _column(rows: pa.Table, name: str) -> pa.Array:
 
 
 def _millis(rows: pa.Table) -> pa.Array:
-    return _column(rows, "timestamp").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+    return pc.divide(pc.fill_null(_column(rows, "timestamp").cast(pa.int64()), 0), 1_000)
+
+
+def _types(rows: pa.Table) -> pa.Array:
+    """Types of values; another program may have written any number, or none."""
+    kinds = pc.fill_null(_column(rows, "value_type"), 0)
+    known = pc.and_(pc.greater_equal(kinds, 0), pc.less_equal(kinds, _LAST_TYPE))
+    return pc.if_else(known, kinds, 0).cast(pa.uint8())
 
 
 def _fixed(array: pa.Array, width: int) -> list[bytes]:

@@ -6,7 +6,7 @@ It runs where the data is, in a Spark task or a test; only `DataFileFacts` are s
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nexo.errors import Conflict
 from nexo.lake.paths import delete_files, local_path, make_folder_of, sync_local
-from nexo.lake.rows import CHUNK_ROWS, chunked
-from nexo.lake.schema import arranged, file_schema, leaf_ids
+from nexo.lake.rows import CHUNK_ROWS, FIELD_IDS, chunked
+from nexo.lake.schema import arranged, field_id_of, file_schema, leaf_ids, marked, sources
+from nexo.lake.tables import STREAM
 from nexo.lake.typed.columns import REJECTED, Terms, parser_of
 from nexo.lake.typed.values import Parser
 from nexo.lake.writing.bounds import bounded, bounds
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
 
 _BOUNDED = ("partition", "offset", "timestamp")
 """Columns of every stream whose bounds let readers skip files."""
+_OWN_TYPES = {
+    "partition": ("int", "long"), "offset": ("long",), "timestamp": ("timestamptz",),
+    "key": ("binary",), "value": ("binary",), "headers": ("string",), "value_type": ("int", "long"),
+}  # fmt: skip
+"""Types that a stream's own columns have; Iceberg allows an int to become a long."""
 _OPEN_FILES = 64
 """Files that one writer has open at a time."""
 SMALL_BYTES = 32 * 1024
@@ -46,6 +53,8 @@ class Target:
     schema: pa.Schema
     io_properties: dict[str, str]
     layout: TableLayout = field(default_factory=TableLayout)
+    ids: Mapping[str, int] = field(default_factory=dict)
+    """Field ids of a stream's own columns, whatever they are called now."""
     typed: Terms | None = None
     """Columns to be parsed out of the values (`nexo.lake.typed.values.Parser`)."""
 
@@ -82,7 +91,23 @@ def target(table: Table) -> Target:
             )
         )
     )
-    return Target(table.location(), _schema(table), properties, layout_of(table), parser_of(table))
+    layout, ids = layout_of(table), _own_ids(table)
+    return Target(table.location(), _schema(table), properties, layout, ids, parser_of(table))
+
+
+def _own_ids(table: Table) -> dict[str, int]:
+    """Field ids of a stream's own columns; `Conflict` if another program dropped one."""
+    if STREAM not in table.properties:
+        return {}
+    found = {each.field_id: str(each.field_type) for each in table.schema().fields}
+    for name, field_id in FIELD_IDS.items():
+        if found.get(field_id) not in _OWN_TYPES[name]:
+            raise Conflict(
+                f"table {'.'.join(table.name())} no longer has the column {name!r} as Nexo made "
+                "it, so records would be lost in it: rename the table, and Nexo makes a new one "
+                "for the records from then on"
+            )
+    return FIELD_IDS
 
 
 def _schema(table: Table) -> pa.Schema:
@@ -141,12 +166,15 @@ class FileWriter:
 
     def add(self, table: pa.Table) -> None:
         """Write rows as one row group per file."""
-        known = set(table.column_names)  # another program may have given the lake's table more
         schema = self._target.schema
-        names = [name if name in known else None for name in schema.names]
-        rows = arranged(table, schema, names)
+        rows = arranged(table, schema, sources(self._marked(table.schema), schema))
         for values, part in self._target.layout.parts(rows):
             self._file(values, small=part.nbytes < SMALL_BYTES).write(part)
+
+    def _marked(self, schema: pa.Schema) -> pa.Schema:
+        """Columns of rows with the ids of the table's: other programs may have renamed those."""
+        named = {field.name: field_id_of(field) or 0 for field in self._target.schema}
+        return marked(schema, {**named, **self._target.ids})
 
     def save(self, tables: Iterable[pa.Table]) -> list[DataFileFacts]:
         """Write all rows, already cut into row groups, and close; on failure nothing is left."""
@@ -210,7 +238,7 @@ class _OpenFile:
         self._rejected = 0
         schema = where.schema
         names = set(schema.names)
-        self._bounded = [name for name in (*_BOUNDED, *_typed_names(where)) if name in names]
+        self._bounded = [name for name in (*_always(where), *_typed_names(where)) if name in names]
         self._writer = pq.ParquetWriter(
             self._stream,
             schema,
@@ -241,6 +269,14 @@ class _OpenFile:
             facts.rejected = self._rejected
             facts.null_counts[rejected_id] = facts.count - self._rejected
         return facts
+
+
+def _always(where: Target) -> Sequence[str]:
+    """What the columns are called now that have bounds in every stream's files."""
+    if not where.ids:
+        return _BOUNDED
+    wanted = {where.ids[name] for name in _BOUNDED}
+    return [field.name for field in where.schema if field_id_of(field) in wanted]
 
 
 def _typed_names(where: Target) -> Iterator[str]:
@@ -275,6 +311,8 @@ def _describe(
         chunks = [group.column(index) for group in groups]
         facts.column_sizes[key] = sum(each.total_compressed_size for each in chunks)
         facts.value_counts[key] = sum(each.num_values for each in chunks)
+        if column.name in with_bounds:
+            facts.null_counts[key] = sum(each.statistics.null_count for each in chunks)
         if column.name in with_bounds and (found := bounds(column.type, chunks)) is not None:
             facts.lower[key], upper = found
             if upper is not None:

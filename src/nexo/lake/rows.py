@@ -27,6 +27,8 @@ ROWS = pa.schema(
     ]
 )
 """``headers`` is a JSON object, null for none; ``value_type`` is 0 raw, 1 text, 2 JSON."""
+FIELD_IDS = {name: number for number, name in enumerate(ROWS.names, 1)}
+"""By column: its field id in every table, by which it is known though others rename it."""
 
 CHUNK_ROWS = 65_536
 """Rows per Arrow batch that readers yield: enough to make the cost per batch small."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -68,14 +68,14 @@ def leaf_ids(field: pa.Field) -> Iterator[int]:
 def sources(stored: pa.Schema, schema: pa.Schema) -> list[str | None]:
     """For each column of ``schema``, the column of a data file that holds it; None if none does.
 
-    Columns are matched by field id where ``schema`` has ids, else by name.
+    Columns are matched by field id where both have ids, else by name.
     """
-    by_id = {field_id_of(field): field.name for field in stored}
+    by_id = {found: field.name for field in stored if (found := field_id_of(field)) is not None}
     names = set(stored.names)
 
     def source(field: pa.Field) -> str | None:
-        if field_id_of(field) is not None:
-            return by_id.get(field_id_of(field))
+        if by_id and (number := field_id_of(field)) is not None:
+            return by_id.get(number)
         return field.name if field.name in names else None
 
     return [source(field) for field in schema]
@@ -96,6 +96,18 @@ def arranged(rows: pa.Table, schema: pa.Schema, names: Sequence[str | None]) -> 
             column = rows.column(name)
             columns.append(column if column.type == field.type else column.cast(field.type))
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def marked(schema: pa.Schema, ids: Mapping[str, int]) -> pa.Schema:
+    """``schema`` with these ids for columns of these names that have none."""
+    return pa.schema(
+        [
+            field.with_metadata({_FIELD_ID: str(ids[field.name])})
+            if field.name in ids and field_id_of(field) is None
+            else field
+            for field in schema
+        ]
+    )
 
 
 def field_id_of(field: pa.Field) -> int | None:

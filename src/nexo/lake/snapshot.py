@@ -28,7 +28,7 @@ from nexo.lake.manifests import (
     write_list,
     write_manifest,
 )
-from nexo.lake.tables import newest_snapshot
+from nexo.lake.tables import check_version, newest_snapshot
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
@@ -53,7 +53,6 @@ _SMALL_BYTES = 256 * 1024
 _KEPT = "history.expire.min-snapshots-to-keep"
 _AGE_MS = "history.expire.max-snapshot-age-ms"
 _BRANCH = "main"
-_FORMAT_VERSION = 2
 _TOTALS = {
     "total-data-files": ("added-data-files", "deleted-data-files"),
     "total-records": ("added-records", "deleted-records"),
@@ -226,14 +225,7 @@ class _Builder:
     """Writes one snapshot's manifests and their list."""
 
     def __init__(self, table: Table, parent: Snapshot | None, change: TableChange) -> None:
-        if table.metadata.format_version != _FORMAT_VERSION:
-            raise Conflict(
-                f"table {'.'.join(table.name())} is of Iceberg's format version "
-                f"{table.metadata.format_version}, only version {_FORMAT_VERSION} is written, and "
-                "no table goes back: with the program that upgraded it, copy its rows and its "
-                f"properties nexo.* into a table of version {_FORMAT_VERSION}, and give that one "
-                "its name"
-            )
+        check_version(".".join(table.name()), table.metadata.format_version)
         self._table = table
         self._parent = parent
         self._change = change

@@ -8,7 +8,7 @@ of other catalogs are read with PyIceberg.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +19,16 @@ import msgspec
 from nexo.errors import Conflict, Corrupt, NexoError, Unavailable
 from nexo.lake.avro_records import records
 from nexo.lake.catalog import Lake
+from nexo.lake.deletes import DeletedRows, check_deletes, plain_path
 from nexo.lake.folder.relocation import relocate
+from nexo.lake.names import is_named
 from nexo.lake.paths import local_file
+from nexo.lake.schema import field_id_of
 from nexo.lake.settings import CATALOG
-from nexo.lake.tables import RECORDS, StreamId, belongs, is_of, table_names
+from nexo.lake.tables import RECORDS, StreamId, belongs, check_version, is_of, table_names
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
-    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
 _WAIT_S = 60.0
@@ -44,14 +46,41 @@ class StoredField:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A data file, and the files that say which rows of it are deleted."""
+
+    path: str
+    deletes: tuple[str, ...] = ()
+
+
+def is_plain(file: StoredFile) -> bool:
+    """Whether all rows of a file count, and its columns are marked with their ids."""
+    return not file.deletes and is_named(file.path)
+
+
+def unmarked_columns(io: FileIO | None, path: str) -> set[str] | None:
+    """The columns of a file that another program made elsewhere, without ids; None if it has some.
+
+    Without ``io`` it is on this machine.
+    """
+    import pyarrow.parquet as pq  # noqa: PLC0415 - slow, and only some tables need it
+
+    source = io.new_input(path).open() if io else plain_path(path)
+    with pq.ParquetFile(source) as file:
+        schema = file.schema_arrow
+    has_ids = any(field_id_of(each) is not None for each in schema)
+    return None if has_ids else set(schema.names)
+
+
+@dataclass(frozen=True, slots=True)
 class StoredTable:
     """A table at one snapshot."""
 
     name: str
     properties: Mapping[str, str]
     fields: tuple[StoredField, ...]
-    files: Callable[[], list[str]]
-    """The paths of its data files; `Conflict` if rows are marked as deleted beside them."""
+    files: Callable[[], list[StoredFile]]
+    """Its data files; `Conflict` if rows are marked as deleted in a way that is not understood."""
     io: Callable[[], FileIO]
     """What reads files that are not on this machine's disk."""
 
@@ -75,26 +104,16 @@ def find(lake: Lake, stream: StreamId, kind: str = RECORDS) -> StoredTable | Non
 
 
 def _of_table(table: Table) -> StoredTable:
+    from nexo.lake.ranges import file_ranges  # noqa: PLC0415 - slow to import
+
     stored = msgspec.json.decode(table.schema().model_dump_json())
     return StoredTable(
         ".".join(table.name()),
         table.properties,
         _fields(stored),
-        lambda: [str(file.file_path) for file in live_files(table)],
+        lambda: [StoredFile(each.path, each.deletes) for each in file_ranges(table)],
         lambda: table.io,
     )
-
-
-def live_files(table: Table, snapshot_id: int | None = None) -> list[DataFile]:
-    """The files whose rows are the table's.
-
-    `Conflict` if another program marked rows as deleted instead of rewriting the files: reading or
-    merging the files would bring those rows back.
-    """
-    tasks = list(table.scan(snapshot_id=snapshot_id).plan_files())
-    if any(task.delete_files for task in tasks):
-        raise rows_marked(".".join(table.name()))
-    return [task.file for task in tasks]
 
 
 # -- a folder's tables -----------------------------------------------------------------
@@ -155,11 +174,12 @@ def _fields(schema: Mapping[str, Any]) -> tuple[StoredField, ...]:
     return tuple(StoredField(each["id"], each["name"], each["type"]) for each in schema["fields"])
 
 
-def _files(label: str, metadata: Mapping[str, Any]) -> list[str]:
+def _files(label: str, metadata: Mapping[str, Any]) -> list[StoredFile]:
+    check_version(label, metadata["format-version"])
     current = metadata.get("current-snapshot-id")
     found = [each for each in metadata.get("snapshots", ()) if each["snapshot-id"] == current]
     try:
-        return [path for each in found for path in _live(label, each["manifest-list"])]
+        return [file for each in found for file in _live(label, each["manifest-list"])]
     except NexoError:
         raise
     except FileNotFoundError as error:
@@ -170,23 +190,28 @@ def _files(label: str, metadata: Mapping[str, Any]) -> list[str]:
         raise Corrupt(f"cannot read table {label}: {type(error).__name__}: {error}") from error
 
 
-def _live(label: str, manifest_list: str) -> Iterator[str]:
+def _live(label: str, manifest_list: str) -> list[StoredFile]:
+    """Data files, each with the delete files that name it and are no older."""
+    found, deletes = list[tuple[int, str]](), dict[str, list[tuple[int, str]]]()
     for manifest in _records(manifest_list):
         for entry in _records(manifest["manifest_path"]):
             if entry["status"] == _DELETED:
                 continue
-            if manifest["content"] != _DATA:
-                raise rows_marked(label)
-            yield entry["data_file"]["file_path"]
+            number = entry["sequence_number"]
+            at = manifest["sequence_number"] if number is None else number
+            file = entry["data_file"]
+            if manifest["content"] == _DATA:
+                found.append((at, file["file_path"]))
+            else:
+                check_deletes(label, file["content"], file["file_format"])
+                for path in DeletedRows().named(file["file_path"]):
+                    deletes.setdefault(path, []).append((at, file["file_path"]))
 
+    def stored(at: int, path: str) -> StoredFile:
+        named = deletes.get(plain_path(path), ())
+        return StoredFile(path, tuple(sorted(each for since, each in named if since >= at)))
 
-def rows_marked(label: str) -> Conflict:
-    """Why a table cannot be read: reading or merging its files would bring deleted rows back."""
-    return Conflict(
-        f"rows of table {label} are marked as deleted beside its files: have the program that "
-        "did so rewrite them (in Spark: CALL system.rewrite_data_files), and delete with "
-        "copy-on-write"
-    )
+    return [stored(at, path) for at, path in found]
 
 
 def _records(location: str) -> list[Any]:

@@ -8,6 +8,8 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nexo.errors import Conflict
+
 if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
@@ -17,6 +19,8 @@ KIND, COLUMNS = "nexo.kind", "nexo.columns"
 """Table properties: the stream, its offsets in the table (`nexo.lake.once`), which records the
 table holds (all, the newest per key, or those that typed columns rejected), the typed columns."""
 RECORDS, NEWEST, DEAD_LETTERS = "records", "latest", "dead letters"
+FORMAT_VERSION = 2
+"""Of Iceberg, of the tables that are read and written."""
 SUFFIXES = {NEWEST: "_latest", DEAD_LETTERS: "_dead_letters"}
 """How the names of derived tables end, by kind."""
 
@@ -62,6 +66,17 @@ def derived_view(stream: str, kind: str, taken: Container[str]) -> str:
     """The SQL view of a derived table; ``taken`` are the views of streams."""
     own, other = table_names(stream, kind)
     return other if own in taken else own
+
+
+def check_version(label: str, version: int) -> None:
+    """`Conflict` if a table is of a version of Iceberg's format that is not understood."""
+    if version != FORMAT_VERSION:
+        raise Conflict(
+            f"table {label} is of Iceberg's format version {version}, Nexo reads and writes "
+            f"version {FORMAT_VERSION}, and no table goes back: with the program that upgraded it, "
+            f"copy its rows and its properties nexo.* into a table of version {FORMAT_VERSION}, "
+            "and give that one its name"
+        )
 
 
 def belongs(properties: Mapping[str, str], stream: str, kind: str) -> bool:

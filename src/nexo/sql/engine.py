@@ -6,7 +6,7 @@ Data files are read by field id, so that renamed, widened and added columns are 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,11 +23,12 @@ from nexo.client.address import Address
 from nexo.errors import ConfigError, Conflict, InvalidInput, NotFound
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
+from nexo.lake.deletes import DeletedRows
 from nexo.lake.failures import lake_errors
 from nexo.lake.paths import local_path
 from nexo.lake.rows import ROWS
 from nexo.lake.settings import LakeSettings, servers_lake
-from nexo.lake.stored import StoredTable, find
+from nexo.lake.stored import StoredField, StoredFile, StoredTable, find, is_plain, unmarked_columns
 from nexo.lake.tables import NEWEST, SUFFIXES, StreamId, derived_view, table_name
 from nexo.sql import dialect
 from nexo.sql.dialect import duck_type, quoted_name
@@ -122,6 +123,8 @@ class QueryViews:
     streams: Sequence[str] | None
     _seen: dict[str, SeenStream] = field(default_factory=dict)
     _made: set[str] = field(default_factory=set)
+    _deleted: int = 0
+    """Files with deleted rows so far."""
 
     def make(self, names: frozenset[str]) -> None:
         """Make the views of these names; other names are left to DuckDB."""
@@ -224,18 +227,41 @@ class QueryViews:
     def _files(self, table: StoredTable) -> str | None:
         """A query of a table's data files, matched by field id; None if it has none."""
         with lake_errors(f"cannot read table {table.name}"):
-            paths = table.files()
-        if not paths:
+            found = table.files()
+        if not found:
             return None
-        if local_path(paths[0]) is None:
-            _make_readable(self.connection, table.io(), paths[0])
-        files = ", ".join(_literal(local_path(path) or path) for path in paths)
+        if local_path(found[0].path) is None:
+            _make_readable(self.connection, table.io(), found[0].path)
         fields = ", ".join(
             f"{each.field_id}: {{name: {_literal(each.name)}, "
             f"type: {_literal(duck_type(each.kind))}, default_value: NULL}}"
             for each in table.fields
         )
-        return f"select * from read_parquet([{files}], schema = MAP {{{fields}}})"
+        read = f"schema = MAP {{{fields}}}"
+        whole = [each for each in found if is_plain(each)]
+        plain = ", ".join(_address(each.path) for each in whole)
+        parts = [f"select * from read_parquet([{plain}], {read})"] if plain else []
+        with lake_errors(f"cannot read table {table.name}"):
+            parts += [self._foreign(table, each, read) for each in found if each not in whole]
+        return " union all ".join(parts)
+
+    def _foreign(self, table: StoredTable, file: StoredFile, read: str) -> str:
+        """A query of a file that another program wrote, or has deleted rows of."""
+        io = None if local_path(file.path) else table.io()
+        names = unmarked_columns(io, file.path)
+        given = "" if names is not None else f", {read}"
+        numbered = f"read_parquet([{_address(file.path)}]{given}, file_row_number = true)"
+        left = ""
+        if (positions := DeletedRows(io).of(file.path, file.deletes)) is not None:
+            self._deleted += 1
+            deleted = f"__deleted_{self._deleted}"
+            copy_table(self.connection, deleted, pa.table({"pos": positions}))
+            left = f' where file_row_number not in (select pos from "{deleted}")'
+        if names is None:
+            columns = "* exclude (file_row_number)"
+        else:
+            columns = ", ".join(_by_name(table.fields, names))
+        return f"select {columns} from {numbered}{left}"
 
 
 def _make_readable(connection: duckdb.DuckDBPyConnection, io: Any, path: str) -> None:
@@ -272,6 +298,17 @@ def _newest(view: str) -> str:
         f"select {columns} from (select *, {newest} as newest_offset from {quoted_name(view)}) "
         'where key is null or ("offset" = newest_offset and value is not null)'
     )
+
+
+def _by_name(fields: Sequence[StoredField], names: Container[str]) -> Iterator[str]:
+    """The columns of a table in a file that has only names for them."""
+    for each in fields:
+        source = quoted_name(each.name) if each.name in names else "null"
+        yield f"{source}::{duck_type(each.kind)} as {quoted_name(each.name)}"
+
+
+def _address(path: str) -> str:
+    return _literal(local_path(path) or path)
 
 
 def _literal(text: str) -> str:

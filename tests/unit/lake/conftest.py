@@ -14,6 +14,7 @@ pytest.importorskip("pyiceberg")
 from nexo import batch as batches
 from nexo.lake.catalog import Lake
 from nexo.lake.files import FileWriter, target
+from nexo.lake.names import file_label
 from nexo.lake.once import WrittenRange, commit
 from nexo.lake.rows import ROWS, rows
 from nexo.lake.settings import LakeSettings
@@ -60,7 +61,7 @@ class Filler:
         """Take ``values`` from the partition's end on; ``skip`` leaves a gap before them."""
         after = offsets_of(self.table.refresh().properties).get(partition)
         base = (after or 0) + skip
-        writer = FileWriter(target(self.table), f"{partition}-{base}")
+        writer = FileWriter(target(self.table), file_label(partition, base, base + len(values)))
         batch = make_batch(base, values, at_ms, keys)
         writer.write([rows(batch, partition, base, base + len(values))])
         taken = WrittenRange(partition, after, base + len(values), writer.close())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -108,3 +109,39 @@ def _position_deletes(table: Table, file: DataFile, positions: Sequence[int]) ->
         record_count=len(positions),
         file_size_in_bytes=size,
     )
+
+
+def rewrite(
+    table: Table,
+    chance: random.Random,
+    *,
+    keep: Callable[[dict[str, Any]], bool] = lambda _: True,
+    metrics: bool = True,
+) -> None:
+    """Rewrite all rows into few files, in any order, all partitions together (copy-on-write)."""
+    table.refresh()
+    rows = table.scan().to_arrow()
+    kept = [number for number, row in enumerate(rows.to_pylist()) if keep(row)]
+    chance.shuffle(kept)
+    if not metrics:
+        with table.transaction() as change:
+            change.set_properties({_METRICS: "none"})
+    table.overwrite(rows.take(pa.array(kept, pa.int64())))
+    if not metrics:
+        with table.transaction() as change:
+            change.remove_properties(_METRICS)
+
+
+def append(table: Table, rows: Sequence[dict[str, Any]], *, metrics: bool = True) -> None:
+    """Add rows; columns that they lack are null."""
+    table.refresh()
+    if not metrics:
+        with table.transaction() as change:
+            change.set_properties({_METRICS: "none"})
+    table.append(pa.Table.from_pylist(list(rows), schema=table.schema().as_arrow()))
+    if not metrics:
+        with table.transaction() as change:
+            change.remove_properties(_METRICS)
+
+
+_METRICS = "write.metadata.metrics.default"

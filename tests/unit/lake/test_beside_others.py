@@ -9,8 +9,9 @@ from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from nexo.errors import Conflict
 from nexo.lake.maintenance import maintain as maintenance
+from nexo.lake.maintenance import ordering
 from nexo.lake.maintenance.maintain import Care, maintain
-from nexo.lake.read import file_ranges
+from nexo.lake.ranges import file_ranges
 from nexo.lake.snapshot import TableChange, draft
 
 from .conftest import Filler
@@ -123,7 +124,7 @@ def test_rows_deleted_while_their_file_is_merged_stay_deleted(
     """A program marks rows as deleted after the merge has read them: the merge is dropped."""
     for n in range(4):
         filler.append([b"%d" % n])
-    original = maintenance._rewritten
+    original = ordering.ordered_files
 
     def rewritten(*args: object) -> object:
         found = original(*args)  # type: ignore[arg-type]
@@ -131,7 +132,7 @@ def test_rows_deleted_while_their_file_is_merged_stay_deleted(
         delete_rows(table, file_ranges(table)[1].file, [0])
         return found
 
-    monkeypatch.setattr(maintenance, "_rewritten", rewritten)
+    monkeypatch.setattr(maintenance, "ordered_files", rewritten)
     assert maintain(filler.lake.get("log"), EAGER).merged_files == 0
     rows = filler.table.refresh().scan().to_arrow()
     assert sorted(rows.column("value").to_pylist()) == [b"0", b"2", b"3"]
@@ -141,5 +142,5 @@ def test_a_table_of_version_3_is_refused_with_a_way_out(filler: Filler) -> None:
     filler.append([b"0"])
     upgraded = filler.table.metadata.model_copy(update={"format_version": 3})
     filler.table.metadata = upgraded
-    with pytest.raises(Conflict, match=r"version 3, only version 2 .* no table goes back: .* copy"):
+    with pytest.raises(Conflict, match=r"version 3, .* version 2, and no table goes back: .* copy"):
         draft(filler.table, TableChange())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nexo.errors import NotFound
-from nexo.lake import read
+from nexo.lake import ordered
 from nexo.lake.catalog import Lake
 from nexo.lake.commit import LostRace
 from nexo.lake.derived import dead_letters
@@ -102,13 +102,13 @@ def test_files_without_refused_rows_are_not_opened(
     typed.append([b"bad"])
     typed.append([b'{"id": 1}'])
     opened: list[str] = []
-    original = read.open_parquet
+    original = ordered.open_parquet
 
     def counted(io: Any, path: str) -> Any:
         opened.append(path)
         return original(io, path)
 
-    monkeypatch.setattr(read, "open_parquet", counted)
+    monkeypatch.setattr(ordered, "open_parquet", counted)
     assert collect(lake) == 1
     assert len(opened) == 1
 

@@ -16,7 +16,7 @@ from nexo.lake.folder import relocation as moved
 from nexo.lake.folder.relocation import relocate
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
-from nexo.lake.read import file_ranges
+from nexo.lake.ranges import file_ranges
 from nexo.lake.settings import LakeSettings
 from nexo.lake.tables import offsets_of
 

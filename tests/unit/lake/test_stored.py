@@ -10,7 +10,8 @@ import pytest
 from nexo.errors import Corrupt
 from nexo.lake.catalog import Lake
 from nexo.lake.maintenance.maintain import Care, maintain
-from nexo.lake.stored import StoredTable, find, live_files
+from nexo.lake.ranges import file_ranges
+from nexo.lake.stored import StoredTable, find
 from nexo.lake.tables import DEAD_LETTERS, StreamId
 from nexo.lake.typed import columns as typed
 
@@ -26,7 +27,9 @@ def _same(lake: Lake) -> StoredTable:
     assert table is not None
     assert found.properties == table.properties
     assert found.names == {each.field_id: each.name for each in table.schema().fields}
-    assert sorted(found.files()) == sorted(str(file.file_path) for file in live_files(table))
+    assert sorted(each.path for each in found.files()) == sorted(
+        each.path for each in file_ranges(table)
+    )
     return found
 
 

@@ -7,6 +7,7 @@ count the rejected rows of each file, so files without any are never opened.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,10 @@ from nexo.lake.catalog import Lake
 from nexo.lake.derived import derive
 from nexo.lake.derived.derive import DeriveStep
 from nexo.lake.files import DataFileFacts
-from nexo.lake.read import FileRange, file_ranges, row_groups
+from nexo.lake.ordered import rows_in_order
+from nexo.lake.ranges import FileRange, file_ranges
 from nexo.lake.rows import ROWS
-from nexo.lake.tables import DEAD_LETTERS, StreamId
+from nexo.lake.tables import DEAD_LETTERS, StreamId, offsets_of
 from nexo.lake.typed.columns import REJECTED
 
 if TYPE_CHECKING:
@@ -44,10 +46,10 @@ def plan(lake: Lake, stream: StreamId) -> tuple[Table, list[DeriveStep]] | None:
 
 
 def _refuses(part: FileRange, rejected_id: int) -> bool:
-    """Whether a file has rejected rows; files older than the column have none."""
-    rows = (part.file.value_counts or {}).get(rejected_id, 0)
+    """Whether a file may have rejected rows; of Nexo's, those older than the column have none."""
+    rows = (part.file.value_counts or {}).get(rejected_id)
     nulls = (part.file.null_value_counts or {}).get(rejected_id)
-    return rows > 0 and nulls != rows
+    return not part.is_ordered if rows is None else rows > 0 and nulls != rows
 
 
 def run(step: DeriveStep) -> list[DataFileFacts]:
@@ -64,10 +66,26 @@ finish = derive.finish
 def count(lake: Lake, stream: StreamId) -> dict[int, int]:
     """How many a stream has, by partition."""
     table = lake.known(stream, DEAD_LETTERS)
-    found: dict[int, int] = {}
-    for part in file_ranges(table) if table is not None else ():
-        found[part.partition] = found.get(part.partition, 0) + part.file.record_count
-    return found
+    if table is None:
+        return {}
+    files = file_ranges(table)
+    if all(part.is_ordered and not part.deletes for part in files):
+        counts = dict[int, int]()
+        for part in files:
+            counts[part.partition] = counts.get(part.partition, 0) + part.file.record_count
+        return counts
+    return {
+        partition: sum(rows.num_rows for rows in letters_in_order(table, partition, _SHOWN))
+        for partition in offsets_of(table.properties)
+    }
+
+
+def letters_in_order(
+    table: Table, partition: int, columns: pa.Schema, low: int = 0
+) -> Iterator[pa.Table]:
+    """A partition's letters from an offset on."""
+    found = [each.source for each in file_ranges(table) if each.may_hold(partition)]
+    return rows_in_order(table.io, found, partition, columns, low)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +100,13 @@ class RefusedRecord:
 
 def newest(table: Table, most: int) -> list[RefusedRecord]:
     """The newest letters of a table of them, newest first; reads the last file of a partition."""
-    last = {part.partition: part for part in file_ranges(table)}
+    files = file_ranges(table)
     found: list[RefusedRecord] = []
-    for part in last.values():
-        for rows in row_groups(table.io, part.path, _SHOWN):
+    for partition in offsets_of(table.properties):
+        holding = [each for each in files if each.may_hold(partition)]
+        low = max((each.first for each in holding if each.is_ordered), default=0)
+        for rows in letters_in_order(table, partition, _SHOWN, low):
             for row in rows.slice(max(rows.num_rows - most, 0)).to_pylist():
                 time_ms = int(row["timestamp"].timestamp() * 1000)
-                found.append(RefusedRecord(part.partition, row["offset"], time_ms, row["reason"]))
+                found.append(RefusedRecord(partition, row["offset"], time_ms, row["reason"]))
     return sorted(found, key=lambda letter: letter.time_ms, reverse=True)[:most]

@@ -7,24 +7,21 @@ continues from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io, target
+from nexo.lake.names import file_label
 from nexo.lake.once import WrittenRange, commit
-from nexo.lake.read import FileRange, every, file_ranges, row_groups
+from nexo.lake.ordered import Source, WantedOffsets, every, rows_in_order
+from nexo.lake.ranges import FileRange, file_ranges
 from nexo.lake.tables import offsets_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
-
-
-WantedOffsets: TypeAlias = Callable[[int, int], bool]
-"""Whether rows from a first to a last offset, both included, are to be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,58 +31,56 @@ class DeriveStep:
     partition: int
     after: int | None
     end: int
-    kept: Sequence[str]
-    """Files of the derived table that hold what earlier steps left."""
-    added: Sequence[str]
+    kept: Sequence[Source]
+    """Files of the derived table that hold what earlier steps left; they may hold more."""
+    added: Sequence[Source]
     """Files of the stream's table that hold what came since; they may hold more."""
     target: Target
 
     def writer(self, kind: str) -> FileWriter:
-        return FileWriter(self.target, f"{self.partition:04}-{self.end:016}-{kind}")
+        return FileWriter(self.target, file_label(self.partition, self.after or 0, self.end, kind))
 
     def rows(self, columns: pa.Schema, wanted: WantedOffsets = every) -> Iterator[pa.Table]:
         """What earlier steps left, then what came since, in the order of offsets.
 
         ``wanted`` may leave out row groups by their first and last offset.
         """
-        io = file_io(self.target)
-        for path in self.kept:
-            yield from row_groups(io, path, columns, wanted)
+        io, after = file_io(self.target), self.after or 0
+        yield from rows_in_order(io, self.kept, self.partition, columns, high=after, wanted=wanted)
         yield from self.new_rows(columns, wanted)
 
     def new_rows(self, columns: pa.Schema, wanted: WantedOffsets = every) -> Iterator[pa.Table]:
         """What came since."""
         io, low, high = file_io(self.target), self.after or 0, self.end
-        within = (pc.field("offset") >= low) & (pc.field("offset") < high)
-
-        def due(first: int, last: int) -> bool:
-            return first < high and last >= low and wanted(max(first, low), min(last, high - 1))
-
-        for path in self.added:
-            for rows in row_groups(io, path, columns, due):
-                yield rows.filter(within)
+        return rows_in_order(io, self.added, self.partition, columns, low, high, wanted=wanted)
 
 
 def steps(
     source: Table, table: Table, wanted: Callable[[FileRange], bool] = lambda _: True
 ) -> list[DeriveStep]:
-    """What ``table`` lacks of ``source``, per partition, looking only at ``wanted`` files."""
+    """What ``table`` lacks of ``source``, per partition, looking only at ``wanted`` files.
+
+    If something is new and another program has put several partitions into one of the table's
+    files, there is a step for every partition: the file can only be replaced as a whole.
+    """
     done, ends, where = offsets_of(table.properties), offsets_of(source.properties), target(table)
-    kept, added = _paths(file_ranges(table)), [part for part in file_ranges(source) if wanted(part)]
+    due = {partition for partition, end in ends.items() if end > done.get(partition, 0)}
+    if not due:
+        return []
+    kept, added = file_ranges(table), [each for each in file_ranges(source) if wanted(each)]
+    if not all(each.is_ordered for each in kept):
+        due = set(ends)
     found = []
-    for partition, end in ends.items():
-        after = done.get(partition)
-        if end > (after or 0):
-            new = _paths(part for part in added if part.last >= (after or 0)).get(partition, [])
-            found.append(DeriveStep(partition, after, end, kept.get(partition, []), new, where))
+    for partition in sorted(due):
+        after, end = done.get(partition), ends[partition]
+        new = [each.source for each in added if _is_new(each, partition, after or 0)]
+        former = [each.source for each in kept if each.may_hold(partition)]
+        found.append(DeriveStep(partition, after, max(end, after or 0), former, new, where))
     return found
 
 
-def _paths(found: Iterable[FileRange]) -> dict[int, list[str]]:
-    paths: dict[int, list[str]] = {}
-    for part in found:
-        paths.setdefault(part.partition, []).append(part.path)
-    return paths
+def _is_new(part: FileRange, partition: int, after: int) -> bool:
+    return part.may_hold(partition) and (part.offsets is None or part.last >= after)
 
 
 def finish(

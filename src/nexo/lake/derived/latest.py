@@ -90,4 +90,5 @@ def finish(
     table: Table, steps: Sequence[DeriveStep], written: Sequence[Sequence[DataFileFacts]]
 ) -> Table:
     """Replace the partitions' files and move the offsets, in one commit."""
-    return derive.finish(table, steps, written, [path for step in steps for path in step.kept])
+    kept = {file.path for step in steps for file in step.kept}
+    return derive.finish(table, steps, written, sorted(kept))

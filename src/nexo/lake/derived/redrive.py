@@ -6,16 +6,15 @@ up to where they were sent, after they were: a crash in between sends some of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from nexo.errors import NotFound, ProtocolError
 from nexo.lake.catalog import Lake
-from nexo.lake.derived.dead_letters import LETTERS
+from nexo.lake.derived.dead_letters import LETTERS, letters_in_order
 from nexo.lake.failures import lake_errors
-from nexo.lake.read import FileRange, file_ranges, row_groups
 from nexo.lake.tables import DEAD_LETTERS, StreamId, offsets_of, offsets_text
 from nexo.protocol.values import decode_content
 
@@ -38,24 +37,13 @@ def redrive(lake: Lake, stream: StreamId, publish: PublishAgain) -> int:
         raise NotFound(f"stream {stream.name!r} has no dead letters")
     count = 0
     with lake_errors(f"cannot read the dead letters of stream {stream.name!r}"):
-        for part in file_ranges(table):
-            for letters in _unsent(table, part):
+        for partition in offsets_of(table.properties):
+            first = offsets_of(table.properties, SENT).get(partition, 0)
+            for letters in letters_in_order(table, partition, LETTERS, first):
                 publish(*_records(letters, stream.name))
-                _note(table, part.partition, letters.column("offset")[-1].as_py() + 1)
+                _note(table, partition, letters.column("offset")[-1].as_py() + 1)
                 count += letters.num_rows
     return count
-
-
-def _unsent(table: Table, part: FileRange) -> Iterator[pa.Table]:
-    import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
-
-    first = offsets_of(table.properties, SENT).get(part.partition, 0)
-    if part.last < first:
-        return
-    for letters in row_groups(table.io, part.path, LETTERS, lambda _, last: last >= first):
-        left = letters.filter(pc.field("offset") >= first)
-        if left.num_rows:
-            yield left
 
 
 def _records(letters: pa.Table, stream: str) -> tuple[list[Any], list[Any], list[Any]]:

@@ -19,9 +19,11 @@ from nexo.lake.commit import refresh
 from nexo.lake.failures import lake_errors
 from nexo.lake.files import DataFileFacts, FileWriter, Target, target
 from nexo.lake.maintenance.maintain import replace_files
-from nexo.lake.read import FileRange, file_ranges, row_groups
-from nexo.lake.rows import ROWS
-from nexo.lake.schema import leaf_ids
+from nexo.lake.names import file_label
+from nexo.lake.ordered import row_groups
+from nexo.lake.ranges import FileRange, file_ranges
+from nexo.lake.rows import FIELD_IDS
+from nexo.lake.schema import field_id_of, leaf_ids
 from nexo.lake.tables import read_point
 from nexo.lake.typed.columns import MISFITS, REJECTED, Terms, parser_of
 from nexo.lake.typed.values import parsed
@@ -85,22 +87,34 @@ def _filled(table: Table, part: FileRange, where: Target, terms: Terms) -> list[
     """A file with its columns filled; nothing if they already are."""
     if not _differs(table, part, where, terms):
         return []
-    label = f"{part.partition:04}-{part.first:016}-{part.last + 1:016}-filled"
-    return FileWriter(where, label).save(_parsed(table, part, terms))
+    label = file_label(part.partition, part.first, part.last + 1, "filled")
+    writer = FileWriter(where, label if part.is_ordered else "filled")
+    return writer.save(_parsed(table, part, where, terms))
 
 
-def _parsed(table: Table, part: FileRange, terms: Terms) -> Iterator[pa.Table]:
-    return parsed(row_groups(table.io, part.path, ROWS), terms)
+def _parsed(table: Table, part: FileRange, where: Target, terms: Terms) -> Iterator[pa.Table]:
+    """Rows with their typed columns, and what other programs have added."""
+    own = {number: name for name, number in FIELD_IDS.items()}
+    made = {*_typed_names(terms), MISFITS}
+    columns = [
+        field.with_name(own.get(field_id_of(field) or 0, field.name))
+        for field in where.schema
+        if field.name not in made
+    ]
+    return parsed(row_groups(table.io, part.path, pa.schema(columns), part.deletes), terms)
+
+
+def _typed_names(terms: Terms) -> list[str]:
+    return [*(terms.names[column.field_id] for column in terms.columns), REJECTED]
 
 
 def _differs(table: Table, part: FileRange, where: Target, terms: Terms) -> bool:
-    names = [*(terms.names[column.field_id] for column in terms.columns), REJECTED]
-    names += [MISFITS] if terms.permissive else []
+    names = _typed_names(terms) + ([MISFITS] if terms.permissive else [])
     wanted = pa.schema([where.schema.field(name) for name in names])
-    stored = row_groups(table.io, part.path, where.schema)
+    stored = row_groups(table.io, part.path, where.schema, part.deletes)
     return any(
         not before.select(names).equals(after.select(names).cast(wanted))
-        for before, after in zip(stored, _parsed(table, part, terms), strict=True)
+        for before, after in zip(stored, _parsed(table, part, where, terms), strict=True)
     )
 
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from nexo.lake.commit import apply, refresh
 from nexo.lake.failures import lake_errors
-from nexo.lake.files import DataFileFacts, FileWriter, target
+from nexo.lake.files import DataFileFacts
+from nexo.lake.maintenance.ordering import ordered_files
 from nexo.lake.maintenance.sweep import sweep
 from nexo.lake.once import drafted
-from nexo.lake.read import FileRange, file_ranges, row_groups
-from nexo.lake.rows import chunked
+from nexo.lake.ranges import FileRange, file_ranges
 from nexo.lake.snapshot import FilesGone, TableChange, expiry
 from nexo.lake.tables import KIND, NEWEST, read_point
 
@@ -93,18 +93,57 @@ def maintain(table: Table, care: Care | None = None) -> Report:
 
 
 def _merge_files(table: Table, care: Care, report: Report) -> None:
-    """Merge small files, as many as the budget allows, in one commit."""
+    """Bring other programs' files into order, and merge small ones, as the budget allows."""
     ends_s = time.monotonic() + care.budget_s
     removed: list[str] = []
-    merged: list[DataFileFacts] = []
+    made: list[DataFileFacts] = []
     read_at = read_point(refresh(table))
-    for run in _runs(table, care):
-        merged += _rewritten(table, run)
-        removed += [part.path for part in run]
+    files = file_ranges(table)
+    for rewritten in _rewriting(table, files, care):
+        made += rewritten.made
+        removed += rewritten.removed
         if time.monotonic() >= ends_s:
             break
-    if removed and replace_files(table, removed, merged, read_at):
-        report.merged_files, report.merged_into = len(removed), len(merged)
+    if removed and replace_files(table, removed, made, read_at):
+        report.merged_files, report.merged_into = len(removed), len(made)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewritten:
+    """Files that hold the rows of others."""
+
+    removed: Sequence[str]
+    made: Sequence[DataFileFacts]
+
+
+def _rewriting(table: Table, files: Sequence[FileRange], care: Care) -> Iterator[_Rewritten]:
+    """Every rewrite that is due, the most pressing first."""
+    foreign = [each for each in files if _is_foreign(each)]
+    placeless = [each for each in files if each.is_placeless and not _is_foreign(each)]
+    if len(placeless) >= care.min_files:
+        foreign += [each for each in placeless if each.file.file_size_in_bytes < care.small_bytes]
+    for some in _batches(foreign, care.target_bytes):
+        yield _Rewritten([each.path for each in some], ordered_files(table, some))
+    for run in _runs([each for each in files if not _is_foreign(each)], care):
+        yield _Rewritten([each.path for each in run], ordered_files(table, run, "merged"))
+
+
+def _is_foreign(part: FileRange) -> bool:
+    """Whether a file is to be brought into order; rows without a place stay where they are."""
+    return bool(part.deletes) or not (part.is_ordered or part.is_placeless)
+
+
+def _batches(files: Sequence[FileRange], most_bytes: int) -> Iterator[list[FileRange]]:
+    """Files that are rewritten together."""
+    some, size = list[FileRange](), 0
+    for each in files:
+        some.append(each)
+        size += each.file.file_size_in_bytes
+        if size >= most_bytes:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 def replace_files(
@@ -128,11 +167,14 @@ def _apply_change(table: Table, change: TableChange) -> None:
     apply(table, lambda fresh: drafted(fresh, change), change.commit_id, added)
 
 
-def _runs(table: Table, care: Care) -> Iterator[list[FileRange]]:
-    """Small files next to each other, of one partition and day, as many as fit one file."""
-    for _, found in groupby(
-        file_ranges(table), key=lambda part: (part.partition, part.file.partition[0])
-    ):
+def _runs(files: Sequence[FileRange], care: Care) -> Iterator[list[FileRange]]:
+    """Small files next to each other, of one partition and part of the table, that fit one file."""
+
+    def part_of_table(part: FileRange) -> tuple[int, str]:
+        return part.partition, str(part.file.partition)
+
+    ordered = [each for each in files if each.is_ordered]
+    for _, found in groupby(sorted(ordered, key=part_of_table), key=part_of_table):
         run: list[FileRange] = []
         size = 0
         for part in found:
@@ -146,18 +188,6 @@ def _runs(table: Table, care: Care) -> Iterator[list[FileRange]]:
                 size += part.file.file_size_in_bytes
         if len(run) >= care.min_files:
             yield run
-
-
-def _rewritten(table: Table, run: Sequence[FileRange]) -> list[DataFileFacts]:
-    where = target(table)
-    label = f"{run[0].partition:04}-{run[0].first:016}-{run[-1].last + 1:016}-merged"
-    small = (
-        batch
-        for part in run
-        for rows in row_groups(table.io, part.path, where.schema)
-        for batch in rows.to_batches()
-    )
-    return FileWriter(where, label).save(chunked(small))
 
 
 # -- manifests and snapshots -------------------------------------------------------------
