@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 POSITION_DELETES = 1
 """Iceberg's content type of files that hold positions of deleted rows."""
-_IDS = {"file_path": 2147483546, "pos": 2147483545}
+PATH_ID = 2147483546
+"""The field id of a data file's path in such files."""
+_IDS = {"file_path": PATH_ID, "pos": 2147483545}
 _COLUMNS = marked(
     pa.schema([pa.field("file_path", pa.string()), pa.field("pos", pa.int64())]), _IDS
 )

@@ -33,6 +33,16 @@ def local_file(location: str) -> Path:
     return Path(path)
 
 
+def read_metadata(location: str) -> bytes:
+    """A table's metadata in a lake in a folder; other programs may compress it."""
+    content = local_file(location).read_bytes()
+    if not location.endswith((".gz.metadata.json", ".metadata.json.gz")):
+        return content
+    import gzip  # noqa: PLC0415 - rarely needed
+
+    return gzip.decompress(content)
+
+
 def location_of(path: Path) -> str:
     """A path as tables name it: an unescaped URL, which is how PyIceberg and Spark read it."""
     plain = set("#?").isdisjoint(str(path))

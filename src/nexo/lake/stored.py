@@ -22,7 +22,7 @@ from nexo.lake.catalog import Lake
 from nexo.lake.deletes import DeletedRows, check_deletes, plain_path
 from nexo.lake.folder.relocation import relocate
 from nexo.lake.names import is_named
-from nexo.lake.paths import local_file
+from nexo.lake.paths import local_file, read_metadata
 from nexo.lake.schema import field_id_of
 from nexo.lake.settings import CATALOG
 from nexo.lake.tables import RECORDS, StreamId, belongs, check_version, is_of, table_names
@@ -135,7 +135,7 @@ def _read(folder: Path, namespace: str, name: str) -> StoredTable | None:
         location = _location(folder, namespace, name)
         if location is None:
             return None
-        metadata = msgspec.json.decode(local_file(location).read_bytes())
+        metadata = msgspec.json.decode(read_metadata(location))
     except (sqlite3.Error, OSError) as error:
         raise Unavailable(f"cannot read table {label}: {error}") from error
     except ValueError as error:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
+import sqlite3
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,7 +26,9 @@ from pyiceberg.manifest import (
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate
 
-from nexo.lake.paths import local_path
+from nexo.lake.folder.relocation import MetadataRewriting, Move
+from nexo.lake.paths import local_file, local_path
+from nexo.lake.settings import CATALOG
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -145,3 +151,22 @@ def append(table: Table, rows: Sequence[dict[str, Any]], *, metrics: bool = True
 
 
 _METRICS = "write.metadata.metrics.default"
+
+
+def respell(table: Table) -> None:
+    """Name all files as Iceberg's Java does: ``file:/x`` instead of ``file:///x``."""
+    folder = local_path(table.location())
+    assert folder is not None
+    warehouse = Path(folder).parents[1]
+    move = Move(str(warehouse), f"file:{warehouse}")
+    location = table.refresh().metadata_location
+    made = MetadataRewriting(move).table(location)
+    path = local_file(made)
+    content = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**content, "location": table.location()}))
+    with closing(sqlite3.connect(warehouse.parent / CATALOG)) as catalog, catalog:
+        catalog.execute(
+            "update iceberg_tables set metadata_location = ? where metadata_location = ?",
+            (made, location),
+        )
+    table.refresh()

@@ -18,9 +18,11 @@ from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
 from nexo.lake.ranges import file_ranges
 from nexo.lake.settings import LakeSettings
-from nexo.lake.tables import offsets_of
+from nexo.lake.stored import find
+from nexo.lake.tables import StreamId, offsets_of
 
 from .conftest import DAY_MS, Filler
+from .foreign import delete_rows, respell
 
 
 @pytest.fixture
@@ -135,3 +137,33 @@ def test_tables_that_are_elsewhere_are_left_alone(filled: Filler, tmp_path: Path
             " metadata_location) values ('nexo', 'other', 't', 's3://lake/warehouse/t/m.json')"
         )
     assert relocate(folder) == 0
+
+
+@pytest.mark.parametrize("take", [shutil.move, shutil.copytree])
+@pytest.mark.parametrize("deleted", [False, True], ids=["", "with deleted rows"])
+def test_a_lake_that_another_program_wrote_to_is_moved_and_copied(
+    filled: Filler, tmp_path: Path, take: Callable[[Path, Path], object], deleted: bool
+) -> None:
+    """It spells paths in another way, and its delete files name files by their paths."""
+    left = [b"%d" % n for n in range(7)]
+    if deleted:
+        delete_rows(filled.table, file_ranges(filled.table.refresh())[0].file, [0])
+        left = values(filled.lake)
+    respell(filled.table)
+    filled.append([b"7"])  # in the spelling of Nexo
+    old, new = filled.lake.settings.folder, tmp_path / "there" / "lake"
+    new.parent.mkdir()
+    there = {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
+    take(old, new)
+    copy = Lake(LakeSettings(new))
+    assert values(copy) == [*left, b"7"]
+    assert all(Path(path).is_relative_to(new) for path in paths(copy))
+    if deleted:
+        assert any(each.deletes for each in file_ranges(copy.get("log")))
+        assert find(copy, StreamId("log", 1)).files()  # type: ignore[union-attr]
+    Filler(copy).append([b"8"])
+    maintain(copy.get("log"), Care(min_files=2, grace_s=0, max_snapshots=1))
+    assert values(Lake(LakeSettings(new))) == [*left, b"7", b"8"]
+    if old.exists():
+        assert {path: path.read_bytes() for path in old.rglob("*") if path.is_file()} == there
+        assert values(Lake(LakeSettings(old))) == [*left, b"7"]
