@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from struct import Struct
 from typing import Any
 
@@ -16,7 +15,15 @@ def batch(*values: bytes | None, key: bytes | None = None, compression: int = 0)
     """A batch as clients make it."""
     builder = DefaultRecordBatchBuilder(2, compression, 0, -1, -1, -1, 1 << 30)
     for offset, value in enumerate(values):
-        builder.append(offset, int(time.time() * 1_000), key, value, [])
+        builder.append(offset, 1_000, key, value, [])
+    return bytes(builder.build())
+
+
+def timed(*times_ms: int) -> bytes:
+    """A batch of records with these times."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
+    for offset, time_ms in enumerate(times_ms):
+        builder.append(offset, time_ms, None, b"v", [])
     return bytes(builder.build())
 
 

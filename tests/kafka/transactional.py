@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -109,7 +108,7 @@ class TransactionalClient:
 def batch_of(producer: Producer, sequence: int) -> bytes:
     """A transactional batch of one record."""
     builder = DefaultRecordBatchBuilder(2, 0, 1, *producer, sequence, 1_000)
-    builder.append(0, int(time.time() * 1_000), None, b"v", [])
+    builder.append(0, 1_000, None, b"v", [])
     return bytes(builder.build())
 
 

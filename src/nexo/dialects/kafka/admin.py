@@ -7,14 +7,10 @@ from functools import partial
 from typing import Any
 
 from msgspec import convert
+from msgspec.structs import asdict, replace
 
-from nexo.dialects.kafka.configs import (
-    OPTIONS,
-    broker_configs,
-    changed_options,
-    described,
-    options_of,
-)
+from nexo.config import Settings
+from nexo.dialects.kafka.configs import TopicConfigs, broker_configs, usual_options
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, error_of, failure
 from nexo.dialects.kafka.request import (
@@ -26,6 +22,7 @@ from nexo.dialects.kafka.request import (
     rows_of,
     stream_of,
 )
+from nexo.dialects.kafka.topic_names import check_new_topic
 from nexo.errors import InvalidInput, InvalidOption, NexoError
 from nexo.model.stream import StreamInfo
 from nexo.options.stream import StreamOptions
@@ -40,8 +37,13 @@ def _admin(request: Request) -> StreamAdmin:
     return request.session.streams.admin
 
 
-def _usual(request: Request) -> StreamOptions:
-    return request.session.state.host.settings.stream_options
+def _settings(request: Request) -> Settings:
+    return request.session.state.host.settings
+
+
+def options_of_new(request: Request, partitions: int) -> StreamOptions:
+    """The options of a topic that a client creates without any configurations."""
+    return replace(usual_options(_settings(request)), partitions=partitions)
 
 
 # -- topics ------------------------------------------------------------------------------
@@ -59,7 +61,7 @@ def _create_one(request: Request, row: KafkaMessage, done: Callable[[KafkaMessag
         if isinstance(found, NexoError):
             done({"name": topic} | failure(found))
         else:
-            settings = described(found, _usual(request), None)
+            settings = TopicConfigs(found, _settings(request)).described(None)
             answer = {"partitions": found.partitions, "replication": 1, "configs": settings}
             done({"name": topic} | answer)
 
@@ -70,6 +72,7 @@ def _create_one(request: Request, row: KafkaMessage, done: Callable[[KafkaMessag
             created(convert(found.options, StreamOptions))
 
     with errors_to(created):
+        check_new_topic(request, topic)
         name = stream_of(topic)
         options = _options(request, row)
         if request["validate_only"]:
@@ -82,12 +85,17 @@ def _options(request: Request, row: KafkaMessage) -> dict[str, Any]:
     """Replication is accepted and means one copy; assignments only count partitions."""
     count, assigned = row["partitions"], row["assignments"] or ()
     if count == -1:
-        count = len(assigned) or request.session.state.host.settings.kafka_partitions
+        count = len(assigned) or _settings(request).kafka_partitions
     if count < 1 or any(broker != NODE_ID for one in assigned for broker in one["brokers"] or ()):
         reason = f"{count} partitions on these brokers: there is only broker {NODE_ID}"
         raise Refused(Error.INVALID_PARTITIONS, reason)
-    given = options_of((each["name"] or "", each["value"]) for each in row["configs"] or ())
-    return given | {"partitions": count}
+    usual = options_of_new(request, count)
+    given = TopicConfigs(usual, _settings(request)).options(_named(row))
+    return asdict(usual) | given
+
+
+def _named(row: KafkaMessage) -> list[tuple[str, str | None]]:
+    return [(each["name"] or "", each["value"]) for each in row["configs"] or ()]
 
 
 def delete_topics(request: Request) -> None:
@@ -146,12 +154,12 @@ def _described(request: Request, row: KafkaMessage) -> KafkaMessage:
     try:
         if row["type"] == _BROKER:
             _admin(request).check_knows_streams(request.session)
-            settings = request.session.state.host.settings
-            return answer | {"configs": broker_configs(settings, row["keys"])}
+            configs = broker_configs(_settings(request), row["keys"])
+            return answer | {"configs": configs}
         if row["type"] != _TOPIC:
             raise InvalidInput("only topics and the broker have configurations")
         found = _admin(request).outline(request.session, stream_of(row["name"]))
-        configs = described(found.options, _usual(request), row["keys"])
+        configs = TopicConfigs(found.options, _settings(request)).described(row["keys"])
     except NexoError as error:
         forbidden = Error.CLUSTER_AUTHORIZATION_FAILED if row["type"] == _BROKER else _NO_TOPIC
         return answer | {"error": error_of(error, forbidden), "message": error.message}
@@ -161,30 +169,24 @@ def _described(request: Request, row: KafkaMessage) -> KafkaMessage:
 def alter_configs(request: Request) -> None:
     """Set all configurations of topics: what is not named gets its default."""
 
-    def options(row: KafkaMessage, now: StreamOptions) -> dict[str, Any]:
-        usual = _usual(request)
-        reset = {name: getattr(usual, name) for name in now.__struct_fields__ if name in _CHANGES}
-        given = options_of((each["name"] or "", each["value"]) for each in row["configs"] or ())
-        return reset | given
+    def options(row: KafkaMessage, now: TopicConfigs) -> dict[str, Any]:
+        return now.replaced(_named(row))
 
     answer_each(request, "resources", "responses", partial(_alter_one, options))
-
-
-_CHANGES = set(OPTIONS.values()) - {"tiering"}
 
 
 def incremental_alter_configs(request: Request) -> None:
     """Change some configurations of topics."""
 
-    def options(row: KafkaMessage, now: StreamOptions) -> dict[str, Any]:
+    def options(row: KafkaMessage, now: TopicConfigs) -> dict[str, Any]:
         rows = ((each["name"] or "", each["op"], each["value"]) for each in row["configs"] or ())
-        return changed_options(now, _usual(request), rows)
+        return now.changed(rows)
 
     answer_each(request, "resources", "responses", partial(_alter_one, options))
 
 
 def _alter_one(
-    options: Callable[[KafkaMessage, StreamOptions], dict[str, Any]],
+    options: Callable[[KafkaMessage, TopicConfigs], dict[str, Any]],
     request: Request,
     row: KafkaMessage,
     done: Callable[[KafkaMessage], None],
@@ -198,7 +200,8 @@ def _alter_one(
         if row["type"] != _TOPIC:
             raise InvalidOption("only configurations of topics can be changed")
         name = stream_of(row["name"])
-        given = options(row, _admin(request).outline(request.session, name).options)
+        found = _admin(request).outline(request.session, name).options
+        given = options(row, TopicConfigs(found, _settings(request)))
         if request["validate_only"]:
             altered(None)
         else:

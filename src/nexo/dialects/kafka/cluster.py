@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
+from msgspec.structs import asdict
+
+from nexo.dialects.kafka.admin import options_of_new
 from nexo.dialects.kafka.format.apis import APIS, ApiKey
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, error_of, refusal
@@ -20,6 +23,7 @@ from nexo.dialects.kafka.request import (
     stream_of,
     topic_id,
 )
+from nexo.dialects.kafka.topic_names import INTERNAL, check_legal, check_new_topic
 from nexo.dialects.kafka.transactional_ids import producer_name
 from nexo.errors import Forbidden, NexoError, NotFound
 from nexo.model.stream import StreamInfo
@@ -141,9 +145,12 @@ def _look_up(request: Request, topic: str, gather: Gather[KafkaMessage]) -> None
         try:
             done(_topic(admin.outline(session, name)))
         except NotFound:
-            if not (settings.kafka_auto_create and request["auto_create"]):
+            check_legal(topic)
+            if not (settings.kafka_auto_create and request["auto_create"]) or topic in INTERNAL:
                 raise
-            admin.create(session, name, {"partitions": settings.kafka_partitions}, created)
+            check_new_topic(request, topic)
+            options = options_of_new(request, settings.kafka_partitions)
+            admin.create(session, name, asdict(options), created)
 
 
 def _by_id(request: Request, found: UUID) -> KafkaMessage:

@@ -18,6 +18,7 @@ from nexo.batch.kafka import (
 )
 from nexo.batch.kafka_check import check_records
 from nexo.brokers.stream.publishing import Placed
+from nexo.dialects.kafka.configs import AFTER_MAX_MS
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, failure
 from nexo.dialects.kafka.request import Gather, Request, by_topic, outline_with, rows_of
@@ -85,6 +86,9 @@ def _check(request: Request, records: memoryview, *, keyed: bool) -> Iterator[in
     if head.count > limits.KAFKA_BATCH_RECORDS:
         most = limits.KAFKA_BATCH_RECORDS
         raise PayloadTooLarge(f"a batch of {head.count:,} records: must be at most {most:,}")
+    if head.last_ms > request.session.state.host.clock.now_ms() + AFTER_MAX_MS:
+        reason = "a record is more than an hour ahead of the server's clock"
+        raise Refused(Error.INVALID_TIMESTAMP, reason)
     try:
         check_kafka_kind(head.attributes & COMPRESSION)
         most = max(limits.KAFKA_UNPACKED_BYTES, largest)
