@@ -14,7 +14,7 @@ BENCH_PACKAGES := redis-server mosquitto rabbitmq-server
 IMAGE_PACKAGES := buildah mmdebstrap
 WORKERS ?= 2
 UNIT := tests/unit tests/property
-CHECKS := check-types check-doc-types check-style check-layers check-generated
+CHECKS := check-types check-doc-types check-style check-layers check-generated check-planted
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test test-pythons unit check $(CHECKS) format bench bench-quick bench-guard demo soak fuzz simulate docs site site-serve image upgrade clean
@@ -57,6 +57,9 @@ check-generated: | $(VENV)/.test
 	$(BIN)/python tools/unasync.py --check
 	$(BIN)/python tools/docs.py --check
 
+check-planted: | $(VENV)/.test
+	$(BIN)/python -m tests.simulation.planted --check
+
 format: $(VENV)/.test ## format, and fix what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -80,8 +83,8 @@ soak: $(VENV)/.test ## faults, long crash tests and fuzzing for an hour; one tab
 fuzz: $(VENV)/.test ## ten minutes of fuzzing at every entrance, goes on where it was stopped
 	$(BIN)/python tools/fuzz.py --minutes 10 --workers $(WORKERS)
 
-simulate: $(VENV)/.test ## the whole system on virtual time with faults; SEEDS=, HOURS=, SCENARIO=, SEED=n replays and shrinks
-	$(BIN)/python -m tests.simulation --scenario $(or $(SCENARIO),one) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200) --hours $(or $(HOURS),0))
+simulate: $(VENV)/.test ## the whole system on virtual time with faults; SEEDS=, HOURS=, SCENARIO=, SEED=n replays and shrinks, PLANTED=all
+	$(BIN)/python -m $(if $(PLANTED),tests.simulation.planted $(PLANTED) --seeds $(or $(SEEDS),200),tests.simulation --scenario $(or $(SCENARIO),one) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200) --hours $(or $(HOURS),0)))
 
 docs: $(VENV)/.test ## write the generated files: reference pages, sync client, speed
 	$(BIN)/python tools/unasync.py

@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--scenario", default="one")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--no-shrink", action="store_true")
-    parser.add_argument("--stop", action="store_true", help="stop at the first finding")
+    parser.add_argument("--stop", metavar="CHECK", help="stop once this check has found something")
     given = parser.parse_args()
     runner = Runner(given.scenario, given.workers)
     if given.seed is not None:
@@ -51,12 +51,13 @@ def _explore(runner: Runner, given: argparse.Namespace) -> int:
         ops += result.ops
         if result.findings:
             failed.append(result)
-            checks.update({check for check, _ in result.findings})
-            print(
-                f"seed {result.seed}: {result.findings[0][0]}: {result.findings[0][1]}", flush=True
-            )
-            if given.stop:
-                break
+            first_of = dict(reversed(result.findings))
+            checks.update(first_of.keys())
+            for check, text in first_of.items():
+                print(f"seed {result.seed}: {check}: {text}", flush=True)
+            if given.stop in first_of:
+                print(json.dumps({"seed": result.seed}))
+                return 1
         if until_s is not None and _monotonic() > until_s:
             break
     took_s = _monotonic() - began_s
@@ -64,6 +65,8 @@ def _explore(runner: Runner, given: argparse.Namespace) -> int:
         f"{runs} runs, {ops} operations in {took_s:.0f} s: "
         f"{len(failed)} with findings {dict(checks)}"
     )
+    if given.stop:
+        print(json.dumps({"seed": 0}))
     return 1 if failed else 0
 
 

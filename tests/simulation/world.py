@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import os
 import random
 import re
 from collections import deque
@@ -50,6 +51,8 @@ class World:
         """What is dead and must not be collected: its ``finally`` blocks would still run."""
         self.on_event: Callable[[str, Process | None], None] = lambda _name, _process: None
         self._tell = tell
+        self.watched = os.environ.get("WATCH", "")
+        """Notes with this text are told as well."""
         self._heap: list[tuple[int, float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
         self._ties = self.random("ties").random
@@ -90,6 +93,8 @@ class World:
 
     def note(self, what: str) -> None:
         """Add to the hash of everything that happened."""
+        if self.watched and self.watched in what and self._tell is not None:
+            self._tell(f"{self.now_s:10.3f}    {what}")
         self._digest.update(f"{self.now_ns} {what}\n".encode())
 
     def story(self, line: str) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, ClassVar
 
-from nexo.errors import NexoError
 from tests.simulation.clients.actor import Actor
 from tests.simulation.oracle.outcomes import Outcome
-from tests.simulation.oracle.queue import QueueOracle
+from tests.simulation.oracle.queue import Delivery, QueueOracle
 
 
 class QueueActor(Actor):
@@ -50,19 +50,20 @@ class Worker(QueueActor):
     think_s = (0.0, 0.2)
 
     async def act(self) -> None:
-        done = self.oracle.finished()
+        done, began_s = self.oracle.finished(), self.world.now_s
         batch = self.chance.choice((1, 1, 5, 20))
         ended = await self.attempt("pop", self.queue.pop(batch, wait=self.chance.choice((0, 1, 5))))
         if not ended.ok:
             return
-        for job in ended.value:
-            self.oracle.delivered(job.value["n"], job.id, job.attempt, done)
+        deliveries = [
+            self.oracle.delivered(job.value["n"], job.id, began_s, done) for job in ended.value
+        ]
         if self.chance.random() < 0.2:
             await asyncio.sleep(self.chance.uniform(0, 6))
-        for job in ended.value:
-            await self._settle(job)
+        for job, delivery in zip(ended.value, deliveries, strict=True):
+            await self._settle(job, delivery)
 
-    async def _settle(self, job: Any) -> None:
+    async def _settle(self, job: Any, delivery: Delivery) -> None:
         value = job.value["n"]
         match self.chance.randrange(12):
             case 0:
@@ -72,14 +73,13 @@ class Worker(QueueActor):
             case 2:
                 return
             case _:
-                self.oracle.jobs[value].maybe_done = True
-                ended = await self.attempt(f"ack {value}", job.ack())
-                self._acked(value, job.attempt, ended)
+                await self._ack(job, delivery)
 
-    def _acked(self, value: int, attempt: int, ended: Outcome) -> None:
-        job = self.oracle.jobs[value]
-        job.maybe_done = job.done
-        self.oracle.acked(value, attempt, ended)
+    async def _ack(self, job: Any, delivery: Delivery) -> Outcome:
+        value, asked_s = job.value["n"], self.world.now_s
+        ended = await self.attempt(f"ack {value}", job.ack())
+        self.oracle.acked(value, delivery, asked_s, ended)
+        return ended
 
     async def check(self) -> None:
         """Drain the queue; whoever comes first does it for all."""
@@ -88,25 +88,23 @@ class Worker(QueueActor):
         left: set[int] = set()
         idle_s = 0.0
         while idle_s < 8:
-            done = self.oracle.finished()
+            done, began_s = self.oracle.finished(), self.world.now_s
             jobs = await self.until_served(lambda: self.queue.pop(50, wait=2), 30)
             idle_s = 0.0 if jobs else idle_s + 2
             for job in jobs:
                 value = job.value["n"]
-                self.oracle.delivered(value, job.id, job.attempt, done)
+                delivery = self.oracle.delivered(value, job.id, began_s, done)
                 left.add(value)
-                ended = await self.attempt(f"drain {value}", job.ack())
-                if ended.ok:
+                if (await self._ack(job, delivery)).ok:
                     left.discard(value)
-                    self._acked(value, job.attempt, ended)
-        dead = await self._dead()
-        self.oracle.at_end(left, dead)
+        left |= await self._all(self.queue.scheduled.list)  # a clock that was set back is late
+        self.oracle.at_end(left, await self._all(self.queue.dlq.peek))
 
-    async def _dead(self) -> set[int]:
+    async def _all(self, page: Any) -> set[int]:
+        """The values of all pages."""
         found: set[int] = set()
-        try:
-            for job in await self.queue.dlq.peek(10_000):
-                found.add(job.value["n"])
-        except NexoError as error:
-            self.world.found("served again", f"{self.name}: {error!r} when all was quiet")
+        seen = 0
+        while jobs := await self.until_served(partial(page, 500, seen), 30):
+            found |= {job.value["n"] for job in jobs}
+            seen += len(jobs)
         return found

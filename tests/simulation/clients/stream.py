@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from nexo.errors import Corrupt
 from tests.simulation.clients.actor import Actor
 from tests.simulation.oracle.stream import StreamOracle
 
@@ -63,10 +65,20 @@ class Publisher(StreamActor):
         found: list[tuple[int, int, str]] = []
         for partition in range(self.options["partitions"]):
             offset = 0
-            while records := await self.stream.read(partition, offset):
+            while records := await self._read(partition, offset):
                 found += ((partition, one.offset, str(one.value)) for one in records)
                 offset = records[-1].offset + 1
         return found
+
+    async def _read(self, partition: int, offset: int) -> Sequence[Any]:
+        """The next records, also those after what was lost with the power."""
+        while True:
+            try:
+                return await self.stream.read(partition, offset)
+            except Corrupt as error:
+                if not self.oracle.may_be_damaged or error.next_offset is None:
+                    raise
+                offset = error.next_offset
 
 
 class SyncPublisher(Publisher):

@@ -8,13 +8,20 @@ from tests.simulation.oracle.outcomes import Outcome
 from tests.simulation.world import World
 
 
+@dataclass(frozen=True)
+class Delivery:
+    """One pop that returned the job: when it began, and when it returned."""
+
+    began_s: float
+    returned_s: float
+
+
 @dataclass
 class JobModel:
     """What is known of one job, by its value."""
 
     pushed: str = "unsure"
-    delivered: int = 0
-    attempt: int = 0
+    deliveries: list[Delivery] = field(default_factory=list)
     ids: set[str] = field(default_factory=set)
     done: bool = False
     """An ack was confirmed."""
@@ -38,34 +45,39 @@ class QueueOracle:
         job.pushed = ended.kind
         if ended.ok:
             job.ids.add(ended.value)
-        elif ended.kind == "refused" and job.delivered:
+        elif ended.kind == "refused" and job.deliveries:
             self._found("refused job", f"{value} was refused and had been delivered")
         self._check_id(value)
 
-    def delivered(self, value: int, job_id: str, attempt: int, done_before: frozenset[int]) -> None:
+    def delivered(
+        self, value: int, job_id: str, began_s: float, done_before: frozenset[int]
+    ) -> Delivery:
         """A pop, begun when those of ``done_before`` were finished, returned the job."""
+        delivery = Delivery(began_s, self.world.now_s)
         job = self.jobs.get(value)
         if job is None:
             self._found("invented job", f"{value} was never pushed")
-            return
+            return delivery
         if job.pushed == "refused":
             self._found("refused job", f"{value} was refused and is delivered")
         if value in done_before:
             self._found("finished job", f"{value} is delivered after its ack was confirmed")
-        job.delivered += 1
-        job.attempt = max(job.attempt, attempt)
+        job.deliveries.append(delivery)
         job.ids.add(job_id)
         self._check_id(value)
+        return delivery
 
     def _check_id(self, value: int) -> None:
         if len(self.jobs[value].ids) > 1:
             self._found("job twice", f"{value} is stored as {sorted(self.jobs[value].ids)}")
 
-    def acked(self, value: int, attempt: int, ended: Outcome) -> None:
+    def acked(self, value: int, delivery: Delivery, asked_s: float, ended: Outcome) -> None:
+        """An ack of one delivery, asked for at ``asked_s``, ended."""
         job = self.jobs[value]
         if ended.ok and ended.value is not False:
-            if attempt < job.attempt:
-                self._found("old attempt", f"{value}: ack of attempt {attempt}, {job.attempt} runs")
+            for other in job.deliveries:
+                if other.began_s >= delivery.returned_s and other.returned_s <= asked_s:
+                    self._found("old attempt", f"{value}: ack of {delivery} after {other}")
             job.done = True
         elif ended.unsure:
             job.maybe_done = True
@@ -79,7 +91,8 @@ class QueueOracle:
             found = job.done or job.maybe_done or value in left or value in dead
             if job.pushed == "ok" and not found:
                 self._found(
-                    "lost job", f"{value} was pushed, delivered {job.delivered} times, and is gone"
+                    "lost job",
+                    f"{value}, delivered {len(job.deliveries)} times, is gone",
                 )
             if job.done and (value in left or value in dead):
                 self._found("finished job", f"{value} is there after its ack was confirmed")

@@ -19,6 +19,7 @@ class Sent:
     key: str | None = None
     kind: str = "unsure"
     place: tuple[int, int] | None = None
+    sent_s: float = 0.0
     acked_s: float = 0.0
 
 
@@ -32,14 +33,20 @@ class StreamOracle:
     """Acknowledged records this young may be lost with the power; 0: none."""
     records: dict[str, Sent] = field(default_factory=dict)
     places: dict[tuple[int, int], Sent] = field(default_factory=dict)
+    lost_power_s: float = -1.0
+    """When power was lost last."""
 
     def sending(self, value: str, producer: str, number: int, key: str | None) -> Sent:
         self.records[value] = sent = Sent(value, producer, number, key)
+        sent.sent_s = self.world.now_s
         return sent
 
     def sent(self, sent: Sent, ended: Outcome) -> None:
         sent.kind = ended.kind
         if not ended.ok:
+            return
+        if self.window_s and sent.sent_s <= self.lost_power_s:  # the reply outlived the record
+            sent.kind = "unsure"
             return
         sent.acked_s = self.world.now_s
         sent.place = place = (ended.value.partition, ended.value.offset)
@@ -50,6 +57,7 @@ class StreamOracle:
 
     def power_lost(self, window_s: float) -> None:
         """What was acknowledged just before may be gone, if it need not be synced."""
+        self.lost_power_s = self.world.now_s
         if not self.window_s:
             return
         since_s = self.world.now_s - max(self.window_s, window_s)
@@ -58,6 +66,11 @@ class StreamOracle:
                 sent.kind = "unsure"
                 self.places.pop(sent.place or (-1, -1), None)
                 sent.place = None
+
+    @property
+    def may_be_damaged(self) -> bool:
+        """Whether sectors in the middle of what was not synced may be gone."""
+        return self.window_s > 0 and self.lost_power_s >= 0
 
     def at_end(self, found: Iterable[tuple[int, int, str]]) -> None:
         """Everything that the stream holds: partition, offset, value, in order."""
