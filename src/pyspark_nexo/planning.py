@@ -16,7 +16,7 @@ from nexo.lake.catalog import Lake
 from nexo.lake.plan import BatchLimits, planned_ranges
 from nexo.lake.progress import Tracker, now_ms
 from nexo.lake.rows import ROWS
-from nexo.lake.tables import StreamId, offsets_of
+from nexo.lake.tables import StreamId, held_offsets
 from nexo.lake.writing.layout import layout_of
 from nexo.protocol import stream as wire
 from pyspark_nexo.failures import SparkEnded
@@ -152,7 +152,7 @@ class Planner:
         asked_ms: int,
     ) -> StreamStep | None:
         """What to take of each partition, below ``ends``; None if nothing is new."""
-        offsets, parts = offsets_of(table.properties), info.partitions
+        offsets, parts = held_offsets(table), info.partitions
         self.tracker.looked(info.name, table, behind(table, parts)[0], asked_ms)
         if ends is not None and len(ends) == len(parts):  # otherwise it was created again
             parts = [

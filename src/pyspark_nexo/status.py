@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
 from nexo.lake.derived import dead_letters
+from nexo.lake.plan import missing_before
 from nexo.lake.progress import by_stream, read_progress
-from nexo.lake.tables import StreamId, offsets_of
+from nexo.lake.tables import StreamId, held_offsets, missing
 
 
 def status(lake: Lake, url: str | None) -> Iterator[dict[str, object]]:
     """Per partition of every stream with tiering on or a table: its place in both tiers.
 
-    ``error`` is why a pipeline could not take it, empty once it could again.
+    ``missing`` records were lost to the table when another program rolled it back: the broker no
+    longer had them. ``error`` is why a pipeline could not take it, empty once it could again.
     """
     seen = by_stream(read_progress(lake.settings.folder))
     with HotLog(url) as broker:
@@ -24,7 +26,8 @@ def status(lake: Lake, url: str | None) -> Iterator[dict[str, object]]:
             table = lake.known(stream)
             if table is None and not info.options.get("tiering"):
                 continue
-            offsets = offsets_of(table.properties) if table is not None else {}
+            offsets = held_offsets(table) if table is not None else {}
+            lost = missing(table.properties) if table is not None else {}
             dead = dead_letters.count(lake, stream)
             for partition, part in enumerate(info.partitions):
                 taken = offsets.get(partition, part.hot_offset)
@@ -36,6 +39,8 @@ def status(lake: Lake, url: str | None) -> Iterator[dict[str, object]]:
                     "hot_start": part.hot_offset,
                     "hot_end": part.stable_offset,
                     "behind": max(part.stable_offset - taken, 0),
+                    "missing": lost.get(partition, 0)
+                    + missing_before(part, offsets.get(partition)),
                     "dead_letters": dead.get(partition, 0),
                     "error": seen[name].error if name in seen else "",
                 }

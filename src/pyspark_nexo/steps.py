@@ -12,7 +12,7 @@ from nexo.lake.files import DataFileFacts, target
 from nexo.lake.once import WrittenRange
 from nexo.lake.paths import delete_files
 from nexo.lake.plan import BatchLimits, PlannedRange, cost_s, record_bytes
-from nexo.lake.tables import CREATED_MS, offsets_of
+from nexo.lake.tables import CREATED_MS, held_offsets
 from nexo.lake.typed.columns import columns_of
 from nexo.lake.typed.infer import MOST_COLUMNS, merged
 from nexo.protocol import stream as wire
@@ -57,7 +57,9 @@ class StreamStep:
     def written(self, files: WrittenFiles) -> list[WrittenRange]:
         """What to commit to its table, with the files of each partition."""
         return [
-            WrittenRange(each.partition, each.after, each.end, files[self.name, each.partition])
+            WrittenRange(
+                each.partition, each.after, each.end, files[self.name, each.partition], each.gap
+            )
             for each in self.planned
         ]
 
@@ -90,13 +92,13 @@ def matches(table: Table, info: wire.StreamInfo) -> bool:
     """Whether a table is this stream's and not ahead of the broker."""
     if table.properties.get(CREATED_MS) != str(info.created_ms):
         return False
-    offsets = offsets_of(table.properties)
+    offsets = held_offsets(table)
     return all(offsets.get(p, 0) <= part.stable_offset for p, part in enumerate(info.partitions))
 
 
 def behind(table: Table, parts: Sequence[wire.PartitionInfo]) -> tuple[int, float]:
     """Records, and about how many bytes, that the broker has and the table lacks."""
-    offsets, rows, size_bytes = offsets_of(table.properties), 0, 0.0
+    offsets, rows, size_bytes = held_offsets(table), 0, 0.0
     for number, part in enumerate(parts):
         missing = max(part.stable_offset - max(offsets.get(number, 0), part.hot_offset), 0)
         rows += missing
@@ -106,7 +108,7 @@ def behind(table: Table, parts: Sequence[wire.PartitionInfo]) -> tuple[int, floa
 
 def unreported(info: wire.StreamInfo, table: Table) -> Iterator[wire.TieredTo]:
     """What the table holds and the broker does not know to be tiered."""
-    for partition, offset in offsets_of(table.properties).items():
+    for partition, offset in held_offsets(table).items():
         if offset > info.partitions[partition].tiered_offset:
             yield wire.TieredTo(
                 stream=info.name, partition=partition, offset=offset, created_ms=info.created_ms

@@ -23,7 +23,7 @@ from pyspark.sql import functions as f
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
 from nexo.lake.rows import ROWS
-from nexo.lake.tables import DEAD_LETTERS, NEWEST, StreamId, derived_view, offsets_of, table_name
+from nexo.lake.tables import DEAD_LETTERS, NEWEST, StreamId, derived_view, held_offsets, table_name
 from nexo.lake.typed.columns import parser_of
 from nexo.lake.typed.formats import format_text
 from nexo.protocol import stream as wire
@@ -111,7 +111,7 @@ class StreamViews:
 
     def _hot(self, info: wire.StreamInfo, table: Table | None) -> DataFrame:
         options = {"stream": info.name}
-        if table is not None and (offsets := offsets_of(table.properties)):
+        if table is not None and (offsets := held_offsets(table)):
             starts = {
                 str(number): max(part.hot_offset, offsets.get(number, 0))
                 for number, part in enumerate(info.partitions)

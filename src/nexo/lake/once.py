@@ -24,7 +24,7 @@ from nexo.lake.commit import LostRace, apply
 from nexo.lake.files import DataFileFacts
 from nexo.lake.paths import local_path
 from nexo.lake.snapshot import Draft, TableChange, draft, time_ms
-from nexo.lake.tables import OFFSETS, offsets_of, offsets_text, read_point
+from nexo.lake.tables import MISSING, OFFSETS, held_offsets, missing_text, offsets_text, read_point
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -56,6 +56,8 @@ class WrittenRange:
     after: int | None
     end: int
     files: Sequence[DataFileFacts]
+    gap: tuple[int, int] | None = None
+    """Offsets before the range whose records are in neither tier; the last is excluded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class OffsetsMark:
 
     def moved(self, table: Table) -> Mapping[str, str]:
         """The offsets after the ranges."""
-        offsets = offsets_of(table.properties)
+        offsets = held_offsets(table)
         for part in self.ranges:
             found = offsets.get(part.partition)
             if found != part.after:
@@ -78,7 +80,9 @@ class OffsetsMark:
                     f"{part.partition}, not at {part.after}: another pipeline was first"
                 )
         ends = {part.partition: part.end for part in self.ranges}
-        return {OFFSETS: offsets_text(offsets | ends)}
+        gaps = {part.partition: part.gap for part in self.ranges if part.gap is not None}
+        noted = {MISSING: missing_text(table.properties, gaps)} if gaps else {}
+        return {OFFSETS: offsets_text(offsets | ends), **noted}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +146,11 @@ class TableCommit:
 
 def drafted(fresh: Table, change: TableChange) -> Draft:
     """A change of a table as it is; its snapshot says which offsets it holds."""
-    properties = {**fresh.properties, **change.properties}
-    noted = {OFFSETS: offsets_text(offsets_of(properties))} if OFFSETS in properties else {}
-    return draft(fresh, replace(change, summary={**noted, **change.summary}))
+    noted = change.properties.get(OFFSETS)
+    if noted is None and OFFSETS in fresh.properties:
+        noted = offsets_text(held_offsets(fresh))
+    summary = change.summary if noted is None else {OFFSETS: noted, **change.summary}
+    return draft(fresh, replace(change, summary=summary))
 
 
 def commit_once(table: Table, writer: str, number: int, change: TableChange) -> tuple[Table, bool]:

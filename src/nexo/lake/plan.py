@@ -39,6 +39,8 @@ class PlannedRange:
     first: int
     end: int
     record_bytes: float
+    gap: tuple[int, int] | None = None
+    """Offsets before ``first`` whose records neither the broker nor the table has."""
 
     def tasks(self, limits: BatchLimits) -> Iterator[tuple[int, int]]:
         """The range, cut so that no task takes too much."""
@@ -68,8 +70,18 @@ def planned_ranges(
             )
         end = min(part.stable_offset, first + share)
         if end > first:
-            found.append(PlannedRange(partition, after, first, end, record_bytes(part)))
+            gap = (first - lost, first) if (lost := missing_before(part, after)) else None
+            found.append(PlannedRange(partition, after, first, end, record_bytes(part), gap))
     return found
+
+
+def missing_before(part: PartitionInfo, after: int | None) -> int:
+    """Records that a table, which holds what is below ``after``, can no longer get.
+
+    They were reported as tiered, so the broker dropped them, and another program rolled the table
+    back. What the stream itself dropped is not missing.
+    """
+    return 0 if after is None else max(part.hot_offset - max(after, part.start_offset), 0)
 
 
 RANGE_S, RECORD_S, BYTE_S = 0.006, 1e-6, 1e-8

@@ -7,7 +7,6 @@ The tables, not these files, say what is in the lake: the files may be deleted a
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import uuid
@@ -21,7 +20,7 @@ import msgspec
 
 from nexo.errors import NexoError
 from nexo.lake.settings import this_host
-from nexo.lake.tables import OFFSETS, newest_snapshot
+from nexo.lake.tables import held_offsets, missing, newest_snapshot
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -52,6 +51,8 @@ class StreamProgress(msgspec.Struct, kw_only=True):
     checked_ms: int = 0
     fresh_ms: int | None = None
     """Everything published before is in the table; ``now - fresh_ms`` is how late the lake is."""
+    missing: int = 0
+    """Records that were lost to the table when another program rolled it back."""
     dead_letters: int = 0
     """Records whose value did not fit the typed columns, in all."""
     newest_records: int | None = None
@@ -201,7 +202,8 @@ def describe(found: StreamProgress, table: Table) -> None:
     """Fill in what a table says about itself."""
     snapshot = newest_snapshot(table)
     found.table = ".".join(table.name())
-    found.offsets = json.loads(table.properties.get(OFFSETS, "{}"))
+    found.offsets = {str(number): offset for number, offset in held_offsets(table).items()}
+    found.missing = sum(missing(table.properties).values())
     if snapshot is not None:
         found.snapshot_id, found.committed_ms = str(snapshot.snapshot_id), snapshot.timestamp_ms
     found.records = total(table, "total-records")

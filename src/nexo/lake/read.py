@@ -20,7 +20,7 @@ from nexo.lake.failures import lake_errors
 from nexo.lake.ordered import rows_in_order
 from nexo.lake.ranges import FileRange, file_ranges
 from nexo.lake.rows import ROWS
-from nexo.lake.tables import offsets_of
+from nexo.lake.tables import held_offsets
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -99,7 +99,7 @@ class LakeReader:
 
     def _end(self, partition: int) -> int:
         assert self._table is not None
-        return offsets_of(self._table.properties).get(partition, 0)
+        return held_offsets(self._table).get(partition, 0)
 
     def _plan(self) -> None:
         self._chunk, self._ahead = None, iter(())

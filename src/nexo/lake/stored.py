@@ -8,7 +8,7 @@ of other catalogs are read with PyIceberg.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,17 @@ from nexo.lake.names import is_named
 from nexo.lake.paths import local_file, read_metadata
 from nexo.lake.schema import field_id_of
 from nexo.lake.settings import CATALOG
-from nexo.lake.tables import RECORDS, StreamId, belongs, check_version, is_of, table_names
+from nexo.lake.tables import (
+    OFFSETS,
+    RECORDS,
+    StreamId,
+    belongs,
+    check_version,
+    held,
+    held_offsets,
+    is_of,
+    table_names,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -78,6 +88,8 @@ class StoredTable:
 
     name: str
     properties: Mapping[str, str]
+    offsets: Mapping[int, int]
+    """By partition: it holds everything below (`nexo.lake.tables.held_offsets`)."""
     fields: tuple[StoredField, ...]
     files: Callable[[], list[StoredFile]]
     """Its data files; `Conflict` if rows are marked as deleted in a way that is not understood."""
@@ -110,6 +122,7 @@ def _of_table(table: Table) -> StoredTable:
     return StoredTable(
         ".".join(table.name()),
         table.properties,
+        held_offsets(table),
         _fields(stored),
         lambda: [StoredFile(each.path, each.deletes) for each in file_ranges(table)],
         lambda: table.io,
@@ -145,10 +158,21 @@ def _read(folder: Path, namespace: str, name: str) -> StoredTable | None:
     return StoredTable(
         label,
         metadata.get("properties", {}),
+        held(metadata.get("properties", {}), _line(metadata)),
         _fields(schema),
         lambda: _files(label, metadata),
         _no_io,
     )
+
+
+def _line(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """What the present snapshot and its parents say of their offsets."""
+    known = {each["snapshot-id"]: each for each in metadata.get("snapshots", ())}
+    snapshot = known.get(metadata.get("current-snapshot-id"))
+    while snapshot is not None:
+        if found := snapshot.get("summary", {}).get(OFFSETS):
+            yield found
+        snapshot = known.get(snapshot.get("parent-snapshot-id"))
 
 
 def _location(folder: Path, namespace: str, name: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 STREAM, CREATED_MS, OFFSETS = "nexo.stream", "nexo.created-ms", "nexo.offsets"
-KIND, COLUMNS = "nexo.kind", "nexo.columns"
+KIND, COLUMNS, MISSING = "nexo.kind", "nexo.columns", "nexo.missing"
 """Table properties: the stream, its offsets in the table (`nexo.lake.once`), which records the
-table holds (all, the newest per key, or those that typed columns rejected), the typed columns."""
+table holds (all, the newest per key, or those that typed columns rejected), the typed columns, and
+offsets whose records were lost to the table."""
 RECORDS, NEWEST, DEAD_LETTERS = "records", "latest", "dead letters"
 FORMAT_VERSION = 2
 """Of Iceberg, of the tables that are read and written."""
@@ -92,6 +93,54 @@ def offsets_of(properties: Mapping[str, str], name: str = OFFSETS) -> dict[int, 
     """Per partition: the table holds everything below, or what another property says."""
     found: dict[str, int] = json.loads(properties.get(name, "{}"))
     return {int(partition): offset for partition, offset in found.items()}
+
+
+def held_offsets(table: Table) -> dict[int, int]:
+    """Per partition: what the table's present snapshot holds.
+
+    The property says more if another program has rolled the table back since: then the snapshot's
+    own summary counts, or that of the last one before it that has one.
+    """
+    metadata = table.metadata
+    known = {each.snapshot_id: each for each in metadata.snapshots}
+
+    def line() -> Iterator[str]:
+        snapshot = newest_snapshot(table)
+        while snapshot is not None:
+            if snapshot.summary is not None and (found := snapshot.summary.get(OFFSETS)):
+                yield found
+            snapshot = known.get(snapshot.parent_snapshot_id or 0)
+
+    return held(table.properties, line())
+
+
+def held(properties: Mapping[str, str], line: Iterator[str]) -> dict[int, int]:
+    """The same, from what the summaries of the present snapshot and its parents say, if they do."""
+    offsets, summary = properties.get(OFFSETS, "{}"), next(line, None)
+    if summary is None or summary == offsets:
+        return offsets_of(properties)
+    then = offsets_of({OFFSETS: summary})
+    return {
+        number: min(offset, then[number])
+        for number, offset in offsets_of(properties).items()
+        if number in then
+    }
+
+
+def missing(properties: Mapping[str, str]) -> dict[int, int]:
+    """Per partition: records that were lost to the table, which the broker no longer had."""
+    found: dict[str, list[tuple[int, int]]] = json.loads(properties.get(MISSING, "{}"))
+    return {
+        int(partition): sum(end - first for first, end in gaps) for partition, gaps in found.items()
+    }
+
+
+def missing_text(properties: Mapping[str, str], gaps: Mapping[int, tuple[int, int]]) -> str:
+    """The property's text with more gaps: a partition's first missing offset, and one past it."""
+    found: dict[str, list[Sequence[int]]] = json.loads(properties.get(MISSING, "{}"))
+    for partition, gap in gaps.items():
+        found.setdefault(str(partition), []).append(gap)
+    return json.dumps(found, sort_keys=True)
 
 
 def offsets_text(offsets: Mapping[int, int]) -> str:

@@ -12,7 +12,7 @@ and DuckDB converts them.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
@@ -55,7 +55,8 @@ def look(broker: HotLog, lake: Lake | None, name: str) -> SeenStream:
         info = broker.describe(name)
         offsets = {} if table is None else offsets_of(table.properties)
         if info.created_ms == created_ms and not _is_behind(info, offsets):
-            return SeenStream(info, table, tuple(_ranges(info, offsets, lake is None)))
+            held = {} if table is None else table.offsets
+            return SeenStream(info, table, tuple(_ranges(info, held, lake is None)))
     raise Unavailable(f"stream {name!r} changes faster than it can be read: try again")
 
 
@@ -68,7 +69,7 @@ def _is_behind(info: wire.StreamInfo, offsets: dict[int, int]) -> bool:
 
 
 def _ranges(
-    info: wire.StreamInfo, offsets: dict[int, int], from_broker: bool
+    info: wire.StreamInfo, offsets: Mapping[int, int], from_broker: bool
 ) -> Iterator[tuple[int, int]]:
     for number, part in enumerate(info.partitions):
         start = part.start_offset if from_broker else part.hot_offset

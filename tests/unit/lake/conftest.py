@@ -18,7 +18,7 @@ from nexo.lake.names import file_label
 from nexo.lake.once import WrittenRange, commit
 from nexo.lake.rows import ROWS, rows
 from nexo.lake.settings import LakeSettings
-from nexo.lake.tables import StreamId, offsets_of
+from nexo.lake.tables import StreamId, held_offsets
 from nexo.storage.header import stamp
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Filler:
         skip: int = 0,
     ) -> None:
         """Take ``values`` from the partition's end on; ``skip`` leaves a gap before them."""
-        after = offsets_of(self.table.refresh().properties).get(partition)
+        after = held_offsets(self.table.refresh()).get(partition)
         base = (after or 0) + skip
         writer = FileWriter(target(self.table), file_label(partition, base, base + len(values)))
         batch = make_batch(base, values, at_ms, keys)

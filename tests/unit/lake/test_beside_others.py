@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import time
 
+import msgspec
 import pytest
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from nexo.errors import Conflict
+from nexo.lake.commit import LostRace
 from nexo.lake.maintenance import maintain as maintenance
 from nexo.lake.maintenance import ordering
 from nexo.lake.maintenance.maintain import Care, maintain
+from nexo.lake.once import WrittenRange, commit
+from nexo.lake.plan import BatchLimits, planned_ranges
 from nexo.lake.ranges import file_ranges
+from nexo.lake.read import LakeReader
 from nexo.lake.snapshot import TableChange, draft
+from nexo.lake.stored import find
+from nexo.lake.tables import OFFSETS, StreamId, held_offsets, missing
+from nexo.protocol.stream import PartitionInfo
 
 from .conftest import Filler
-from .foreign import delete_rows
+from .foreign import append, delete_rows
+from .test_read import records
 
 MINUTE_MS = 60_000
 EAGER = Care(min_files=2, max_snapshots=1, grace_s=0)
@@ -144,3 +153,52 @@ def test_a_table_of_version_3_is_refused_with_a_way_out(filler: Filler) -> None:
     filler.table.metadata = upgraded
     with pytest.raises(Conflict, match=r"version 3, .* version 2, and no table goes back: .* copy"):
         draft(filler.table, TableChange())
+
+
+def rolled_back(filler: Filler) -> None:
+    """Four records, of which another program takes the last two out of the table."""
+    for n in range(4):
+        filler.append([b"%d" % n])
+    snapshots = filler.table.metadata.snapshots
+    filler.table.manage_snapshots().rollback_to_snapshot(snapshots[1].snapshot_id).commit()
+    filler.table.refresh()
+
+
+def test_a_table_that_is_rolled_back_gets_its_records_again(filler: Filler) -> None:
+    """The property is of no snapshot: the present one says what the table holds."""
+    rolled_back(filler)
+    assert held_offsets(filler.table) == {0: 2}
+    assert find(filler.lake, StreamId("log", 1)).offsets == {0: 2}  # type: ignore[union-attr]
+    with pytest.raises(LostRace, match="at offset 2"):
+        commit(filler.table, [WrittenRange(0, 4, 5, [])])
+    filler.append([b"2 again", b"3 again"])
+    assert held_offsets(filler.table) == {0: 4}
+    rows = filler.table.scan().to_arrow()
+    assert sorted(rows.column("value").to_pylist()) == [b"0", b"1", b"2 again", b"3 again"]
+    found = records(LakeReader(filler.lake, "log"), 0, 0, 4)
+    assert [each.value for each in found] == [b"0", b"1", b"2 again", b"3 again"]
+
+
+def test_neither_merges_nor_others_forget_that_a_table_was_rolled_back(filler: Filler) -> None:
+    rolled_back(filler)
+    append(filler.table, [{"value": b"somebody's"}])
+    assert held_offsets(filler.table) == {0: 2}
+    maintain(filler.table, EAGER)
+    assert filler.table.refresh().properties[OFFSETS] == '{"0": 4}'
+    assert held_offsets(filler.table) == {0: 2}
+
+
+def test_records_that_no_tier_has_are_counted(filler: Filler) -> None:
+    """They were dropped from the log, as the table had them, before it was rolled back."""
+    rolled_back(filler)
+    part = PartitionInfo(
+        start_offset=0, next_offset=6, stable_offset=6, size_bytes=1, tiered_offset=4, hot_offset=3
+    )
+    (planned,) = planned_ranges("log", held_offsets(filler.table), [part], BatchLimits())
+    assert (planned.first, planned.gap) == (3, (2, 3))
+    taken = WrittenRange(0, planned.after, planned.end, [], planned.gap)
+    table = commit(filler.table, [taken])
+    assert missing(table.properties) == {0: 1}
+    trimmed = msgspec.structs.replace(part, start_offset=3)
+    (planned,) = planned_ranges("log", {0: 2}, [trimmed], BatchLimits())
+    assert planned.gap is None  # the stream itself dropped them

@@ -177,8 +177,8 @@ def status(**where: Any) -> None:
     for each in read_progress(lake.settings.folder):
         output.note(_line(each))
     columns = [
-        "stream", "partition", "lake_offset", "hot_start", "hot_end", "behind", "dead_letters",
-        "error",
+        "stream", "partition", "lake_offset", "hot_start", "hot_end", "behind", "missing",
+        "dead_letters", "error",
     ]  # fmt: skip
     output.rows(find(lake, common().url), columns, "no stream has tiering on")
 

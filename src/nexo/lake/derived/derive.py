@@ -18,7 +18,7 @@ from nexo.lake.names import file_label
 from nexo.lake.once import WrittenRange, commit
 from nexo.lake.ordered import Source, WantedOffsets, every, rows_in_order
 from nexo.lake.ranges import FileRange, file_ranges
-from nexo.lake.tables import offsets_of
+from nexo.lake.tables import held_offsets
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -63,7 +63,7 @@ def steps(
     If something is new and another program has put several partitions into one of the table's
     files, there is a step for every partition: the file can only be replaced as a whole.
     """
-    done, ends, where = offsets_of(table.properties), offsets_of(source.properties), target(table)
+    done, ends, where = held_offsets(table), held_offsets(source), target(table)
     due = {partition for partition, end in ends.items() if end > done.get(partition, 0)}
     if not due:
         return []
