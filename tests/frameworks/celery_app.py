@@ -28,10 +28,13 @@ def make_app(url: str, **settings: Any) -> Celery:
     )
     app.task(add)
     app.task(total)
+    app.task(echo)
+    app.task(add_more, bind=True)
     app.task(mark)
     app.task(hold)
     app.task(boom)
     app.task(refuse, acks_late=True)
+    app.task(wait_for_redelivery, bind=True, acks_late=True)
     app.task(flaky, bind=True, max_retries=3)
     return app
 
@@ -50,6 +53,16 @@ def add(a: int, b: int) -> int:
 
 def total(numbers: list[int]) -> int:
     return sum(numbers)
+
+
+def echo(value: Any) -> Any:
+    return value
+
+
+def add_more(self: Task, number: int) -> int:
+    """Add a part to the chord that this task is a part of."""
+    self.add_to_chord(self.app.tasks[f"{__name__}.add"].s(number, number))
+    return number
 
 
 def mark(folder: str, name: str, seconds: float = 0) -> int:
@@ -72,6 +85,13 @@ def hold(path: str, result: int) -> int:
 
 def boom() -> None:
     raise ValueError("no luck")
+
+
+def wait_for_redelivery(self: Task) -> bool:
+    """Ask for the job again until the broker says that it was delivered before."""
+    if not self.request.delivery_info["redelivered"]:
+        raise Reject("once more", requeue=True)
+    return True
 
 
 def refuse() -> None:

@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 from celery import Celery, chain, chord, group
 from celery.contrib.testing.worker import start_worker
+from celery.exceptions import ChordError
 from celery.exceptions import TimeoutError as CeleryTimeoutError
 from celery.result import AsyncResult
+from kombu import Connection
 
 import nexo
 from nexo import testing
@@ -97,8 +99,36 @@ def test_groups_chains_and_chords(app: Celery) -> None:
 
 def test_a_chord_whose_part_fails_fails(app: Celery) -> None:
     result = chord([sign(app, "add", 1, 1), sign(app, "boom")])(sign(app, "total"))
-    with pytest.raises(Exception, match="no luck"):
+    with pytest.raises(ValueError, match=r"^no luck$"):
         result.get(timeout=20)
+    wait_until(lambda: isinstance(result.result, ChordError), 60)
+
+
+def test_a_chord_waits_for_the_parts_that_its_parts_add(app: Celery) -> None:
+    header = [sign(app, "add_more", 5), sign(app, "add", 1, 1)]
+    assert sorted(chord(header)(sign(app, "echo")).get(timeout=20)) == [2, 5, 10]
+
+
+def test_the_header_of_a_chord_may_be_a_generator(app: Celery) -> None:
+    made = []
+
+    def tasks() -> Iterator[Any]:
+        for n in range(4):
+            made.append(n)
+            yield sign(app, "add", n, n)
+
+    header = chord(tasks(), app=app)
+    assert header(sign(app, "echo")).get(timeout=20) == [0, 2, 4, 6]
+    assert made == [0, 1, 2, 3]
+
+
+def test_a_chord_does_not_need_the_results_of_its_parts(app: Celery) -> None:
+    header = [sign(app, "add", n, n).set(ignore_result=True) for n in range(3)]
+    assert chord(header)(sign(app, "echo")).get(timeout=20) == [0, 2, 4]
+
+
+def test_a_task_that_asks_for_its_job_again_sees_that_it_was_delivered(app: Celery) -> None:
+    assert send(app, "wait_for_redelivery").get(timeout=20) is True
 
 
 def test_a_revoked_task_does_not_run(app: Celery, tmp_path: Path) -> None:
@@ -195,30 +225,43 @@ def test_a_solo_worker_over_tls(tmp_path: Path) -> None:
             close_app(app)
 
 
+# -- kombu alone
+
+
+def test_a_channel_is_of_the_server_that_answers(app: Celery) -> None:
+    urls = ["nexo://127.0.0.1:1", app.conf.broker_url]
+    with Connection(urls) as connection, connection.channel() as channel:
+        assert channel.connection.nexo.ping() is not None
+
+
+def test_what_a_channel_gives_back_it_gets_at_once(app: Celery) -> None:
+    with Connection(app.conf.broker_url) as connection:
+        queue = connection.SimpleQueue("given-back")
+        queue.put("again")
+        for _ in range(20):
+            message = queue.get_nowait()
+            message.requeue()
+            assert queue.qsize() == 1
+        message = queue.get_nowait()
+        assert message.delivery_info["redelivered"] is True
+        message.ack()
+        with pytest.raises(queue.Empty):
+            queue.get_nowait()
+        queue.close()
+
+
+def test_a_buffer_has_priorities(app: Celery) -> None:
+    with Connection(app.conf.broker_url) as connection:
+        buffer = connection.SimpleBuffer("buffer")
+        buffer.put("first", priority=2)
+        buffer.put("second", priority=6)
+        buffer.put("third", priority=2)
+        wait_until(lambda: buffer.qsize() == 3)
+        assert [buffer.get(timeout=20).payload for _ in range(3)] == ["second", "first", "third"]
+        buffer.close()
+
+
 # -- processes that are killed
-
-
-def test_a_chord_survives_a_crash_of_the_server(served: testing.Process, tmp_path: Path) -> None:
-    """The store is empty after it, and with it the results of parts and their counter."""
-    app, gate = make_app(served.url), tmp_path / "gate"
-    try:
-        with start_worker(app, perform_ping_check=False, pool="threads", concurrency=3):
-            parts = [
-                sign(app, "add", 1, 1),
-                sign(app, "hold", str(gate), 3),
-                sign(app, "add", 2, 2),
-            ]
-            result = chord(parts)(sign(app, "total"))
-            with nexo.connect(served.url) as client:
-                wait_until(lambda: len(client.pubsub.retained("celery/chord/+/part/+")) == 2)
-            served.kill()
-            served.start()
-            gate.touch()
-            assert result.get(timeout=60) == 9
-            with nexo.connect(served.url) as client:
-                wait_until(lambda: client.pubsub.retained("celery/chord/#") == [])
-    finally:
-        close_app(app)
 
 
 @contextmanager
@@ -238,6 +281,42 @@ def worker(url: str, log: Path, *options: str) -> Iterator[subprocess.Popen[byte
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def test_groups_within_a_chord_hold_up_no_worker(served: testing.Process, tmp_path: Path) -> None:
+    """One thread, more parts than the header has members: to wait for one is to wait for ever."""
+    app = make_app(served.url)
+    try:
+        ending = chain(sign(app, "echo", 4), group(sign(app, "add", n) for n in range(6)))
+        header = [sign(app, "add", 3, 3), ending, sign(app, "add", 9, 9)]
+        with worker(served.url, tmp_path / "worker.log", "-c", "1", "--pool", "threads"):
+            results = [chord(header)(sign(app, "echo")) for _ in range(20)]
+            assert [each.get(timeout=60) for each in results] == [[6, [4, 5, 6, 7, 8, 9], 18]] * 20
+    finally:
+        close_app(app)
+
+
+def test_a_chord_survives_a_crash_of_the_server(served: testing.Process, tmp_path: Path) -> None:
+    """The store is empty after it, and with it the results of parts and their counter."""
+    app, gate = make_app(served.url), tmp_path / "gate"
+    try:
+        with worker(served.url, tmp_path / "worker.log", "-c", "3", "--pool", "threads"):
+            parts = [
+                sign(app, "add", 1, 1),
+                sign(app, "hold", str(gate), 3),
+                sign(app, "add", 2, 2),
+            ]
+            result = chord(parts)(sign(app, "total"))
+            with nexo.connect(served.url) as client:
+                wait_until(lambda: len(client.pubsub.retained("celery/chord/+/part/+")) == 2)
+            served.kill()
+            served.start()
+            gate.touch()
+            assert result.get(timeout=60) == 9
+            with nexo.connect(served.url) as client:
+                wait_until(lambda: client.pubsub.retained("celery/chord/#") == [])
+    finally:
+        close_app(app)
 
 
 def _lines(folder: Path) -> Counter[str]:

@@ -16,9 +16,11 @@ class JobOutcome(IntEnum):
     NACK = 1
     REJECT = 2
     RELEASE = 3
+    RETURN = 4
+    """As RELEASE, after a look: the next delivery says that it is not the first."""
 
 
-ACK, NACK, REJECT, RELEASE = JobOutcome
+ACK, NACK, REJECT, RELEASE, RETURN = JobOutcome
 
 
 class PushReply(msgspec.Struct, array_like=True, frozen=True):

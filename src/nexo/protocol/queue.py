@@ -73,6 +73,8 @@ class PopReply(msgspec.Struct, array_like=True, frozen=True):
     """How often a job may fail before it is dead; -1 if unknown."""
     headers: dict[int, bytes] = {}
     """Headers of the jobs that have some: a JSON object each."""
+    returned: list[int] = []
+    """The jobs that a worker has seen and given back."""
 
 
 class Settled(msgspec.Struct, array_like=True, frozen=True):
@@ -85,7 +87,7 @@ class Settled(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SettleJobs(msgspec.Struct, array_like=True, frozen=True):
-    """Q_SETTLE: ack, nack, reject or release jobs.
+    """Q_SETTLE: ack, nack, reject, release or return jobs.
 
     The reply lists the ``[token, job]`` pairs rejected because the lease was lost; job -1
     stands for the whole lease.
@@ -93,7 +95,7 @@ class SettleJobs(msgspec.Struct, array_like=True, frozen=True):
 
     queue: str
     how: JobOutcome
-    """0 to ack, 1 to nack, 2 to reject, 3 to release."""
+    """0 to ack, 1 to nack, 2 to reject, 3 to release, 4 to return what the worker has seen."""
     leases: list[Settled]
     error: str = ""
     delay_ms: int = -1

@@ -216,6 +216,13 @@ class QueueEngine:
         self.dispatch.wait(held, now_ms)
         return refused
 
+    def give_back(self, token: int, runs: Iterable[JobRange] | None, now_ms: int) -> list[int]:
+        """Return jobs that their worker has seen; no failure is counted."""
+        held, refused = self._settle(token, runs)
+        self.ledger.returned.update(dict.fromkeys(job for each in held for job in range(*each)))
+        self.dispatch.wait(held, now_ms)
+        return refused
+
     def release_holder(self, holder: int, now_ms: int, jitter: Jitter) -> bool:
         """Free the jobs of a consumer that is gone (SPEC D8); returns whether it held any.
 

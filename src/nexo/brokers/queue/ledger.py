@@ -1,9 +1,9 @@
 """What must survive a crash: the queue as its records describe it.
 
 The ledger changes only by `apply`, in normal work and in recovery alike; replaying a log
-therefore gives the ledger that wrote it. Two things need no record: results are dropped
-when they expire, and `withdraw` undoes a push that was never written. It knows nothing of
-consumers.
+therefore gives the ledger that wrote it. Three things need no record: results are dropped
+when they expire, `withdraw` undoes a push that was never written, and which jobs their workers
+gave back is forgotten in a crash. It knows nothing of consumers.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class Ledger:
 
     __slots__ = (
         "batches", "created_ms", "dead", "dedup", "dedup_keys", "failures", "incarnation", "keys",
-        "next_job", "open_jobs", "options", "paused", "replaced", "results", "schedules", "totals",
+        "next_job", "open_jobs", "options", "paused", "replaced", "results", "returned", "schedules",
+        "totals",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -95,6 +96,8 @@ class Ledger:
         """Of open jobs, and of dead ones for their replay."""
         self.replaced: dict[int, int] = {}
         """Jobs that made way for others, and for which; the last `MOST_REPLACED` of them."""
+        self.returned: dict[int, None] = {}
+        """Open jobs that a worker has seen and given back."""
         self.schedules = Schedules()
         self.results = Results()
         self.totals = {"pushed": 0, "finished": 0, "failed": 0, "died": 0}
@@ -205,7 +208,7 @@ class Ledger:
     def _close(self, lo: int, hi: int) -> int:
         closed = self.batches.set(lo, hi, DONE)
         self.open_jobs -= closed
-        for mapping in (self.failures, self.keys, self.dead):
+        for mapping in (self.failures, self.keys, self.dead, self.returned):
             if mapping:
                 forget(mapping, lo, hi)
         for job, key in forget(self.dedup_keys, lo, hi) if self.dedup_keys else ():
@@ -227,6 +230,7 @@ class Ledger:
     def _died(self, record: Died) -> None:
         for job in record.jobs:
             self._count_failure(job, 0, record.now_ms, record.reason)
+            self.returned.pop(job, None)
             self.dead[job] = JobDeath(record.cause, record.now_ms)
             self.batches.set(job, job + 1, DEAD)
             key = self.dedup_keys.get(job)  # kept for a replay, though another job may take it now

@@ -171,6 +171,6 @@ def _delivery(found: LeasedJobs) -> list[Buffer]:
         parts += (some.ends, some.content)
     head = wire.PopReply(
         found.incarnation, found.lease.token, found.lease.lease_ms, pieces, found.attempts,
-        found.keys, found.keeps_results, found.max_retries, found.headers,
+        found.keys, found.keeps_results, found.max_retries, found.headers, found.returned,
     )  # fmt: skip
     return [wire.encode_head(head), *parts]

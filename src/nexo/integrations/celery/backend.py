@@ -8,6 +8,8 @@ message to the topic of the same name says that it is there. What chords need is
 from __future__ import annotations
 
 import atexit
+import logging
+import math
 import os
 import socket
 import time
@@ -19,28 +21,32 @@ from urllib.parse import urlsplit
 
 from celery import states
 from celery.backends.base import KeyValueStoreBackend
+from celery.canvas import maybe_signature
+from celery.exceptions import ChordError
 from celery.exceptions import TimeoutError as CeleryTimeoutError
+from celery.result import GroupResult
+from celery.utils.functional import _regen as regen
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.url import maybe_sanitize_url
 
 from nexo.client._sync.client import Client
 from nexo.errors import ConnectionLost, RequestTimeout, Unavailable
-from nexo.integrations.celery.chords import Chords, insist
+from nexo.integrations.celery.chords import Chord, insist
 
 _CHECK_S = 5.0
 """How often a waiter looks by itself: a lost connection loses messages, but no results."""
 _FIRST_PAUSE_S = 0.005
 _KEYS_AT_ONCE = 1_000
 _PASSING = (ConnectionLost, RequestTimeout, Unavailable)
+log = logging.getLogger("nexo.integrations")
 _OPTIONS = ("ca_file", "cert_file", "connect_timeout", "ping", "timeout", "token", "verify")
 
 
 class CeleryResultBackend(KeyValueStoreBackend):
-    """Results of tasks and groups, and the counters of chords."""
+    """Results of tasks and groups; chords call their body from what is kept of their parts."""
 
     supports_native_join = True
     supports_autoexpire = True
-    implements_incr = True
     persistent = True
 
     def __init__(
@@ -49,8 +55,6 @@ class CeleryResultBackend(KeyValueStoreBackend):
         super().__init__(app=app, url=url, **kwargs)
         self.url = url
         self.expires = self.prepare_expires(expires, type=int)
-        self._verdict: int | None = None
-        """What `incr` returns to Celery's code for chords; this object belongs to one thread."""
 
     def as_uri(self, include_password: bool = False) -> str:
         url = self.url or "nexo://"
@@ -64,10 +68,10 @@ class CeleryResultBackend(KeyValueStoreBackend):
         url = self.url if self.url and urlsplit(self.url).hostname else None
         return _client(url, tuple(options.items()))
 
-    @cached_property
-    def _chords(self) -> Chords:
+    def _chord(self, group: str) -> Chord:
         given = self.app.conf.get("result_backend_transport_options") or {}
-        return Chords(self.nexo, given.get("global_keyprefix") or "", self.expires)
+        key = bytes_to_str(self.get_key_for_chord(group))
+        return Chord(self.nexo, given.get("global_keyprefix") or "", key, group, self.expires)
 
     def exception_safe_to_retry(self, exc: Exception) -> bool:
         """With ``result_backend_always_retry``."""
@@ -98,57 +102,91 @@ class CeleryResultBackend(KeyValueStoreBackend):
     def delete(self, key: bytes | str) -> None:
         insist(self.nexo.store.delete, bytes_to_str(key))
 
-    def incr(self, key: bytes | str) -> int:
-        if self._verdict is not None:
-            return self._verdict
-        return int(self.nexo.store.incr(bytes_to_str(key)))
-
     def expire(self, key: bytes | str, value: Any) -> None:
         if value:
             insist(self.nexo.store.expire, bytes_to_str(key), value)
 
     # -- chords
 
-    def _apply_chord_incr(self, header_result_args: Any, body: Any, **kwargs: Any) -> None:
-        super()._apply_chord_incr(header_result_args, body, **kwargs)
-        self._chords.begin(bytes_to_str(self.get_key_for_chord(header_result_args[0])))
+    def apply_chord(self, header_result_args: Any, body: Any, **kwargs: Any) -> None:
+        """Begin to count parts; groups within the header give the results their shape."""
+        self.ensure_chords_allowed()
+        group, parts = header_result_args[0], header_result_args[1]
+        chord = self._chord(group)
+        chord.begin()
+        if isinstance(parts, regen):
+            return  # a generator: its tasks are made while they are sent
+        header = self.app.GroupResult(*header_result_args)
+        if any(isinstance(part, GroupResult) for part in header.results):
+            shape = [part.as_tuple() for part in header.results]
+            chord.keep_shape(self.encode(shape))
+            chord.set_size(sum(map(_leaves, shape)))
 
-    def _save_group(self, group_id: str, result: Any) -> Any:
-        self._chords.keep_group(group_id, self.encode({"result": result.as_tuple()}))
-        return super()._save_group(group_id, result)
+    def set_chord_size(self, group_id: str, chord_size: int) -> None:
+        """Celery knows it once it sends the last part."""
+        self._chord(group_id).set_size(chord_size)
 
-    def _restore_group(self, group_id: str) -> Any:
-        found = super()._restore_group(group_id)
-        if found is None and (kept := self._chords.group(group_id)) is not None:
-            self.set(self.get_key_for_group(group_id), kept)
-            found = super()._restore_group(group_id)
-        return found
-
-    def _delete_group(self, group_id: str) -> None:
-        super()._delete_group(group_id)
-        self._chords.forget(group_id)
+    def add_to_chord(self, group_id: str, result: Any) -> None:
+        self._chord(group_id).add_part(result.id)
 
     def on_chord_part_return(self, request: Any, state: str, result: Any, **kwargs: Any) -> None:
         """Call the body of a chord if this was the last of its parts."""
-        group = request.group
-        if not group or self._chords.is_called(key := bytes_to_str(self.get_key_for_chord(group))):
+        if not request.group or not request.id:
             return
-        self._keep_part(request, state, result)
-        deps = self.app.GroupResult.restore(group, backend=self)
-        size = 0 if deps is None else request.chord.get("chord_size") or len(deps)
-        last = bool(size) and self._chords.may_call(key, group, request.id, size)
-        self._verdict = size if last else -1
-        try:
-            super().on_chord_part_return(request, state, result, **kwargs)
-        finally:
-            self._verdict = None
-        if last:
-            self._chords.called(key)
+        chord = self._chord(request.group)
+        if chord.is_called():
+            return
+        index = getattr(request, "group_index", None)
+        kept = [index, state, self.encode_result(result, state)]
+        chord.keep_part(request.id, self.encode(kept))
+        if chord.may_call(request.id):
+            self._call_body(chord, maybe_signature(request.chord, app=self.app))
+            chord.called()
 
-    def _keep_part(self, request: Any, state: str, result: Any) -> None:
-        encoded = self.encode_result(result, state)
-        meta = self._get_result_meta(encoded, state, None, request) | {"task_id": request.id}
-        self._chords.keep_part(request.group, request.id, self.encode(meta))
+    def _call_body(self, chord: Chord, body: Any) -> None:
+        try:
+            results = self._part_results(chord)
+        except ChordError as error:
+            log.error("chord %s failed: %s", chord.group, error)
+            self.chord_error_from_stack(body, error)
+            return
+        try:
+            body.delay(results)
+        except Exception as error:
+            log.exception("chord %s could not call its body", chord.group)
+            failure = ChordError(f"Callback error: {error!r}")
+            failure.__cause__ = error
+            self.chord_error_from_stack(body, failure)
+
+    def _part_results(self, chord: Chord) -> list[Any]:
+        """The parts' results in the header's order and shape, from what is kept of each."""
+        kept = {task: self.decode(part) for task, part in chord.parts().items()}
+        ordered = sorted(kept, key=lambda task: _order(kept[task][0]))
+        results = {task: self._part_result(task, *kept[task][1:]) for task in ordered}
+        if (shape := chord.shape()) is None:
+            return list(results.values())
+        added = chord.added()
+        shaped = [self._shaped(part, results) for part in self.decode(shape)]
+        return shaped + [results[task] for task in ordered if task in added]
+
+    def _part_result(self, task: str, state: str, result: Any) -> Any:
+        if state in states.EXCEPTION_STATES:
+            result = self.exception_to_python(result)
+        if state in states.PROPAGATE_STATES:
+            error = ChordError(f"Dependency {task} raised {result!r}")
+            raise error from (result if isinstance(result, Exception) else None)
+        return result
+
+    def _shaped(self, part: Any, results: dict[str, Any]) -> Any:
+        (task, _), parts = part
+        if parts is not None:
+            return [self._shaped(each, results) for each in parts]
+        if task in results:
+            return results[task]
+        meta = self._get_task_meta_for(task)  # it ended as something else than a part
+        if meta["status"] not in states.READY_STATES:
+            raise ChordError(f"Dependency {task} has no result")
+        return self._part_result(task, meta["status"], meta["result"])
 
     # -- waiting
 
@@ -173,6 +211,8 @@ class CeleryResultBackend(KeyValueStoreBackend):
                     raise CeleryTimeoutError("The operation timed out.")
                 with suppress(RequestTimeout):
                     ready.get(min(pause_s, left_s))
+        if on_interval and meta["status"] in states.PROPAGATE_STATES:
+            on_interval()  # raises the error of a part rather than that of its chord
         return meta
 
     def get_many(
@@ -211,15 +251,24 @@ class CeleryResultBackend(KeyValueStoreBackend):
         names = list(task_ids)
         values = self.mget([self.get_key_for_task(name) for name in names])
         for name, found in zip(names, values, strict=True):
-            in_chord = self._verdict is not None
-            value = self._chords.part(name) if found is None and in_chord else found
-            meta = None if value is None else self.decode_result(value)
+            meta = None if found is None else self.decode_result(found)
             if meta is not None and meta["status"] in ready:
                 self._cache[name] = meta
                 yield name, meta
 
     def __reduce__(self, args: Any = (), kwargs: Any = None) -> Any:
         return super().__reduce__(args, {"url": self.url, "expires": self.expires} | (kwargs or {}))
+
+
+def _order(index: Any) -> float:
+    """By the place in the header; parts without one come last, as they came."""
+    return math.inf if index is None else float(index)
+
+
+def _leaves(result: Any) -> int:
+    """How many tasks a result that Celery wrote as a tuple stands for."""
+    _, parts = result
+    return 1 if parts is None else sum(map(_leaves, parts))
 
 
 @cache

@@ -23,7 +23,7 @@ from nexo.integrations.celery import messages, routes
 from nexo.integrations.celery.intake import Intake, Mailbox, Window
 from nexo.integrations.celery.messages import OutgoingMessage
 from nexo.integrations.jobs import HeldJob, Settlement
-from nexo.model.queue import ACK, REJECT, RELEASE, JobOutcome
+from nexo.model.queue import ACK, REJECT, RELEASE, RETURN, JobOutcome
 
 
 class ChannelConsumer(NamedTuple):
@@ -102,7 +102,7 @@ class Channel(virtual.Channel):
     def _mailbox(self, queue: str) -> Mailbox:
         mailboxes: dict[str, Mailbox] = self.connection.mailboxes
         if queue not in mailboxes:
-            mailboxes[queue] = Mailbox()
+            mailboxes[queue] = Mailbox(self.connection.ttls_ms.get(queue, 0))
             self._subscribe(queue, self.connection.routes.queue_topic(queue), "", "")
         return mailboxes[queue]
 
@@ -176,7 +176,8 @@ class Channel(virtual.Channel):
 
     def _size(self, queue: str) -> int:
         if queue in self.connection.mailboxes:
-            return len(self.connection.mailboxes[queue].waiting)
+            return len(self.connection.mailboxes[queue])
+        self._settle_all()
         try:
             waiting: int = self.connection.queue(queue).info().waiting
         except NotFound:
@@ -187,6 +188,7 @@ class Channel(virtual.Channel):
         if queue in self.connection.mailboxes:
             cleared: int = self.connection.mailboxes[queue].clear()
             return cleared
+        self._settle_all()
         try:
             purged: int = self.connection.queue(queue).purge()
         except NotFound:
@@ -275,7 +277,7 @@ class Channel(virtual.Channel):
 
     def _arrived(self, consumer_tag: str, job: Job[Any]) -> Arrived:
         message = messages.incoming(
-            job.value, job.headers, next(self._tags), redelivered=job.attempt > 1
+            job.value, job.headers, next(self._tags), redelivered=job.redelivered
         )
         return Arrived(self, consumer_tag, message, HeldJob.of(job))
 
@@ -309,6 +311,7 @@ class Channel(virtual.Channel):
         if queue in transport.mailboxes:
             message = transport.mailboxes[queue].take()
             return message and self.Message(message, channel=self)
+        self._settle_all()
         try:
             jobs = transport.queue(queue).pop(1)
         except NotFound:
@@ -332,12 +335,12 @@ class Channel(virtual.Channel):
 
     def basic_reject(self, delivery_tag: int, requeue: bool = False) -> None:
         """Put a message back in its place, or among the dead letters."""
-        self._settle_tag(delivery_tag, RELEASE if requeue else REJECT)
+        self._settle_tag(delivery_tag, RETURN if requeue else REJECT)
 
     def basic_recover(self, requeue: bool = False) -> None:
         """Give back all that is not acknowledged."""
         for tag in list(self._unacked):
-            self._settle_tag(tag, RELEASE)
+            self._settle_tag(tag, RETURN)
 
     def _tags_to(self, tag: int, multiple: bool) -> list[int]:
         return [each for each in list(self._unacked) if each <= tag] if multiple else [tag]
@@ -349,11 +352,18 @@ class Channel(virtual.Channel):
 
     def _settle(self, place: HeldJob, how: JobOutcome) -> None:
         error = "rejected by its consumer" if how == REJECT else ""
-        if how == RELEASE:  # the job is in its place again before the next one is asked for
+        if how in (
+            RELEASE,
+            RETURN,
+        ):  # the job is in its place again before the next one is asked for
             self.connection.settlements.add(Settlement(place, how, error, self._window.free))
             return
         self.connection.settlements.add(Settlement(place, how, error))
         self._window.free()
+
+    def _settle_all(self) -> None:
+        """Let the server know of all settlements, so that one sees what one gave back."""
+        self.connection.settlements.flush()
 
     def close(self) -> None:
         """End all consumers and give back what is not acknowledged."""

@@ -1,10 +1,12 @@
 """Chords that survive a crash of the server (SPEC M1).
 
-Results are kept in the store, which lives in memory. What a chord needs is kept as retained
-messages too, which are on disk: its group, and the result of each part.
+The store lives in memory, so what a chord needs is kept twice: there, where it is quick to read,
+and as retained messages, which are on disk.
 
-    celery/chord/<group>/group            the group, as Celery saves it
+    celery/chord/<group>/size             how many parts the header has, once all are sent
+    celery/chord/<group>/shape            the header's results as Celery writes them, if nested
     celery/chord/<group>/part/<task>      the result of a part
+    celery/chord/<group>/added/<task>     a part that another part added
 
 Parts are counted by their task, so that one that runs twice counts once. The store's counter says
 when it is worth looking.
@@ -15,10 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from nexo.client._sync.client import Client
 from nexo.client._sync.link import repeating
+from nexo.client._sync.store.collections import StoreMap
 from nexo.errors import ConnectionLost, RequestTimeout, Unavailable
 
 T = TypeVar("T")
@@ -26,7 +29,8 @@ T = TypeVar("T")
 _READ_S = 10.0
 _INSIST_S = 60.0
 MAX_PARTS = 5_000
-"""A chord with more parts is counted by the store alone, and lost with it."""
+"""A chord with more parts is kept by the store alone, and lost with it."""
+_READ_AT_ONCE = 100
 _START = 1_000_000
 """Where counters start: one that is below was lost with the store, and says nothing."""
 CALLED = "called"
@@ -39,82 +43,121 @@ def insist(call: Callable[..., T], *args: Any, **options: Any) -> T:
     return repeating.insist(ask, (ConnectionLost, Unavailable), _INSIST_S)
 
 
-class Chords:
-    """What is kept of chords on one server, for ``expires_s``."""
+class Chord:
+    """What is kept of one chord, for ``expires_s``."""
 
-    def __init__(self, client: Client, prefix: str, expires_s: int | None) -> None:
+    def __init__(
+        self, client: Client, prefix: str, key: str, group: str, expires_s: int | None
+    ) -> None:
+        self.group = group
         self._client = client
-        self._root = f"{quote(prefix, safe='')}celery/chord"
+        self._store = client.store
+        self._root = f"{quote(prefix, safe='')}celery/chord/{quote(group, safe='')}"
         self._expires_s = expires_s or None
+        self._counter, self._lock, self._size = key, f"{key}-call", f"{key}-size"
+        self._parts: StoreMap[Any] = client.store.map(f"{key}-parts")
 
     # -- what is kept
 
-    def keep_group(self, group: str, value: Any) -> None:
-        self._keep(f"{self._root}/{quote(group, safe='')}/group", value)
+    def begin(self) -> None:
+        self._set(self._counter, _START)
 
-    def keep_part(self, group: str, task: str, value: Any) -> None:
+    def set_size(self, size: int) -> None:
+        """The header has so many parts; what is said first holds.
+
+        Celery says it again for a group at the end of a chain, which has the chord's id.
+        """
+        if self._read("size") is None:
+            self._set(self._size, size)
+            self._keep("size", size)
+
+    def add_part(self, task: str) -> None:
+        """Wait for one more part than the header has."""
+        self._keep(f"added/{quote(task, safe='')}", task)
+
+    def keep_shape(self, shape: Any) -> None:
+        self._keep("shape", shape)
+
+    def keep_part(self, task: str, value: Any) -> None:
         """Keep the result of a part; once it is kept, the part counts."""
-        self._keep(f"{self._root}/{quote(group, safe='')}/part/{quote(task, safe='')}", value)
+        self._keep(f"part/{quote(task, safe='')}", value)
+        insist(self._parts.set, task, value)
+        if self._expires_s:
+            insist(self._parts.expire, self._expires_s)
 
-    def group(self, group: str) -> Any:
-        """A group that the store has lost, or None."""
-        return self._read(f"{self._root}/{quote(group, safe='')}/group")
+    def shape(self) -> Any:
+        """The header's results as they were kept, or None."""
+        return self._read("shape")
 
-    def part(self, task: str) -> Any:
-        """The result of a part that the store has lost, or None."""
-        return self._read(f"{self._root}/+/part/{quote(task, safe='')}")
+    def added(self) -> set[str]:
+        return self._tasks("added", MAX_PARTS)
 
-    def forget(self, group: str) -> None:
-        """Delete all that is kept of a chord."""
-        pattern = f"{self._root}/{quote(group, safe='')}/#"
-        while rows := insist(self._client.pubsub.retained, pattern, limit=1_000):
+    def parts(self) -> dict[str, Any]:
+        """What is kept of each part, by its task."""
+        tasks = sorted(self._tasks("part", MAX_PARTS))
+        if len(tasks) >= MAX_PARTS:
+            return insist(self._parts.all)
+        found: dict[str, Any] = {}
+        for start in range(0, len(tasks), _READ_AT_ONCE):
+            some = tasks[start : start + _READ_AT_ONCE]
+            found |= zip(some, insist(self._parts.get_many, *some), strict=True)
+        lost = [task for task, value in found.items() if value is None]
+        return found | {task: self._read(f"part/{quote(task, safe='')}") for task in lost}
+
+    def _forget(self) -> None:
+        insist(self._store.delete_many, self._counter, self._size, self._parts.name)
+        while rows := insist(self._client.pubsub.retained, f"{self._root}/#", limit=1_000):
             for row in rows:
                 insist(self._client.pubsub.publish, row.topic, b"", retain=True)
 
-    def _keep(self, topic: str, value: Any) -> None:
+    def _set(self, key: str, value: Any) -> None:
+        insist(self._store.set, key, value, ttl=self._expires_s)
+
+    def _keep(self, name: str, value: Any) -> None:
+        topic = f"{self._root}/{name}"
         insist(self._client.pubsub.publish, topic, value, retain=True, ttl=self._expires_s)
 
-    def _read(self, pattern: str) -> Any:
-        if not insist(self._client.pubsub.retained, pattern, limit=1):
+    def _read(self, name: str) -> Any:
+        topic = f"{self._root}/{name}"
+        if not insist(self._client.pubsub.retained, topic, limit=1):
             return None
-        with insist(self._client.pubsub.subscribe, pattern) as found:
+        with insist(self._client.pubsub.subscribe, topic) as found:
             try:
                 return found.get(_READ_S).value
             except RequestTimeout:  # it has expired meanwhile
                 return None
 
+    def _tasks(self, kind: str, limit: int) -> set[str]:
+        rows = insist(self._client.pubsub.retained, f"{self._root}/{kind}/+", limit=limit)
+        return {unquote(row.topic.rpartition("/")[2]) for row in rows}
+
     # -- who calls the body
 
-    def is_called(self, key: str) -> bool:
-        return bool(insist(self._client.store.get, _lock(key)) == CALLED)
+    def is_called(self) -> bool:
+        return bool(insist(self._store.get, self._lock) == CALLED)
 
-    def may_call(self, key: str, group: str, task: str, size: int) -> bool:
+    def may_call(self, task: str) -> bool:
         """Whether all parts are done and this task is to call the body.
 
         If its worker dies first, the task may call it when it runs again.
         """
-        lock, store = _lock(key), self._client.store
-        if size > MAX_PARTS:
-            return insist(store.incr, key) == _START + size
-        if _START <= insist(store.incr, key) < _START + size:
+        if not self._is_complete():
             return False
-        if self._parts(group, size) < size:
-            return False
-        if insist(store.set, lock, task, if_absent=True, ttl=self._expires_s):
+        if insist(self._store.set, self._lock, task, if_absent=True, ttl=self._expires_s):
             return True
-        return bool(insist(store.get, lock) == task)
+        return bool(insist(self._store.get, self._lock) == task)
 
-    def called(self, key: str) -> None:
-        """Note that the body was called, for parts that run again."""
-        insist(self._client.store.set, _lock(key), CALLED, ttl=self._expires_s)
+    def called(self) -> None:
+        """Forget the chord, but for the fact that its body was called: a part may run again."""
+        self._set(self._lock, CALLED)
+        self._forget()
 
-    def begin(self, key: str) -> None:
-        insist(self._client.store.set, key, _START, ttl=self._expires_s)
-
-    def _parts(self, group: str, size: int) -> int:
-        pattern = f"{self._root}/{quote(group, safe='')}/part/+"
-        return len(insist(self._client.pubsub.retained, pattern, limit=size))
-
-
-def _lock(key: str) -> str:
-    return f"{key}-call"
+    def _is_complete(self) -> bool:
+        count = insist(self._store.incr, self._counter) - _START
+        size = insist(self._store.get, self._size) or self._read("size")
+        if size is None or 0 <= count < size:
+            return False
+        wanted = int(size) + len(self.added())
+        if wanted > MAX_PARTS:
+            return insist(self._parts.length) >= wanted
+        return len(self._tasks("part", wanted)) >= wanted

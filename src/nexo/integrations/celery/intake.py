@@ -5,10 +5,12 @@ A mailbox is a queue that lives with its consumer, on the consumer's side of the
 
 from __future__ import annotations
 
+import math
 import threading
-from collections import deque
+import time
+from bisect import insort
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from nexo.client._sync.client import Client
 from nexo.client._sync.link.poll import Poll
@@ -17,6 +19,7 @@ from nexo.client._sync.queue.gather import Settler
 from nexo.client._sync.queue.jobs import Job, JobBatch
 from nexo.client._sync.queue.leases import HeldLeases
 from nexo.errors import NexoError, NotFound
+from nexo.integrations.celery.messages import whole
 from nexo.model import Broker
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import PopJobs, encode
@@ -174,11 +177,22 @@ class Intake:
             self._ended(error)
 
 
+class _Waiting(NamedTuple):
+    rank: int
+    until_s: float
+    """On the mailbox's clock."""
+    message: dict[str, Any]
+
+
 class Mailbox:
     """What waits for a consumer that lives with its queue, and who gets it."""
 
-    def __init__(self) -> None:
-        self.waiting: deque[dict[str, Any]] = deque(maxlen=MAILBOX_MESSAGES)
+    def __init__(self, ttl_ms: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+        """Each message waits for ``ttl_ms`` at most, if given, or for as long as it says."""
+        self._waiting: list[_Waiting] = []
+        """The best priority first, then the oldest."""
+        self._ttl_ms = ttl_ms
+        self._clock = clock
         self.consumer: Callable[[dict[str, Any]], None] | None = None
         self.subscriptions: dict[tuple[str, str], Subscription[Any]] = {}
         self._lock = threading.Lock()
@@ -187,7 +201,7 @@ class Mailbox:
         """Give a message to the consumer, or keep it for one."""
         with self._lock:
             if self.consumer is None:
-                self.waiting.append(message)
+                self._keep(message)
             else:
                 self.consumer(message)
 
@@ -195,19 +209,43 @@ class Mailbox:
         """Give ``consumer`` what waits and what comes; with None, messages wait."""
         with self._lock:
             self.consumer = consumer
-            while consumer is not None and self.waiting:
-                consumer(self.waiting.popleft())
+            while consumer is not None and (message := self._next()) is not None:
+                consumer(message)
 
     def take(self) -> dict[str, Any] | None:
         with self._lock:
-            return self.waiting.popleft() if self.waiting else None
+            return self._next()
 
     def clear(self) -> int:
         """Drop what waits; returns how many there were."""
         with self._lock:
-            count = len(self.waiting)
-            self.waiting.clear()
+            count = len(self._waiting)
+            self._waiting.clear()
             return count
+
+    def __len__(self) -> int:
+        with self._lock:
+            self._drop_expired()
+            return len(self._waiting)
+
+    def _keep(self, message: dict[str, Any]) -> None:
+        properties = message["properties"]
+        limits = [ttl for ttl in (whole(properties.get("expiration")), self._ttl_ms) if ttl]
+        until_s = self._clock() + min(limits) / 1_000 if limits else math.inf
+        waiting = _Waiting(-whole(properties.get("priority")), until_s, message)
+        insort(self._waiting, waiting, key=lambda each: each.rank)
+        if len(self._waiting) > MAILBOX_MESSAGES:
+            oldest = min(self._waiting, key=lambda each: each.message["properties"]["delivery_tag"])
+            self._waiting.remove(oldest)
+
+    def _next(self) -> dict[str, Any] | None:
+        self._drop_expired()
+        return self._waiting.pop(0).message if self._waiting else None
+
+    def _drop_expired(self) -> None:
+        now_s = self._clock()
+        if any(each.until_s <= now_s for each in self._waiting):
+            self._waiting = [each for each in self._waiting if each.until_s > now_s]
 
     def close(self) -> None:
         for subscription in self.subscriptions.values():

@@ -46,9 +46,9 @@ def outgoing(message: dict[str, Any], exchange: str, routing_key: str) -> Outgoi
     return OutgoingMessage(
         _body(message["body"], message["content-encoding"]),
         _json(headers) | {REST: _json(_rest(message))},
-        min(_whole(properties.get("priority")), MAX_PRIORITY),
+        min(whole(properties.get("priority")), MAX_PRIORITY),
         delay_ms(headers),
-        _whole(properties.get("expiration")),
+        whole(properties.get("expiration")),
         tag,
         properties.get("delivery_mode") == TRANSIENT,
     )
@@ -99,7 +99,8 @@ def _body(body: Any, encoding: str | None) -> str | bytes:
     return text_if_utf8(content) if (encoding or "").lower() == "utf-8" else content
 
 
-def _whole(number: Any) -> int:
+def whole(number: Any) -> int:
+    """A number of kombu's properties; 0 for none, or nonsense."""
     try:
         return max(0, int(number))
     except (TypeError, ValueError):

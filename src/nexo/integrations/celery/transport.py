@@ -108,8 +108,9 @@ class Transport(virtual.Transport):
         return self
 
     def create_channel(self, connection: Any) -> Any:
-        channel = self.Channel(self)
-        self.channels.append(channel)
+        """A channel of ``connection``: after a failover, kombu asks the transport that failed."""
+        channel = connection.Channel(connection)
+        connection.channels.append(channel)
         return channel
 
     def close_connection(self, connection: Any) -> None:

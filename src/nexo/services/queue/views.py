@@ -45,6 +45,8 @@ class LeasedJobs(msgspec.Struct, frozen=True):
     keeps_results: bool
     max_retries: int
     headers: dict[int, bytes]
+    returned: list[int]
+    """The jobs that a worker has seen and given back."""
 
     def values(self) -> list[bytes]:
         """The value of each job, with its type byte."""
@@ -91,6 +93,7 @@ def _delivered(queue: OpenQueue, lease: Lease, found: list[JobSlice]) -> LeasedJ
     return LeasedJobs(
         ledger.incarnation, lease, found, priorities, attempts, _among(ledger.keys, lease),
         rules.result_ttl_ms > 0, rules.max_retries, _headers(found),
+        list(_among(ledger.returned, lease)),
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from nexo.brokers.queue.leases import Lease, check_runs
 from nexo.brokers.queue.status import job_state
 from nexo.errors import LeaseLost, NexoError, NotFound
 from nexo.model import Broker
-from nexo.model.queue import ACK, NACK, RELEASE, JobOutcome, JobState, PushReply
+from nexo.model.queue import ACK, NACK, RELEASE, RETURN, JobOutcome, JobState, PushReply
 from nexo.options.described import check_range
 from nexo.services.connection import Connection, Done
 from nexo.services.queue.core import QueueCore
@@ -146,6 +146,8 @@ class QueueWork(QueueCore):
             return engine.ack(each.token, each.runs, each.results, now_ms)
         if outcome is RELEASE:
             return engine.release(each.token, each.runs, now_ms)
+        if outcome is RETURN:
+            return engine.give_back(each.token, each.runs, now_ms)
         return engine.nack(
             each.token, each.runs, error, now_ms, self.jitter,
             retry=outcome is NACK, delay_ms=delay_ms,

@@ -101,6 +101,20 @@ def test_jobs_that_come_back_interleave_by_age() -> None:  # SPEC D5
     assert pop(q) == [0, 2]
 
 
+def test_a_job_that_was_given_back_is_known_until_it_is_done() -> None:  # SPEC M1
+    q = queue()
+    push(q, 4)
+    held = lease(q, 3)
+    assert q.give_back(held.token, [(0, 2)], NOW) == []
+    q.release(held.token, None, NOW)
+    assert list(q.ledger.returned) == [0, 1]
+    again = lease(q, 4)
+    assert q.ledger.attempt(0) == 1
+    q.nack(again.token, [(1, 2)], "boom", NOW, luck, retry=False)
+    q.ack(again.token, None)
+    assert list(q.ledger.returned) == []
+
+
 def test_a_delayed_job_waits_until_it_is_due() -> None:  # SPEC D2
     q = queue()
     push(q, delay_ms=500)

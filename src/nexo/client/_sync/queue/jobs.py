@@ -205,6 +205,11 @@ class Job(Generic[T]):
         return self._batch.delivery.attempts.get(self.number, 1)
 
     @property
+    def redelivered(self) -> bool:
+        """Whether it was delivered before: it failed, or its worker gave it back."""
+        return self.attempt > 1 or self.number in self._batch.delivery.returned
+
+    @property
     def key(self) -> str | None:
         """The key it was pushed with."""
         return self._batch.delivery.keys.get(self.number)
