@@ -74,8 +74,8 @@ class Ledger:
 
     __slots__ = (
         "batches", "created_ms", "dead", "dedup", "dedup_keys", "failures", "incarnation", "keys",
-        "next_job", "open_jobs", "options", "paused", "replaced", "results", "returned", "schedules",
-        "totals",
+        "next_job", "open_jobs", "options", "paused", "replaced", "results", "returned",
+        "schedules", "totals",
     )  # fmt: skip
 
     def __init__(self) -> None:
