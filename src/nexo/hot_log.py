@@ -19,6 +19,8 @@ from nexo.protocol.stream_publishing import publish_head
 READ_BYTES = 8 * 1024**2
 TOGETHER = 128
 """Requests that are sent before the first reply is awaited."""
+_FAR_MS = 1 << 52
+"""A time after every record."""
 ReplyOrError: TypeAlias = bytes | memoryview | NexoError
 """A reply, or why there is none."""
 
@@ -78,6 +80,10 @@ class HotLog:
         """Per partition: the first offset of a record of that time or later, else the end."""
         ask = wire.OffsetsAt(stream=stream, time_ms=time_ms)
         return request(self._link.call, Op.S_OFFSETS_AT, ask, list[int])
+
+    def check_readable(self, stream: str) -> None:
+        """Raise `Forbidden` unless the user may read the stream's records."""
+        self.offsets_at(stream, _FAR_MS)
 
     def tiered_all(self, asks: Sequence[wire.TieredTo]) -> list[NexoError | None]:
         """Report that the lake durably holds everything below an offset of each partition.

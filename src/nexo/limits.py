@@ -107,6 +107,12 @@ HTTP_LOGIN_BYTES = 8 * KIB
 """The largest login: whoever sends it is not known yet."""
 HTTP_LIVE_VIEWS = 256
 """Live views at once: events and web sockets, each with a connection of its own to a broker."""
+HTTP_QUERIES = 4
+"""SQL queries at once; one more is refused."""
+HTTP_QUERY_MEMORY_BYTES = 512 * 1024 * KIB
+"""The memory of one query; one that needs more is refused."""
+HTTP_QUERY_REPLY_BYTES = 32 * 1024 * KIB
+"""The rows of one reply; further ones are left out, and the reply says so."""
 SOCKET_SUBSCRIPTIONS = 100
 """Topics and streams that one web socket follows."""
 SOCKET_PING_S = 20.0

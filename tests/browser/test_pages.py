@@ -29,6 +29,7 @@ PAGES = {
     "stream-groups": "stream?name=clicks&tab=groups",
     "pipeline": "pipeline",
     "pipeline-stream": "pipeline?name=orders",
+    "sql": "sql",
     "connections": "connections",
 }
 
@@ -69,7 +70,7 @@ def test_a_phone_is_wide_enough(browser: Browser, busy: Process, name: str) -> N
     page = dashboard.open(PAGES[name])
     page.locator("#main .panel").first.wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    assert page.locator("#nav a").count() == 7
+    assert page.locator("#nav a").count() == 8
     assert small_targets(page) == []
     if name in ("overview", "queue-dead"):
         dashboard.shot(f"{name}-phone")

@@ -27,8 +27,8 @@ SUFFIXES = {NEWEST: "_latest", DEAD_LETTERS: "_dead_letters"}
 
 
 _PLAIN = re.compile(r"[a-z][a-z0-9_]{0,120}")
-_VIEWS = {"stream_messages", "stream_offsets", "stream_groups"}
-"""Names that SQL has for other views."""
+GENERAL_VIEWS = {"stream_messages", "stream_offsets", "stream_groups"}
+"""Views over all streams, whose names no stream's table may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class StreamId:
 def table_name(stream: str, kind: str = RECORDS) -> str:
     """The name of a stream's table: the stream's own if SQL allows it, else readable and unique."""
     suffix = SUFFIXES.get(kind, "")
-    if _PLAIN.fullmatch(stream) and stream not in _VIEWS:
+    if _PLAIN.fullmatch(stream) and stream not in GENERAL_VIEWS:
         return stream + suffix
     digest = _digest(stream)
     readable = re.sub(r"[^a-z0-9]+", "_", stream.lower()).strip("_")[:80]

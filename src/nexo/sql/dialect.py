@@ -14,6 +14,8 @@ from typing import Any
 
 import duckdb
 
+from nexo.errors import InvalidInput
+
 TEXT = "nexo_text"
 MACROS = (
     f"create macro {TEXT}(x blob) as try(decode(x)), (x) as cast(x as varchar)",
@@ -71,6 +73,13 @@ def parse(connection: duckdb.DuckDBPyConnection, query: str) -> Parsed:
         return Parsed(query, tables)
     text = connection.execute("select json_deserialize_sql(?::json)", [json.dumps(tree)]).fetchone()
     return Parsed(query if text is None else str(text[0]), tables)
+
+
+def check_question(query: str) -> None:
+    """`InvalidInput` for anything but one SELECT, or what is short for one."""
+    found = duckdb.extract_statements(quoted(query))
+    if len(found) != 1 or found[0].type != duckdb.StatementType.SELECT:
+        raise InvalidInput("ask one SELECT at a time: nothing here can be changed by SQL")
 
 
 def _tables(node: Any) -> Iterator[str]:

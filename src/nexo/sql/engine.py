@@ -59,6 +59,9 @@ class Engine:
     url: str | Address | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     """DuckDB's own, such as ``{"memory_limit": "2GB"}``."""
+    confined: bool = False
+    """For queries of strangers: one question at a time, about streams that the user may read, and
+    DuckDB opens no file but those of these streams."""
 
     def query(
         self,
@@ -72,16 +75,38 @@ class Engine:
 
         ``streams`` are those that ``stream_messages`` covers. At most ``limit`` rows are returned.
         """
+        with self._prepared(text, streams, as_of) as (connection, query):
+            return Result(_first(connection.execute(query), limit))
+
+    def plan(self, text: str, *, as_of: datetime | None = None) -> str:
+        """How a query would be run, as DuckDB draws it."""
+        with self._prepared(text, None, as_of) as (connection, query):
+            rows = connection.execute(f"explain {query}").fetchall()
+            return "\n".join(str(drawn) for _, drawn in rows)
+
+    @contextmanager
+    def _prepared(
+        self, text: str, streams: Sequence[str] | None, as_of: datetime | None
+    ) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
+        """DuckDB with the views that a query names, and the query in its words."""
         check_moment(as_of)
         with plain_errors(), duckdb.connect(config=dict(self.settings)) as connection:
             connection.execute("set timezone = 'UTC'")
             for macro in dialect.MACROS:
                 connection.execute(macro)
+            if self.confined:
+                dialect.check_question(text)
             query = dialect.parse(connection, text)
+            files: list[str] = []
             if query.tables:
                 with HotLog(self.url) as broker:
-                    QueryViews(connection, broker, self.lake, as_of, streams).make(query.tables)
-            return Result(_first(connection.execute(query.text), limit))
+                    views = QueryViews(
+                        connection, broker, self.lake, as_of, streams, files, self.confined
+                    )
+                    views.make(query.tables)
+            if self.confined:
+                _confine(connection, files)
+            yield connection, query.text
 
     def names(self) -> list[str]:
         """Every view that a query may name; for completion."""
@@ -121,6 +146,10 @@ class QueryViews:
     lake: Lake | None
     as_of: datetime | None
     streams: Sequence[str] | None
+    files: list[str]
+    """The data files that the views read."""
+    check_reading: bool = False
+    """The lake's files know no permissions: ask the broker whether the user may read a stream."""
     _seen: dict[str, SeenStream] = field(default_factory=dict)
     _made: set[str] = field(default_factory=set)
     _deleted: int = 0
@@ -146,6 +175,8 @@ class QueryViews:
 
     def _look(self, name: str) -> SeenStream:
         if name not in self._seen:
+            if self.check_reading:
+                self.broker.check_readable(name)
             self._seen[name] = look(self.broker, self.lake, name)
         return self._seen[name]
 
@@ -232,17 +263,17 @@ class QueryViews:
             return None
         if local_path(found[0].path) is None:
             _make_readable(self.connection, table.io(), found[0].path)
+        self.files.extend(local_path(each.path) or each.path for each in found)
         fields = ", ".join(
             f"{each.field_id}: {{name: {_literal(each.name)}, "
             f"type: {_literal(duck_type(each.kind))}, default_value: NULL}}"
             for each in table.fields
         )
         read = f"schema = MAP {{{fields}}}"
-        whole = [each for each in found if is_plain(each)]
-        plain = ", ".join(_address(each.path) for each in whole)
+        plain = ", ".join(_address(each.path) for each in found if is_plain(each))
         parts = [f"select * from read_parquet([{plain}], {read})"] if plain else []
         with lake_errors(f"cannot read table {table.name}"):
-            parts += [self._foreign(table, each, read) for each in found if each not in whole]
+            parts += [self._foreign(table, each, read) for each in found if not is_plain(each)]
         return " union all ".join(parts)
 
     def _foreign(self, table: StoredTable, file: StoredFile, read: str) -> str:
@@ -262,6 +293,13 @@ class QueryViews:
         else:
             columns = ", ".join(_by_name(table.fields, names))
         return f"select {columns} from {numbered}{left}"
+
+
+def _confine(connection: duckdb.DuckDBPyConnection, files: Sequence[str]) -> None:
+    """Let DuckDB open only these files from now on, and keep all its settings."""
+    connection.execute(f"set allowed_paths = [{', '.join(map(_literal, files))}]")
+    connection.execute("set enable_external_access = false")
+    connection.execute("set lock_configuration = true")
 
 
 def _make_readable(connection: duckdb.DuckDBPyConnection, io: Any, path: str) -> None:

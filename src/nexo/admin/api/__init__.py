@@ -13,6 +13,7 @@ from nexo.admin.api import (
     queue,
     records,
     replicas,
+    sql,
     store,
     stream,
     traces,
@@ -22,7 +23,7 @@ from nexo.admin.api import (
 from nexo.admin.http.routes import Endpoint
 
 _PARTS = (
-    overview, store, pubsub, queue, jobs, stream, records, groups, pipeline,
+    overview, store, pubsub, queue, jobs, stream, records, groups, pipeline, sql,
     replicas, traces, connections, users, work, events,
 )  # fmt: skip
 

@@ -13,6 +13,7 @@ _BY_NAME: dict[str, Any] = {
     "address": "127.0.0.1", "client": "shop-42", "cron": "0 3 * * *", "dedup_key": "order-7",
     "error": "KeyError: 'to'", "group": "billing", "id": _JOB, "key": "greeting", "kind": "value",
     "lease": "7", "name": "nightly", "pattern": "news/#", "persistence": "file_sync",
+    "query": "select count(*) from stream_messages",
     "queue": "emails", "reason": "too many retries", "stream": "orders", "topic": "news/today",
     "user": "ana", "version": "0.2.0",
 }  # fmt: skip

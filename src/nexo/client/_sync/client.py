@@ -33,7 +33,7 @@ from nexo.client._sync.traced import (
 )
 from nexo.client.address import Address, ConnectOptions, parse_url
 from nexo.client.connecting import Reached
-from nexo.errors import ConfigError
+from nexo.errors import ConfigError, Forbidden
 from nexo.extras import hint
 from nexo.model import Broker
 from nexo.model.queue import QueueInfo
@@ -141,7 +141,10 @@ class Client(Closing):
             from nexo.sql.engine import answer  # noqa: PLC0415 - slow to import, and optional
         except ImportError as error:
             raise ConfigError(hint(str(error.name), "sql")) from None
-        found = status(self._links[Broker.STREAM].call, Broker.STREAM)
+        try:
+            found = status(self._links[Broker.STREAM].call, Broker.STREAM)
+        except Forbidden:  # who may read only some streams is not told where the lake is
+            found = {}
         ask = partial(answer, self.address, found, query, streams=streams, as_of=as_of, lake=lake)
         return runtime.in_thread(ask)
 

@@ -15,9 +15,9 @@ export async function get(path, parameters = {}) {
   return read(await reach(`${BASE}${path}${query(parameters)}`, {}));
 }
 
-export async function post(path, body = {}) {
+export async function post(path, body = {}, signal = undefined) {
   const headers = { "content-type": "application/json", "x-nexo": "1" };
-  return read(await reach(`${BASE}${path}`, { method: "POST", headers, body: JSON.stringify(body) }));
+  return read(await reach(`${BASE}${path}`, { method: "POST", headers, body: JSON.stringify(body), signal }));
 }
 
 const RETRY_MS = 3000;

@@ -113,3 +113,23 @@ export function summary(pairs, title, lines) {
   return h("div.grid.summary", h("div.panel", h("div.body", facts(pairs, true))),
     panel(title, h("div.body", legend(lines), chart(title, lines, longest, Date.now()))));
 }
+
+const BAR = 22;
+
+/** Named numbers as bars, `[[name, number]]`; those below zero go to the left of the line. */
+export function bars(title, named, format) {
+  const values = named.map(([, value]) => value);
+  const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)];
+  const [left, right] = [150, 70];
+  const x = (value) => left + ((value - low) / (high - low || 1)) * (WIDTH * 1.5 - left - right);
+  const svg = h("svg", { viewBox: `0 0 ${WIDTH * 1.5} ${named.length * BAR + 6}`, role: "img", "aria-label": `${title}: ${named.length} bars` });
+  named.forEach(([name, value], i) => {
+    const [from, to] = [x(Math.min(0, value)), x(Math.max(0, value))];
+    svg.append(
+      h("text", { x: left - 8, y: i * BAR + 17, "text-anchor": "end" }, name.length > 24 ? `${name.slice(0, 23)}…` : name, h("title", name)),
+      h("rect.bar", { x: from, y: i * BAR + 5, width: Math.max(1, to - from), height: BAR - 7, rx: 2 }),
+      h("text", { x: to + 6, y: i * BAR + 17 }, format(value)),
+    );
+  });
+  return h("div.chart", svg);
+}

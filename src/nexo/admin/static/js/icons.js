@@ -9,6 +9,7 @@ const PATHS = {
   queue: "M4 6h16M4 12h16M4 18h10",
   stream: "M3 8c3-4 6-4 9 0s6 4 9 0M3 16c3-4 6-4 9 0s6 4 9 0",
   pipeline: "M4 5h6v5H4zM14 14h6v5h-6zM7 10v4a2.5 2.5 0 0 0 2.5 2.5H14",
+  sql: "M5 5h14v14H5zM5 10h14M10 10v9",
   replicas: "M4 4h10v6H4zM10 14h10v6H10zM7 10v5a2 2 0 0 0 2 2h1",
   connections: "M9 12h6M8 8H7a4 4 0 0 0 0 8h1M16 8h1a4 4 0 0 1 0 8h-1",
   users: "M9 11a3.5 3.5 0 1 0 0-7 3.5 3.5 0 0 0 0 7zM3 20c0-3.3 2.7-6 6-6s6 2.7 6 6M15 4.5a3.5 3.5 0 0 1 0 6.4M17.5 14.6c2.1.8 3.5 2.9 3.5 5.4",

@@ -12,6 +12,7 @@ import { pipeline } from "./pages/pipeline.js";
 import { pubsub } from "./pages/pubsub.js";
 import { queue } from "./pages/queue.js";
 import { replicas } from "./pages/replicas.js";
+import { sql } from "./pages/sql.js";
 import { store } from "./pages/store.js";
 import { stream } from "./pages/stream.js";
 import { users } from "./pages/users.js";
@@ -26,6 +27,7 @@ const PAGES = {
   queue: { title: "Queue", key: "q", draw: queue, one: "queue" },
   stream: { title: "Stream", key: "t", draw: stream, one: "stream" },
   pipeline: { title: "Pipeline", key: "l", draw: pipeline },
+  sql: { title: "SQL", key: "a", draw: sql },
   replicas: { title: "Replicas", key: "r", draw: replicas },
   connections: { title: "Connections", short: "Clients", key: "c", draw: connections },
   users: { title: "Users", key: "u", draw: users },

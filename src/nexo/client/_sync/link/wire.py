@@ -14,7 +14,7 @@ from contextlib import suppress
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from nexo.client.address import Address, tls_context
+from nexo.client.address import Address, door_path, tls_context
 from nexo.client.connecting import is_final, no_welcome, pause_s, reason
 from nexo.client.forks import on_fork
 from nexo.client.replies import MAX_REPLY_BYTES, Reply, control_answer, error_of, hello_frame
@@ -61,7 +61,10 @@ class Wire:
         """Whether a frame was left half written, so that nothing more can be sent."""
         self._timeout_s = 0.0
         context = tls_context(address, broker) if address.tls else None
-        self._socket = _connect_to(place or address.places[0], address, context)
+        if address.door_folder is None:
+            self._socket = _connect_to(place or address.places[0], address, context)
+        else:
+            self._socket = _connect_door(door_path(address.door_folder, broker), address)
         on_fork(self)
         self._receive = self._socket.recv_into
         try:
@@ -310,6 +313,15 @@ def _connect_to(
         return PlainSocket(raw.family, raw.type, raw.proto, fileno=raw.detach())
     except OSError as error:  # TLS's are such
         raise ConnectionLost(f"cannot connect to {address}: {reason(error)}") from None
+
+
+def _connect_door(path: str, address: Address) -> PlainSocket:
+    try:
+        raw = PlainSocket(socket.AF_UNIX, socket.SOCK_STREAM)
+        raw.connect(path)
+    except OSError as error:
+        raise ConnectionLost(f"cannot connect to {address}: {reason(error)}") from None
+    return raw
 
 
 def _secured(context: ssl.SSLContext, raw: socket.socket, host: str) -> TlsSocket:
