@@ -145,5 +145,7 @@ LOG_BYTES_PER_BASE = 256 * MIB
 """A base is made after this many bytes of the log, or `LOG_OBJECTS_PER_BASE` objects."""
 LOG_OBJECTS_PER_BASE = 10_000
 """A base is made after this many objects of the log, or `LOG_BYTES_PER_BASE` bytes."""
+BUCKET_LOOK_S = 20.0
+"""How often a leader looks whether the object store still has what a restore needs."""
 LAST_PUTS_MS = 3_000
 """How long a stopping broker waits for the object store to take its last writes."""

@@ -22,6 +22,9 @@ from pathlib import Path
 import msgspec
 
 from nexo.errors import Corrupt
+from nexo.replication import fence
+from nexo.replication.log_objects import FORMAT as GROUP
+from nexo.replication.log_objects import term_name
 from nexo.replication.objects import (
     BASE,
     FILE,
@@ -126,8 +129,14 @@ def _upload(
 
 def newest(store: ObjectStore, until_ms: int | None = None) -> Manifest | None:
     """The newest sound base, or the newest that was made until a time; None if there is none."""
-    sound = _sound(store, store.list(BASE))
-    return next((each for each in sound if until_ms is None or each.time_ms <= until_ms), None)
+    return next(sound(store, until_ms), None)
+
+
+def sound(store: ObjectStore, until_ms: int | None = None) -> Iterator[Manifest]:
+    """The manifests that are not damaged, newest first; of a time, if that is given."""
+    for manifest in _sound(store, store.list(BASE)):
+        if until_ms is None or manifest.time_ms <= until_ms:
+            yield manifest
 
 
 def _sound(store: ObjectStore, keys: list[str]) -> Iterator[Manifest]:
@@ -196,11 +205,52 @@ def collect(store: ObjectStore, since_ms: int | None = None) -> int:
     needed = {stored.key for manifest in kept for stored in manifest.files}
     oldest = min(manifest.number for manifest in kept)
     gone: list[str] = []
-    for prefix, keys in ((BASE, bases), (LOG, store.list(LOG)), (RESET, store.list(RESET))):
+    for prefix, keys in ((BASE, bases), (RESET, store.list(RESET))):
         gone += [key for key in keys if key < numbered(prefix, oldest)]
+    gone += _needless_log(store, oldest)
     gone += [key for key in contents if key not in needed]  # after the bases that name them
     store.delete(gone)
     return len(gone)
+
+
+def _needless_log(store: ObjectStore, oldest: int) -> list[str]:
+    """The log objects below a base, but for those that fence and the newest of all."""
+    keys = store.list(LOG)[:-1]
+    below = [key for key in keys if key < numbered(LOG, oldest)]
+
+    def term_of(key: str) -> str:
+        data = store.get(key)
+        try:
+            return key if data is None else term_name(GROUP.unpack(data, number_of(key)).writer)
+        except Corrupt:
+            return key
+
+    fencing = set(fence.first_of_each(below, term_of))
+    return [key for key in below if key not in fencing]
+
+
+def is_restorable(store: ObjectStore) -> bool:
+    """Whether the store has a base, or the log from its beginning."""
+    if newest(store) is not None:
+        return True
+    return begins(store)
+
+
+def begins(store: ObjectStore) -> bool:
+    """Whether the log's first object is there, or its oldest one brings all files itself."""
+    first = next(iter(store.list(LOG)), None)
+    if first is None or number_of(first) == 0:
+        return first is not None
+    data = store.get(first)
+    try:
+        return data is not None and bool(GROUP.unpack(data, number_of(first)).reset)
+    except Corrupt:
+        return False
+
+
+def is_whole(store: ObjectStore, manifest: Manifest) -> bool:
+    """Whether the store has all contents that a base names."""
+    return {stored.key for stored in manifest.files} <= set(store.list(FILE))
 
 
 def walk(files: Files, folder: Path, within: str = "") -> Iterator[tuple[str, Path | None]]:

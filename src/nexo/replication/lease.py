@@ -1,31 +1,32 @@
 """The lease: who leads, renewed so often that a missing renewal shows that the leader is gone.
 
 ``lease/<number>`` is created only if absent, once per renewal; the newest counts. It decides
-when a standby tries to take over, and nothing else: the numbers of the logs fence. A leader
-whose renewal meets another's object knows that it is over.
+when a standby tries to take over, and who may acknowledge. A leader whose renewal meets another's
+object knows that it is over, however long it slept: see `nexo.replication.fence` for what is kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
 
+from nexo.errors import Corrupt
+from nexo.replication import fence
 from nexo.replication.objects import (
     AlreadyThere,
     ObjectFormat,
     ObjectStore,
     StoreFailed,
     delete_below,
-    next_number,
+    number_of,
     numbered,
 )
 
 LEASE = "lease/"
 STANDBY = "standby/"
 HANDOVER = "handover/"
-KEPT = 20
-"""How many of the newest leases are kept."""
 
 
 class LeaderLease(msgspec.Struct, frozen=True, array_like=True):
@@ -64,18 +65,35 @@ class Standby(msgspec.Struct, frozen=True, array_like=True):
 _FORMAT = ObjectFormat(b"NEXOLSE\0", LeaderLease, "lease")
 
 
+DAMAGED_MS = 10_000
+"""How long a lease is taken to last that cannot be read."""
+
+
 def get(store: ObjectStore, number: int) -> LeaderLease | None:
+    """The lease of a number. One that is damaged still says that somebody leads."""
     data = store.get(numbered(LEASE, number))
-    return None if data is None else _FORMAT.unpack(data, number)
+    if data is None:
+        return None
+    try:
+        return _FORMAT.unpack(data, number)
+    except Corrupt:
+        return LeaderLease(f"damaged {number}", "", "", DAMAGED_MS, 0, {})
+
+
+def numbers(store: ObjectStore, after: int = -1) -> list[int]:
+    """The numbers of the leases that are there, in order."""
+    return [
+        number_of(key) for key in store.list(LEASE, numbered(LEASE, after) if after >= 0 else "")
+    ]
 
 
 def newest(store: ObjectStore) -> tuple[int, LeaderLease] | None:
     """The newest lease and its number; None if nobody ever led."""
-    number = next_number(store, LEASE) - 1
-    if number < 0:
+    found = numbers(store)
+    if not found:
         return None
-    lease = get(store, number)
-    return newest(store) if lease is None else (number, lease)
+    lease = get(store, found[-1])
+    return newest(store) if lease is None else (found[-1], lease)
 
 
 def create(store: ObjectStore, number: int, lease: LeaderLease) -> bool:
@@ -94,9 +112,31 @@ def create(store: ObjectStore, number: int, lease: LeaderLease) -> bool:
     return True
 
 
-def forget(store: ObjectStore, below: int) -> None:
-    """Delete leases far below a number."""
-    delete_below(store, LEASE, max(0, below - KEPT))
+def renew(store: ObjectStore, number: int, lease: LeaderLease, lapsed: Callable[[], bool]) -> bool:
+    """Create a leader's next lease; False if the lead is lost, or cannot be proved.
+
+    ``lapsed``: whether the leader's time is over by now, so that another may have begun.
+    """
+    created = create(store, number, lease)
+    previous = get(store, number - 1) if created else None
+    is_late = lapsed()
+    return fence.renewal_counts(
+        created=created,
+        previous_is_mine=previous is not None and previous.term == lease.term,
+        lapsed=is_late,
+        is_newest=is_late and not numbers(store, after=number),
+    )
+
+
+def forget(store: ObjectStore, first: int, newest: int) -> None:
+    """Delete needless leases, for the leader whose term began with lease ``first``."""
+
+    def term_of(number: int) -> str:
+        lease = get(store, number)
+        return f"none at {number}" if lease is None else lease.term
+
+    gone = fence.needless_leases(numbers(store), first, newest, term_of)
+    store.delete([numbered(LEASE, number) for number in gone])
 
 
 def announce(store: ObjectStore, standby: Standby, number: int) -> None:

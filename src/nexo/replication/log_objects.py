@@ -29,10 +29,20 @@ class LogObject(msgspec.Struct, frozen=True, array_like=True):
     log."""
 
 
+def server_name(writer: str) -> str:
+    """The data folder whose process wrote."""
+    return writer.partition("/")[0]
+
+
+def term_name(writer: str) -> str:
+    """What the processes of one server in one term have in common: ``server/term``."""
+    return writer.rpartition("/")[0] or writer
+
+
 FORMAT = ObjectFormat(b"NEXOGRP\0", LogObject, "log object")
 
 
-class Mark(msgspec.Struct, frozen=True):
+class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How far the log was read: the next number, with epoch and writer of the object before it."""
 
     number: int = 0

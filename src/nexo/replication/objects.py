@@ -97,7 +97,10 @@ class ObjectFormat(Generic[T]):
 
     def unpack(self, data: bytes, number: int) -> T:
         """What `pack` was given; `Corrupt` if the object is damaged or has another number."""
-        payload, mark = sealed.unpack(self._magic, data)
+        try:
+            payload, mark = sealed.unpack(self._magic, data)
+        except Corrupt as error:
+            raise Corrupt(f"{self._noun} {number} is damaged: {error.message}") from None
         if mark != number:
             raise Corrupt(f"{self._noun} {number} says that it is {mark}")
         try:

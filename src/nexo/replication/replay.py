@@ -14,13 +14,13 @@ from pathlib import Path
 from nexo.errors import Corrupt, NotFound
 from nexo.replication import bases
 from nexo.replication.log_objects import FORMAT, Mark
-from nexo.replication.objects import LOG, ObjectStore, log_key
+from nexo.replication.objects import BASE, LOG, ObjectStore, log_key, number_of
 from nexo.storage.disk import recording
 from nexo.storage.ports import Files
 
 AHEAD = 8
 """Objects requested at a time."""
-_ASIDE = ".superseded"
+ASIDE = ".superseded"
 
 
 class ReadAhead:
@@ -60,7 +60,7 @@ class LogReplay:
         self._ahead = ReadAhead(store, readers)
         self.head = 0
         """The log has all objects below this number."""
-        self.aside = root.with_name(root.name + _ASIDE)
+        self.aside = root.with_name(root.name + ASIDE)
         """Keeps what a replaced leader had and did not ship."""
         self._files = files
         self._root = root
@@ -71,31 +71,59 @@ class LogReplay:
         self._whole = True
         """False while the folder matches no position of the log."""
 
-    def load(self, until_ms: int | None = None) -> None:
-        """Make the folder from the newest base, or empty it if there is none.
+    def load(self, until_ms: int | None = None, *, keep: bool = False) -> None:
+        """Make the folder from the newest sound base, or empty it if there never was one.
 
-        What was in it is left beside it in `aside`; the caller removes that.
+        With ``keep``, what was in it is left beside it in `aside`. Raises `Corrupt` if something
+        is missing from each base.
         """
         self._whole = False
+        keep = keep or bool(self._files.list(self.aside))
         self._set_aside()
-        manifest = bases.newest(self._store, until_ms)
-        if manifest is None:
-            if (self._store.list(LOG) or [log_key(0)])[0] != log_key(0):
-                raise NotFound("the log before that time is deleted: choose a later one")
-            self._files.make_folder(self._root)
-            self.mark = Mark()
+        damage: Corrupt | None = None
+        for manifest in bases.sound(self._store, until_ms):
+            try:
+                bases.restore(self._store, manifest, self._files, self._root, self.aside)
+            except Corrupt as error:
+                damage = damage or error
+                self._empty()
+            else:
+                self.mark = Mark(manifest.number, manifest.epoch)
+                break
         else:
-            bases.restore(self._store, manifest, self._files, self._root, self.aside)
-            self.mark = Mark(manifest.number, manifest.epoch)
+            self.mark = self._beginning(damage)
         self._whole = True
+        if not keep:
+            self._files.remove(self.aside)
+
+    def _beginning(self, damage: Corrupt | None) -> Mark:
+        """Before the first object, which must be the log's first or bring all files itself."""
+        keys = self._store.list(LOG)
+        first = number_of(keys[0]) if keys else 0
+        has_gaps = bool(keys) and len(keys) <= number_of(keys[-1]) - first
+        if has_gaps and self._store.list(BASE):  # what they replaced is deleted
+            raise damage or NotFound("the log before that time is deleted: choose a later one")
+        data = self._store.get(log_key(first)) if first else None
+        if first and (data is None or not FORMAT.unpack(data, first).reset):
+            raise damage or NotFound("the log before that time is deleted: choose a later one")
+        self._files.make_folder(self._root)
+        return Mark(first)
+
+    def _empty(self) -> None:
+        for name in self._files.list(self._root):
+            self._files.remove(self._root / name)
 
     def _set_aside(self) -> None:
-        self._files.remove(self.aside)
+        """Move all names aside; of one that is there already the newer is from an earlier try."""
+        kept = set(self._files.list(self.aside))
         names = self._files.list(self._root)
         if names:
             self._files.make_folder(self.aside)
         for name in names:
-            self._files.rename(self._root / name, self.aside / name)
+            if name in kept:
+                self._files.remove(self._root / name)
+            else:
+                self._files.rename(self._root / name, self.aside / name)
 
     def step(self, until_ms: int | None = None) -> bool:
         """Apply the next object; False if there is none yet, or it is later than ``until_ms``."""
@@ -107,24 +135,32 @@ class LogReplay:
             return False
         if until_ms is not None and FORMAT.unpack(data, number).time_ms > until_ms:
             return False
-        group, self.mark = self.mark.take(data)
-        self.time_ms = group.time_ms
+        try:
+            group, mark = self.mark.take(data)
+        except Corrupt as error:
+            if until_ms is not None:
+                raise
+            self._skip_to_base(Corrupt(f"{log_key(number)}: {error.message}"), number + 1)
+            return True
+        self.mark, self.time_ms = mark, group.time_ms
         self._whole = False
-        if group.reset:
-            self._reset(group.reset)
+        if group.reset and not self._reset(group.reset):
+            self._skip_to_base(_missing(group.reset), mark.number)
+            return True
         recording.apply(group.operations, self._files, self._root)
         self._whole = True
         return True
 
-    def _reset(self, key: str) -> None:
-        """Rebuild the folder from the claimant's manifest."""
+    def _reset(self, key: str) -> bool:
+        """Rebuild the folder from the claimant's manifest; False if that is deleted."""
         data = self._store.get(key)
         if data is None:
-            raise Corrupt(f"{key}, which a claim begins with, is missing")
+            return False
         self._set_aside()
         manifest = bases.FORMAT.unpack(data, self.mark.number)
         bases.restore(self._store, manifest, self._files, self._root, self.aside)
         self._files.remove(self.aside)
+        return True
 
     def to_end(
         self, until_ms: int | None = None, may_continue: Callable[[], bool] = lambda: True
@@ -134,11 +170,27 @@ class LogReplay:
             if self.step(until_ms):
                 continue
             next_key = log_key(self.mark.number)
-            if until_ms is not None or not self._store.list(LOG, next_key):
+            if not self._store.list(LOG, next_key):
                 return
-            if self._store.get(next_key) is None:  # not created just now
-                self.load()
+            if self._store.get(next_key) is not None:  # created just now, or too late
+                if until_ms is not None:
+                    return
+            elif until_ms is not None:
+                raise _missing(next_key)
+            else:
+                self._skip_to_base(_missing(next_key), self.mark.number + 1)
+
+    def _skip_to_base(self, error: Corrupt, number: int) -> None:
+        """Go on from the newest base if it is of this number or later, else raise the error."""
+        manifest = bases.newest(self._store)
+        if manifest is None or manifest.number < number:
+            raise error
+        self.load()
 
     def sync(self) -> None:
         """Make the folder survive power loss."""
         self._files.sync_all(self._root)
+
+
+def _missing(key: str) -> Corrupt:
+    return Corrupt(f"{key} is missing from the object store, and no base is past it")

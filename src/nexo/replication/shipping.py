@@ -121,6 +121,21 @@ class Shipper:
         self.discard()
         self._check()
 
+    def is_free(self, number: int, found: bytes | None) -> bool:
+        """Whether the writer's next number holds nothing, or its own; False if it has moved on.
+
+        Raises `LeadLost` if another writer's object is there.
+        """
+        self._check()
+        if number != self.number:
+            return False
+        if found is None or (self._in_flight is not None and found == self._in_flight.data):
+            return True
+        self.fenced_by = FORMAT.unpack(found, number)
+        self.discard()
+        self._check()
+        return False
+
     def _take_group(self) -> tuple[int, list[Operation]]:
         first = self._waiting.popleft()
         ticket, operations, size = first.ticket, list(first.operations), first.size_bytes

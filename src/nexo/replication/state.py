@@ -17,7 +17,6 @@ from typing import Protocol
 import msgspec
 
 _CELLS = Struct("<2d")
-FOREVER = float("inf")
 FILE = "replica.json"
 """In the folder of the run."""
 

@@ -3,7 +3,8 @@
 With a mark the folder is what the log gives: apply what is new, then claim. Without one the
 folder holds more than the log, as after a kill of the leader: if the log still ends with this
 server's own objects, its files are uploaded as a manifest that the claim names. If another server
-has led since, the folder is superseded: it must be made again from the store.
+has led since, the folder is superseded: it must be made again from the store. A folder that was
+being made, and may be half of anything, is made again too: it is never uploaded.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from nexo.errors import Corrupt
 from nexo.replication import bases
-from nexo.replication.log_objects import FORMAT, Mark
+from nexo.replication.log_objects import FORMAT, Mark, server_name
 from nexo.replication.objects import (
     LOG,
     RESET,
@@ -25,15 +27,31 @@ from nexo.replication.objects import (
     next_number,
     numbered,
 )
-from nexo.replication.replay import LogReplay
+from nexo.replication.replay import ASIDE, LogReplay
 from nexo.replication.shipping import LeadLost, Shipper
 from nexo.storage.ports import Files
+
+_LEAP = 1_000_000
+"""More than the log objects that a leader makes between two notes of how far it is."""
 
 log = logging.getLogger("nexo.replica")
 
 
 class Superseded(Exception):
     """Another server has led since, so this folder must not be served."""
+
+
+def log_end(store: ObjectStore) -> Mark:
+    """The end of a log, and who wrote its last object."""
+    end = next_number(store, LOG)
+    if not end:
+        return Mark()
+    key = log_key(end - 1)
+    data = store.get(key)
+    if data is None:
+        raise StoreFailed(f"{key} was listed and is not there")
+    group = FORMAT.unpack(data, end - 1)
+    return Mark(end, group.epoch, group.writer)
 
 
 class Taking:
@@ -56,14 +74,27 @@ class Taking:
         self._now_ms = now_ms
         self._pause = pause
         self._replay: LogReplay | None = None
+        self._is_half = False
+        self._claimed = Mark()
+        self.found_loss = False
+        """Whether the store had lost what it had, so that all files were uploaded."""
 
     def take(
-        self, mark: Mark | None, *, is_sure: bool = False
+        self,
+        mark: Mark | None,
+        *,
+        is_sure: bool = False,
+        is_half: bool = False,
+        claimed: Mark | None = None,
     ) -> tuple[Shipper, bases.Manifest | None]:
         """A shipper that leads, and the base that was made on the way, if any.
 
         ``is_sure``: since the mark was noted, the folder was changed only by applying the log.
+        ``is_half``: the folder was being made from the store. ``claimed``: how far the log was
+        when the folder was last served; should the store have lost it, the log goes on from there.
         """
+        self._is_half = is_half
+        self._claimed = claimed or Mark()
         while True:
             try:
                 if is_sure and mark is not None and self._replay is None:
@@ -76,29 +107,36 @@ class Taking:
     def _try(self, mark: Mark | None) -> tuple[Shipper, bases.Manifest | None]:
         if self._replay is not None:
             return self._claim_after(self._replay), None
-        end = self._end()
-        if mark is not None and (mark.number == end.number or not self._is_own(end.writer)):
+        end = log_end(self._store)
+        is_there = bases.is_restorable(self._store)
+        if mark is not None and is_there and self._continues(mark, end):
             return self._follow_and_claim(mark), None
-        if end.number and not self._files.list(self._root):
+        if self._is_half or (end.number and not self._files.list(self._root)):
+            if not is_there:
+                state = "half made" if self._is_half else "empty"
+                raise Corrupt(
+                    f"the object store has neither a base nor the log's beginning, and "
+                    f"{self._root} is {state}: nothing can be served; look into "
+                    f"{self._root}{ASIDE}"
+                )
             return self._load_and_claim(), None
-        if end.number and not self._is_own(end.writer):
+        if end.number and mark is None and not self._is_own(end.writer):
             raise Superseded(f"{end.writer} has led since, to object {end.number}")
+        before = self._claimed if mark is None else mark
+        if before.number > end.number or (before.number and not is_there):
+            log.error("the object store has lost what it had: uploading %s again", self._root)
+            self.found_loss = True
+            end = _past(before, end)
         return self._reset(end)
 
-    def _is_own(self, writer: str) -> bool:
-        return writer.partition("/")[0] == self._writer.partition("/")[0]
+    def _continues(self, mark: Mark, end: Mark) -> bool:
+        """Whether the log leads from a mark to its end."""
+        return mark.number == end.number or (
+            mark.number < end.number and not self._is_own(end.writer)
+        )
 
-    def _end(self) -> Mark:
-        """The end of the log, and who wrote its last object."""
-        end = next_number(self._store, LOG)
-        if not end:
-            return Mark()
-        key = log_key(end - 1)
-        data = self._store.get(key)
-        if data is None:
-            raise StoreFailed(f"{key} was listed and is not there")
-        group = FORMAT.unpack(data, end - 1)
-        return Mark(end, group.epoch, group.writer)
+    def _is_own(self, writer: str) -> bool:
+        return server_name(writer) == server_name(self._writer)
 
     def _follow_and_claim(self, mark: Mark) -> Shipper:
         self._replay = LogReplay(self._store, self._files, self._root)
@@ -108,7 +146,7 @@ class Taking:
     def _load_and_claim(self) -> Shipper:
         log.warning("%s is empty: loading it from the object store", self._root)
         replay = LogReplay(self._store, self._files, self._root)
-        replay.load()
+        replay.load(keep=self._is_half)
         self._replay = replay
         return self._claim_after(replay)
 
@@ -126,6 +164,8 @@ class Taking:
         key = f"{numbered(RESET, end.number)}-{maker}"
         shipper = Shipper(self._writer, end, reset=key)
         before = bases.newest(self._store)
+        if before is not None and not bases.is_whole(self._store, before):
+            before = None
         stored, folders = bases.upload(
             self._store, self._files, bases.walk(self._files, self._root), maker, before
         )
@@ -158,3 +198,8 @@ class Taking:
             except StoreFailed as error:
                 log.warning("the claim is unclear, trying it again: %s", error)
                 self._pause()
+
+
+def _past(before: Mark, end: Mark) -> Mark:
+    """A mark past all numbers and epochs that were ever used, though the store lost the last."""
+    return Mark(before.number + end.number + _LEAP, max(before.epoch, end.epoch), before.writer)

@@ -23,10 +23,11 @@ from nexo.errors import NexoError, Unavailable
 from nexo.model import Clock
 from nexo.replication.bases import Manifest
 from nexo.replication.log_objects import Mark
-from nexo.replication.objects import AlreadyThere, ObjectStore, StoreFailed
+from nexo.replication.objects import AlreadyThere, ObjectStore, StoreFailed, log_key
 from nexo.replication.shipping import LeadLost, Put, Shipper
 from nexo.replication.state import Cells, now_s
 from nexo.services.base_making import BaseMaker
+from nexo.services.bucket_watch import BucketWatch
 from nexo.storage.disk.recording import RecordingFiles
 from nexo.storage.ports import Files
 
@@ -85,10 +86,16 @@ class Replicating:
         self._every_ms, self._wait_ms = settings.replicate_ms, settings.replicate_wait_ms
         self._clock = clock
         self._lease = lease
+        self._proofs = lease.get()[1]
+        """The supervisor's proofs of the lead that this log has confirmed."""
+        self._confirming: asyncio.Task[None] | None = None
         self._shown = shown
         keep_ms = settings.replicate_keep_ms
         self._bases = BaseMaker(self, files, root, shipper, store, keep_ms, clock, make_files)
         self._bases.newest, self._bases.log_objects = base, log_objects
+        self.bucket = BucketWatch(self, store, shipper, self._bucket_lost)
+        self.uploaded_again = False
+        """Whether the store had lost what it had, so that this process uploaded all files."""
         self._executor: Executor = ThreadPoolExecutor(2, "replica")
         self._ticket = shipper.shipped
         self._waiting: deque[_WaitingShipment] = deque()
@@ -111,17 +118,36 @@ class Replicating:
         self._files.on_first = self._recorded
         if self._files.recorded:
             self._recorded()
+        self.bucket.open()
         self._tick()
 
     # -- for the brokers -----------------------------------------------------
 
     def refusal(self) -> NexoError | None:
         """Why nothing may be acknowledged now; None if it may."""
-        if self._refused is None and now_s() > self._lease.get()[0]:
-            return Unavailable(
-                "this server could not renew its lease in time, so another may lead: try again"
-            )
-        return self._refused
+        until_s, proofs = self._lease.get()
+        if self._refused is not None or (proofs == self._proofs and now_s() <= until_s):
+            return self._refused
+        if proofs != self._proofs and self._confirming is None:
+            self._confirming = self._loop.create_task(self._confirm(proofs))
+        return Unavailable(
+            "this server could not renew its lease in time, so another may lead: try again"
+        )
+
+    async def _confirm(self, proofs: float) -> None:
+        """After a lapse of the lease, see that nobody has claimed the log meanwhile."""
+        number = self._shipper.number
+        try:
+            found = await self.in_thread(lambda: self._store.get(log_key(number)))
+            if self._shipper.is_free(number, found):
+                self._proofs = proofs
+        except StoreFailed as error:
+            log.warning("the log cannot be looked at: %s", error)
+            await asyncio.sleep(_RETRY_S[1])
+        except (LeadLost, NexoError) as error:
+            self._lose(str(error))
+        finally:
+            self._confirming = None
 
     def when_shipped(self, callback: Callback) -> None:
         """Call back once everything recorded so far is in the store."""
@@ -130,10 +156,14 @@ class Replicating:
             return
         ticket = self.gather()
         if self._shipper.shipped >= ticket:
-            callback(None)
+            callback(self.refusal())
             return
         due_ms = self._clock.now_ms() + self._wait_ms
-        self._waiting.append(_WaitingShipment(ticket, due_ms, callback))
+
+        def shipped(error: NexoError | None) -> None:
+            callback(error or self.refusal())
+
+        self._waiting.append(_WaitingShipment(ticket, due_ms, shipped))
         self._pump()
 
     def _late(self) -> Unavailable:
@@ -164,6 +194,7 @@ class Replicating:
 
     def _tick(self) -> None:
         now_ms = self._clock.now_ms()
+        self.refusal()  # after a lapse this begins to confirm the lead
         if self._refused is None and not self._overflowed:
             self._bound_memory()
         while self._waiting and self._waiting[0].due_ms <= now_ms:
@@ -244,6 +275,10 @@ class Replicating:
         if kept <= limits.UNSHIPPED_BYTES:
             return
         log.error("%d bytes wait for the object store: dropping them; the disk has all", kept)
+        self._drop()
+
+    def _drop(self) -> None:
+        """Ship nothing more: what waits is on the disk."""
         self._overflowed = True
         self._files.pause()
         self._shipper.discard()
@@ -256,6 +291,12 @@ class Replicating:
         self._end(lost=True)
         while self._waiting:
             self._waiting.popleft().callback(self._refused)
+
+    def _bucket_lost(self, missing: str) -> None:
+        """Start again from the files, which uploads them; until then nothing is replicated."""
+        log.error("the bucket has lost objects: %s; uploading all files again", missing)
+        self._drop()
+        self._end(lost=False)
 
     def _end(self, *, lost: bool) -> None:
         self.restart_wanted = not lost
@@ -321,6 +362,7 @@ class Replicating:
             "put_ms": round(self._put_ms, 3),
             "waiting": len(self._waiting),
             "overflowed": self._overflowed,
+            "uploaded_again": self.uploaded_again,
         }
 
     async def began(self) -> None:
@@ -351,6 +393,9 @@ class Replicating:
         if shipped and not self._files.recorded:
             self.mark = Mark(self._shipper.number, self._shipper.epoch, self._shipper.writer)
         self._bases.close()
+        self.bucket.close()
+        if self._confirming is not None:
+            self._confirming.cancel()
         if self._putting is not None:
             self._putting.cancel()
         self._files.on_first = lambda: None

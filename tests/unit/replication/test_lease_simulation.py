@@ -205,11 +205,15 @@ class Server:
         self._world.told.append(Told(self._world.now_s, self._term, text, replicated))
 
     def _renew(self, tenure: Tenure) -> None:
-        tenure.asking(self._number + 1, self._world.now_s)
-        if not leases.create(self.store, self._number + 1, self._lease()):
+        def lapsed() -> bool:
+            return tenure.lapsed(self._world.now_s)
+
+        late = lapsed()
+        tenure.asking(self._number + 1, self._world.now_s, alone=False)
+        if not leases.renew(self.store, self._number + 1, self._lease(), lapsed):
             raise LeadLost("another lease")
         self._number += 1
-        tenure.renewed(alone=False)
+        tenure.renewed(self._world.now_s, alone=False, proved=late)
 
     def _ship(self, shipper: Shipper) -> None:
         self._put = self._put or shipper.next_put(0)
@@ -304,11 +308,11 @@ class Forgetful(Server):
     """Counts a renewal from its last try, though an earlier one may have created the lease."""
 
     def _renew(self, tenure: Tenure) -> None:
-        tenure.asking(-1, 0.0)
+        tenure.asking(-1, 0.0, alone=False)
         super()._renew(tenure)
 
 
 @pytest.mark.parametrize("broken", [Careless, Forgetful])
 def test_the_checker_notices_a_broken_server(broken: type[Server]) -> None:
-    found = (verdict(run(seed, broken)) for seed in range(SEEDS))
+    found = (verdict(run(seed, broken)) for seed in range(10 * SEEDS))
     assert any(each["two that acknowledge"] for each in found)

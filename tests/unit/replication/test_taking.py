@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from nexo.errors import Corrupt
 from nexo.replication import bases, lease
 from nexo.replication.log_objects import Mark
-from nexo.replication.objects import AlreadyThere, StoreFailed
+from nexo.replication.objects import AlreadyThere, StoreFailed, log_key
 from nexo.replication.replay import LogReplay
 from nexo.replication.shipping import Shipper
 from nexo.replication.small_files import Overtaken, SmallFiles
@@ -130,6 +131,77 @@ def test_a_replaced_leader_does_not_lead_again_with_its_files() -> None:
     taking(store, files, "two/term/a").take(standby.mark)
     with pytest.raises(Superseded):
         taking(store, own, "one/term/b").take(None)
+
+
+def test_a_folder_that_was_being_made_is_made_again_and_never_uploaded() -> None:
+    """Also if the log ends with this server's own objects (SPEC Q5)."""
+    store, own = MemoryObjects(), MemoryFiles()
+    own.make_folder(ROOT)
+    shipper, _ = taking(store, own, "one/term/a").take(None)
+    recording = RecordingFiles(own, ROOT)
+    write(recording, "log", b"all of it")
+    ship(store, shipper, recording)
+    own.open(ROOT / "log").truncate(3)  # a kill in the middle of the copy
+    taking(store, own, "one/term/b").take(None, is_half=True)
+    assert content(own, "log") == b"all of it"
+    _, files = follow(store)
+    assert content(files, "log") == b"all of it"
+
+
+def test_a_folder_that_was_being_made_from_what_is_gone_is_not_served() -> None:
+    own = MemoryFiles()
+    own.make_folder(ROOT)
+    write(RecordingFiles(own, ROOT), "log", b"half")
+    with pytest.raises(Corrupt, match="neither a base nor the log's beginning"):
+        taking(MemoryObjects(), own, "one/term/a").take(None, is_half=True)
+
+
+@pytest.mark.parametrize("with_mark", [False, True])
+def test_a_wiped_bucket_is_filled_again_past_every_number_that_was_used(with_mark: bool) -> None:
+    store, own = MemoryObjects(), MemoryFiles()
+    own.make_folder(ROOT)
+    shipper, _ = taking(store, own, "one/term/a").take(None)
+    recording = RecordingFiles(own, ROOT)
+    write(recording, "log", b"kept")
+    ship(store, shipper, recording)
+    end = Mark(shipper.number, shipper.epoch, shipper.writer)
+    store.objects.clear()
+    again = taking(store, own, "one/term/b")
+    taken, _ = again.take(end if with_mark else None, claimed=end)
+    assert again.found_loss
+    assert taken.number > shipper.number + 1_000
+    assert taken.epoch == shipper.epoch + 1
+    _, files = follow(store)
+    assert content(files, "log") == b"kept"
+
+
+def test_a_log_that_lost_its_base_is_filled_again() -> None:
+    store, own = MemoryObjects(), MemoryFiles()
+    own.make_folder(ROOT)
+    shipper, _ = taking(store, own, "one/term/a").take(None)
+    recording = RecordingFiles(own, ROOT)
+    write(recording, "log", b"kept")
+    ship(store, shipper, recording)
+    end = Mark(shipper.number, shipper.epoch, shipper.writer)
+    for key in [*store.list("base/"), *store.list("file/"), log_key(0)]:
+        del store.objects[key]
+    again = taking(store, own, "one/term/b")
+    again.take(None, claimed=end)
+    assert again.found_loss
+    _, files = follow(store)
+    assert content(files, "log") == b"kept"
+
+
+def test_a_claim_that_brings_all_files_is_enough_to_follow() -> None:
+    """The base that is made with it may not be there yet."""
+    store, own = MemoryObjects(), MemoryFiles()
+    own.make_folder(ROOT)
+    write(RecordingFiles(own, ROOT), "log", b"kept")
+    taking(store, own, "one/term/a").take(None, claimed=Mark(7, 1, "one/term/0"))
+    for key in store.list("base/"):
+        del store.objects[key]
+    _, files = follow(store)
+    assert content(files, "log") == b"kept"
 
 
 def test_a_mark_that_others_went_past_is_followed_before_the_claim() -> None:

@@ -12,10 +12,11 @@ import pytest
 from nexo import limits
 from nexo.config import Settings
 from nexo.errors import NexoError, Unavailable
-from nexo.replication.log_objects import Mark
-from nexo.replication.objects import StoreFailed
+from nexo.replication.log_objects import FORMAT, LogObject, Mark
+from nexo.replication.objects import StoreFailed, log_key
 from nexo.replication.shipping import Shipper
-from nexo.replication.state import FOREVER, FileCells
+from nexo.replication.state import FileCells
+from nexo.replication.tenure import FOREVER
 from nexo.server.clock import SteadyClock
 from nexo.services.replicating import Replicating
 from nexo.storage.disk.files import OsFiles
@@ -43,7 +44,7 @@ async def shipping(
     root.mkdir()
     files = RecordingFiles(OsFiles(), root)
     lease, shown = FileCells(folder / "lease"), FileCells(folder / "shown")
-    lease.set(FOREVER)
+    lease.set(FOREVER, 1.0)
     shipper = Shipper("a", Mark())
     shipper.leads = True
     settings = Settings(replicate_ms=every_ms, replicate_wait_ms=10_000, replicate_keep_ms=0)
@@ -117,7 +118,7 @@ async def test_a_base_is_due_though_each_leader_shipped_little(tmp_path: Path) -
 async def test_after_its_end_a_lease_allows_nothing(tmp_path: Path) -> None:
     async with shipping(tmp_path, MemoryObjects()) as replicating:
         assert replicating.refusal() is None
-        replicating._lease.set(0.0)
+        replicating._lease.set(0.0, 1.0)
         assert isinstance(replicating.refusal(), NexoError)
 
 
@@ -159,3 +160,74 @@ async def test_nothing_is_served_before_the_store_has_what_recovery_wrote(tmp_pa
         store.away = False
         await asyncio.wait_for(began, 30)
         assert len(store.objects) == 1
+
+
+async def test_after_a_lapse_nothing_is_acknowledged_before_the_log_was_looked_at(
+    tmp_path: Path,
+) -> None:
+    """Alone or not, and in every mode: the supervisor's proof counts once the log agrees."""
+    store = MemoryObjects()
+    async with shipping(tmp_path, store) as replicating:
+        replicating._lease.set(FOREVER, 2.0)
+        assert isinstance(replicating.refusal(), Unavailable)
+        await eventually(lambda: replicating.refusal() is None, 30)
+
+
+async def test_after_a_lapse_a_leader_whose_log_is_claimed_is_over(tmp_path: Path) -> None:
+    store, ends = MemoryObjects(), list[bool]()
+    async with shipping(tmp_path, store) as replicating:
+        replicating.on_end = ends.append
+        claim = LogObject(2, "two/term/b", [])
+        store.create(log_key(0), FORMAT.pack(claim, 0))
+        replicating._lease.set(FOREVER, 2.0)
+        await eventually(lambda: replicating.refusal() is None or bool(ends), 30)
+        assert ends == [True]
+        assert "does not lead any more" in str(replicating.refusal())
+
+
+async def test_what_was_put_is_not_acknowledged_once_the_lease_has_ended(tmp_path: Path) -> None:
+    store, said = LateStore(), list[NexoError | None]()
+    store.away = True
+    async with shipping(tmp_path, store) as replicating:
+        write(replicating, b"one")
+        replicating.when_shipped(said.append)
+        replicating._lease.set(0.0, 1.0)
+        store.away = False
+        await eventually(lambda: bool(said), 30)
+        assert isinstance(said[0], Unavailable)
+
+
+@pytest.mark.parametrize("lost", ["all", "the last object", "the beginning", "contents"])
+async def test_a_bucket_that_lost_what_was_put_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """What is `replicated` is not acknowledged then, and the next start uploads all (T6)."""
+    monkeypatch.setattr(limits, "BUCKET_LOOK_S", 0.01)
+    store, ends, notes = MemoryObjects(), list[bool](), list[Mark]()
+    before = limits.LOG_OBJECTS_PER_BASE - 1 if lost == "contents" else 0
+    async with shipping(tmp_path, store, log_objects=before) as replicating:
+        replicating.on_end, replicating.bucket.note = ends.append, notes.append
+        write(replicating, b"one")
+        await eventually(lambda: bool(notes) and notes[-1].number >= 1, 30)
+        if lost == "contents":
+            await eventually(lambda: bool(store.list("base/")), 30)
+        assert not ends
+        match lost:
+            case "all":
+                store.objects.clear()
+            case "the last object":
+                write(replicating, b"two")
+                await eventually(lambda: len(store.objects) == 2, 30)
+                del store.objects[log_key(1)]
+            case "the beginning":
+                write(replicating, b"two")
+                await eventually(lambda: len(store.objects) == 2, 30)
+                del store.objects[log_key(0)]
+            case _:
+                for key in store.list("file/"):
+                    del store.objects[key]
+        await eventually(lambda: ends == [False], 30)
+        assert replicating.restart_wanted
+        said = list[NexoError | None]()
+        replicating.when_shipped(said.append)
+        assert isinstance(said[0], Unavailable)

@@ -59,7 +59,14 @@ def of_broker(watch: BrokerWatch, reserve: int, now_ms: int) -> Iterator[Alert]:
         free_mib = disk["free_bytes"] // 1024**2
         yield Alert("warning", "disk-low", name, "", f"only {free_mib} MiB of disk are left")
     yield from _lost(name, watch.status.get("lost", {}))
-    lag_ms = (watch.status.get("replica") or {}).get("lag_ms", 0)
+    replica = watch.status.get("replica") or {}
+    lag_ms = replica.get("lag_ms", 0)
+    if replica.get("uploaded_again"):
+        message = (
+            "objects were missing from the bucket, so all files were uploaded again: look who or "
+            "what deletes there (seen at the broker's last start)"
+        )
+        yield Alert("critical", "bucket-lost", name, "", message)
     if lag_ms > LATE_REPLICA_MS:
         message = f"the object store has taken nothing for {lag_ms // 1000} s: see the server's log"
         yield Alert("critical", "not-replicated", name, "", message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -18,7 +19,7 @@ from nexo.cli.operate import backup_file
 from nexo.cli.operate.replica import asking_store, log_end
 from nexo.cli.options import config_option
 from nexo.config import Settings
-from nexo.errors import Conflict, NotFound
+from nexo.errors import Conflict, Corrupt, NotFound
 from nexo.model import Broker
 from nexo.options.units import size_text
 from nexo.replication.objects import ObjectsBelow, ObjectStore
@@ -45,7 +46,8 @@ def command(source: str, at: str | None, data_dir: Path | None, settings_file: P
 
     The server must not run, and the folders must be empty. All of a backup is checked before any
     of it counts. A store (s3://, gs://, az://, file:///) gives the newest it has, or with --at
-    what it had at that time.
+    what it had at that time. If objects of it are missing or damaged, each broker is restored up to
+    there, what is missing is named, and the exit status is 1.
     """
     settings = config.load(settings_file, os.environ, {"data_dir": data_dir})
     folders = {broker: settings.folder(broker) for broker in Broker}
@@ -72,15 +74,32 @@ def _restore_replicated(
 ) -> None:
     until_ms = None if at is None else _time_ms(at)
     store = open_store(url, settings.replicate_key_file)
+    damage: list[str] = []
     with _locked(settings, folders), asking_store():
         with _replacing(folders) as aside:
-            objects = sum(_replay(store, broker, aside[broker], until_ms) for broker in Broker)
-        small = SmallFiles(store, _small_paths(settings, until_ms)).restore()
+            objects = sum(
+                _replay(store, broker, aside[broker], until_ms, damage) for broker in Broker
+            )
+        small = _restore_small(store, settings, until_ms, damage)
         folder_format.settle(settings)
     output.done(
         f"restored to {settings.data_dir} from {objects:,} objects of the log",
-        data_dir=str(settings.data_dir), objects=objects, small_files=small,
+        data_dir=str(settings.data_dir), objects=objects, small_files=small, damage=damage,
     )  # fmt: skip
+    for each in damage:
+        output.note(f"damaged: {each}")
+    if damage:
+        sys.exit(1)
+
+
+def _restore_small(
+    store: ObjectStore, settings: Settings, until_ms: int | None, damage: list[str]
+) -> list[str]:
+    try:
+        return SmallFiles(store, _small_paths(settings, until_ms)).restore()
+    except Corrupt as error:
+        damage.append(f"users and the lake's catalog are not restored: {error.message}")
+        return []
 
 
 def _small_paths(settings: Settings, until_ms: int | None) -> dict[str, Path]:
@@ -91,14 +110,26 @@ def _small_paths(settings: Settings, until_ms: int | None) -> dict[str, Path]:
     return paths
 
 
-def _replay(store: ObjectStore, broker: Broker, folder: Path, until_ms: int | None) -> int:
+def _replay(
+    store: ObjectStore, broker: Broker, folder: Path, until_ms: int | None, damage: list[str]
+) -> int:
+    """Restore one broker, up to what is damaged; returns how many log objects were applied."""
     logs = ObjectsBelow(store, f"{broker.label}/")
     with ThreadPoolExecutor(AHEAD, "restore") as readers:
         replay = LogReplay(logs, OsFiles(), folder, readers)
-        replay.load(until_ms)
-        first = replay.mark.number
-        replay.head = log_end(logs)
-        replay.to_end(until_ms)
+        first = 0
+        try:
+            replay.load(until_ms)
+            first = replay.mark.number
+            replay.head = log_end(logs)
+            replay.to_end(until_ms)
+        except Corrupt as error:
+            damage.append(
+                f"{broker.label} is restored up to log object {replay.mark.number}, "
+                f"what was written later is missing: {broker.label}/{error.message}"
+            )
+            replay.sync()
+            return replay.mark.number - first
     replay.sync()
     if not replay.mark.number:
         raise NotFound(f"the store has nothing of the {broker.label} broker: is the URL right?")

@@ -9,7 +9,9 @@ import asyncio
 import contextlib
 import logging
 
+from nexo.errors import Unavailable
 from nexo.replication import lease as leases
+from nexo.replication.fence import LEASES_KEPT
 from nexo.replication.lease import STANDBY, LeaderLease
 from nexo.replication.objects import StoreFailed
 from nexo.replication.small_files import Overtaken
@@ -25,6 +27,7 @@ ANNOUNCE_S = 5.0
 ABSENT_S = 20.0
 """A standby that has not announced itself for this long counts as gone."""
 RENEWALS_PER_LEASE = 3
+PULSES_PER_LEASE = 8
 
 
 class Leading:
@@ -39,6 +42,9 @@ class Leading:
         self._look_s = 0.0
         self._small = member.small_files()
         self._asked_s = 0.0
+        self._first = 0
+        """The lease that this term began with."""
+        self._tenure = Tenure(member.lease_s, 0.0)
 
     def serves(self) -> None:
         """The brokers' processes are ready."""
@@ -66,8 +72,9 @@ class Leading:
         member, view = self._member, self._member.view
         self._lost.clear()
         self._asked_s = asked_s
-        tenure = Tenure(member.lease_s, asked_s)
-        self._cells.set(tenure.until_s)
+        self._first = number
+        self._tenure = Tenure(member.lease_s, asked_s)
+        self._show_tenure()
         lineage = member.marks.lineage()
         member.notes.begin(Term(member.server, mine.term, lineage, member.others_until_ms))
         view.role, view.leader, view.term = "leader", member.address, mine.term
@@ -76,10 +83,41 @@ class Leading:
         await self._brokers.start_brokers()
         with contextlib.suppress(StoreFailed):
             await member.in_thread(leases.withdraw, member.store, member.server)
-        number, handed_to = await self._renew(number, mine, tenure)
-        self._cells.set(0.0)
-        await self._brokers.stop_brokers(kill=handed_to is None)
+        pulse = asyncio.create_task(self._pulse())
+        try:
+            number, handed_to = await self._renew(number, mine)
+        finally:
+            pulse.cancel()
+        if handed_to is None:
+            self._cells.set(0.0)
+            await self._stop_after_loss(mine.term)
+        else:  # the lease lasts meanwhile, so that what is under way can be answered
+            await self._brokers.stop_brokers(kill=False)
+            self._cells.set(0.0)
         return number, handed_to
+
+    async def _stop_after_loss(self, term: str) -> None:
+        """End the brokers: at once if another server leads, else so that they write what they have.
+
+        Nothing is acknowledged any more in both cases.
+        """
+        try:
+            newest = await self._member.in_thread(leases.newest, self._member.store)
+        except StoreFailed:
+            newest = None
+        is_taken = newest is None or newest[1].term != term or self._lost.is_set()
+        with contextlib.suppress(Unavailable):  # the log has it
+            await self._brokers.stop_brokers(kill=is_taken)
+
+    async def _pulse(self) -> None:
+        """Show that this process runs, as a leader that is alone must."""
+        while True:
+            self._tenure.pulse(now_s())
+            self._show_tenure()
+            await asyncio.sleep(self._member.lease_s / PULSES_PER_LEASE)
+
+    def _show_tenure(self) -> None:
+        self._cells.set(self._tenure.until_s, self._tenure.proofs)
 
     async def release(self, number: int, mine: LeaderLease, to: str) -> LeaderLease | None:
         """Give the lease up for a standby, or anybody; None if it is another's by now."""
@@ -93,31 +131,30 @@ class Leading:
             log.warning("the lease could not be released: %s", error)
         return last
 
-    async def _renew(
-        self, number: int, mine: LeaderLease, tenure: Tenure
-    ) -> tuple[int, str | None]:
-        member = self._member
+    async def _renew(self, number: int, mine: LeaderLease) -> tuple[int, str | None]:
+        member, tenure = self._member, self._tenure
         asked, alone = number, False
         while True:
             began_s = now_s()
-            tenure.asking(number + 1, began_s)
             if asked != number + 1:  # every try of a number writes the same lease
                 asked, alone = number + 1, not member.view.standbys
+            tenure.asking(asked, began_s, alone=alone)
+            late = tenure.lapsed(began_s)
             try:
                 kept = await self._renew_once(asked, member.new_lease(mine.term, alone=alone))
             except (StoreFailed, TimeoutError) as error:
                 member.problem(f"the lease cannot be renewed: {error or 'no answer'}")
                 kept = None
             if kept is False or self._lost.is_set():
-                log.error("another server leads now")
+                log.error("another server leads now, or the bucket has lost this server's lease")
                 return number, None
             if kept:
                 number += 1
                 member.view.lease_number, member.view.last_put_ms = number, now_ms()
                 member.problem("")
                 wanted_for = await self._asked(mine.term)
-                tenure.renewed(alone=alone and not member.view.standbys)
-                self._cells.set(tenure.until_s)
+                tenure.renewed(now_s(), alone=alone and not member.view.standbys, proved=late)
+                self._show_tenure()
                 if wanted_for is not None:
                     return number, wanted_for
             member.view.lag_ms = member.shipping_lag_ms()
@@ -139,14 +176,14 @@ class Leading:
         store, small = self._member.store, self._small
 
         def renew() -> bool:
-            if not leases.create(store, number, renewed):
+            if not leases.renew(store, number, renewed, lambda: self._tenure.lapsed(now_s())):
                 return False
             try:
                 small.ship_changes()
             except (Overtaken, StoreFailed) as error:
                 log.warning("users and catalog were not shipped: %s", error)
-            if number % leases.KEPT == 0:
-                leases.forget(store, number)
+            if number % LEASES_KEPT == 0:
+                leases.forget(store, self._first, number)
             return True
 
         async with asyncio.timeout(max(self._member.lease_s, 10.0)):

@@ -97,6 +97,20 @@ def _content(files: Files, path: Path) -> bytes:
         return file.read_at(0, file.size())
 
 
+EQUAL, SERVED, FOLLOWING = "equal", "served", "following"
+
+
+class _Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a broker's folder is; replaced durably before that changes.
+
+    ``equal``: what the log gives below the mark. ``served``: the truth, ahead of the log.
+    ``following``: being made from the store, so perhaps half of anything.
+    """
+
+    mark: Mark
+    state: str
+
+
 class Marks:
     """What a data folder remembers of replication."""
 
@@ -132,20 +146,53 @@ class Marks:
             return new
 
     def get(self, broker: Broker) -> Mark | None:
-        """Where in the log a broker's folder is, if that is known."""
-        try:
-            return msgspec.json.decode(_content(self._make_files(), self._path(broker)), type=Mark)
-        except (FileNotFoundError, msgspec.DecodeError):
-            return None
+        """Where in the log a broker's folder is, if it equals the log up to there."""
+        note = self._note(broker)
+        return note.mark if note is not None and note.state == EQUAL else None
+
+    def claimed(self, broker: Broker) -> Mark:
+        """The end of the log when this folder was last served; no log may begin below it."""
+        note = self._note(broker)
+        return note.mark if note is not None and note.state == SERVED else Mark()
+
+    def is_half(self, broker: Broker) -> bool:
+        """Whether a broker's folder was being made from the store, and is not known to be whole."""
+        note = self._note(broker)
+        return note is not None and note.state == FOLLOWING
 
     def put(self, broker: Broker, mark: Mark) -> None:
         """Note that a broker's folder equals the log up to a mark."""
-        write(self._make_files(), self._path(broker), msgspec.json.encode(mark))
+        self._write(broker, _Note(mark, EQUAL))
 
-    def remove(self, broker: Broker) -> None:
-        """Forget the mark: call before a broker's folder changes."""
-        if self.get(broker) is not None:
-            write(self._make_files(), self._path(broker), b"")
+    def serve(self, broker: Broker, mark: Mark) -> None:
+        """Note that a broker's folder is the truth from here on: call before it is written to."""
+        self._write(broker, _Note(mark, SERVED))
+
+    def follow(self, broker: Broker) -> None:
+        """Note that a broker's folder is made from the store: call before it is changed."""
+        if not self.is_half(broker):
+            self._write(broker, _Note(Mark(), FOLLOWING))
+
+    def _note(self, broker: Broker) -> _Note | None:
+        try:
+            data = _content(self._make_files(), self._path(broker))
+        except FileNotFoundError:
+            return None
+        try:
+            return msgspec.json.decode(data, type=_Note)
+        except msgspec.DecodeError:
+            return _old_note(data)
+
+    def _write(self, broker: Broker, note: _Note) -> None:
+        write(self._make_files(), self._path(broker), msgspec.json.encode(note))
 
     def _path(self, broker: Broker) -> Path:
         return self._folder / f"{broker.label}.mark"
+
+
+def _old_note(data: bytes) -> _Note | None:
+    """What 0.2 wrote: the mark alone. A note that is damaged promises nothing."""
+    try:
+        return _Note(msgspec.json.decode(data, type=Mark), EQUAL)
+    except msgspec.DecodeError:
+        return _Note(Mark(), FOLLOWING) if data else None

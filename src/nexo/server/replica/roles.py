@@ -8,20 +8,28 @@ whose numbers fence.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
 from nexo.config import Settings
+from nexo.errors import Corrupt
+from nexo.model import Broker
+from nexo.replication import fence
 from nexo.replication import lease as leases
 from nexo.replication.lease import LeaderLease
-from nexo.replication.objects import StoreFailed
+from nexo.replication.log_objects import server_name
+from nexo.replication.objects import ObjectStore, StoreFailed
 from nexo.replication.state import ReplicaState, now_s
+from nexo.replication.taking import log_end
+from nexo.replication.tenure import PATIENCE
 from nexo.server.replica.folders import Folders
 from nexo.server.replica.leading import Leading
+from nexo.server.replica.marks import broker_store
 from nexo.server.replica.member import Brokers, Member
 from nexo.server.replica.standing_by import StandingBy
 from nexo.server.replica.surroundings import Surroundings
@@ -68,8 +76,20 @@ class Replica:
         self._member.stopping.set()
 
     async def _newest_lease(self) -> tuple[int, LeaderLease | None]:
-        found = await self._member.until_done(leases.newest, self._member.store)
-        return found or (-1, None)
+        member = self._member
+        before = await member.until_done(leases.numbers, member.store)
+        if fence.is_broken(before):
+            await self._wait_for_signs(bool(before))
+        return await member.until_done(_newest_since, member.store, before)
+
+    async def _wait_for_signs(self, there_are_some: bool) -> None:
+        """Wait until a server that leads would have renewed its lease, or stopped."""
+        member = self._member
+        wait_s = PATIENCE * member.lease_s
+        what = "lacks leases that nobody deletes" if there_are_some else "has no leases yet"
+        log.warning("the bucket %s: waiting %.1f s for signs of a leader", what, wait_s)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(member.stopping.wait(), wait_s)
 
     async def _begin_to_lead(self, number: int) -> tuple[int, LeaderLease | None]:
         """Lead if no other server was quicker; returns the newest lease known after that."""
@@ -101,10 +121,41 @@ class Replica:
         """The newest lease. If it is still this server's, its folders were behind: update them."""
         number, lease = await self._newest_lease()
         if lease is not None and lease.server == self._member.server:
-            with closing(Folders(self._member)) as folders:
-                await self._member.until_done(folders.step, to_end=True)
-            await self._member.in_thread(folders.hand_over)
+            await self._make_superseded_folders()
         return number, lease
+
+    async def _make_superseded_folders(self) -> None:
+        """Make the folders whose logs another server has continued. The others are the truth."""
+        member = self._member
+        brokers = [b for b in Broker if await member.until_done(self._is_superseded, b)]
+        if not brokers:
+            return
+        with contextlib.closing(Folders(member, brokers)) as folders:
+            try:
+                await member.until_done(folders.step, to_end=True)
+            except (Corrupt, OSError) as error:
+                member.problem(f"the log cannot be applied: {error}")
+            await member.in_thread(folders.hand_over)
+
+    def _is_superseded(self, broker: Broker) -> bool:
+        marks = self._member.marks
+        if marks.is_half(broker):
+            return True
+        if marks.get(broker) is not None:
+            return False
+        try:
+            end = log_end(broker_store(self._member.store, broker))
+        except Corrupt:  # the broker's process says so
+            return False
+        return bool(end.number) and server_name(end.writer) != self._member.server
+
+
+def _newest_since(store: ObjectStore, before: list[int]) -> tuple[int, LeaderLease | None]:
+    """The newest lease; where there are new ones, the newest of these: their server is alive."""
+    found = leases.numbers(store)
+    number = max(set(found) - set(before), default=found[-1] if found else -1)
+    lease = leases.get(store, number) if found else None
+    return (number, lease) if lease is not None or not found else _newest_since(store, before)
 
 
 def _as_others(lease: LeaderLease) -> LeaderLease:

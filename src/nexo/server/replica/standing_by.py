@@ -23,6 +23,10 @@ from nexo.server.replica.member import RETRY_S, Brokers, Member, now_ms
 log = logging.getLogger("nexo.replica")
 
 
+DAMAGED_RETRY_S = 5.0
+"""How long a standby waits before it tries to apply a damaged log again."""
+
+
 class StandingBy:
     """This server as a standby, from one leader's lease on."""
 
@@ -73,6 +77,7 @@ class StandingBy:
     async def _apply(self) -> None:
         folders, member = self._folders, self._member
         while not folders.ended:
+            pause_s = min(RETRY_S, member.lease_s / 8)
             try:
                 await member.in_thread(folders.step, to_end=self._watch.overdue(now_s()))
                 member.view.lag_ms = folders.lag_ms
@@ -80,9 +85,16 @@ class StandingBy:
                 member.problem(f"the object store does not answer: {error}")
             except (Corrupt, OSError) as error:
                 member.problem(f"the log cannot be applied: {error}")
+                pause_s = DAMAGED_RETRY_S
             if folders.loaded:
                 self._loaded.set()
-            await asyncio.sleep(min(RETRY_S, member.lease_s / 8))
+            await self._rest(pause_s)
+
+    async def _rest(self, pause_s: float) -> None:
+        """Wait before the next step, less if this ends or the leader seems to be gone."""
+        until_s = now_s() + pause_s
+        while now_s() < until_s and not self._folders.ended:
+            await asyncio.sleep(min(RETRY_S, self._member.lease_s / 8))
 
     async def _prepare(self) -> None:
         """Start processes that wait once the folders are loaded."""
@@ -109,6 +121,8 @@ class StandingBy:
             try:
                 if await self._saw_newer():
                     continue
+                if watch.lease.alone and not watch.lease.released:
+                    await self._ask()
                 due = self._folders.loaded and now_s() >= watch.due_s()
                 if due and (asked_s := await self._try_to_take()) is not None:
                     return asked_s
@@ -118,6 +132,14 @@ class StandingBy:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(member.stopping.wait(), watch.pause_s(now_s()))
         return now_s()
+
+    async def _ask(self) -> None:
+        """Ask a leader that knew of no standby: while it serves, the lead is not taken."""
+        watch, address = self._watch, self._watch.lease.address
+        answered = await self._member.around.answers(address)
+        watch.asked(now_s(), answered=answered)
+        if answered and watch.overdue(now_s()):
+            self._member.problem(f"{address} cannot renew its lease but still serves: waiting")
 
     async def _saw_newer(self) -> bool:
         """Whether there is a newer lease."""
@@ -139,12 +161,6 @@ class StandingBy:
         if newest is not None and newest[0] > watch.number:
             watch.saw(*newest, now_s())
             member.saw(newest[1])
-            return None
-        if watch.lease.alone and await member.around.answers(watch.lease.address):
-            member.problem(
-                f"{watch.lease.address} cannot renew its lease but still serves: waiting"
-            )
-            watch.could_not_look(now_s())
             return None
         if watch.lease.released:
             log.info("%s gave up the lead: taking over", watch.lease.address)

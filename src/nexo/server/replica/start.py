@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from nexo.config import Settings
 from nexo.model import Broker
+from nexo.replication.log_objects import Mark
 from nexo.replication.objects import BASE, ObjectStore, StoreFailed, next_number
 from nexo.replication.taking import Taking
 from nexo.server.clock import SteadyClock
@@ -49,8 +50,13 @@ def take_lead(
     clock = SteadyClock()
     writer = f"{term.server}/{term.term}/{uuid4().hex[:12]}"
     taking = Taking(store, files, root, writer, clock.now_ms, lambda: time.sleep(RETRY_S))
-    shipper, base = taking.take(handed or marks.get(broker), is_sure=handed is not None)
-    marks.remove(broker)
+    shipper, base = taking.take(
+        handed or marks.get(broker),
+        is_sure=handed is not None,
+        is_half=marks.is_half(broker),
+        claimed=marks.claimed(broker),
+    )
+    marks.serve(broker, Mark(shipper.number, shipper.epoch, shipper.writer))
     recording = RecordingFiles(files, root)
     recording.boot_id = f"{files.boot_id}/{term.lineage}"
     lease = around.open_cells(lease_path(run))
@@ -72,6 +78,8 @@ def take_lead(
             since,
         )
         made.numbers_after_ms = term.after_ms
+        made.bucket.note = partial(marks.serve, broker)
+        made.uploaded_again = taking.found_loss
         return made
 
     return replicating
