@@ -12,7 +12,9 @@ KIB, MIB = 1024, 1024**2
 # -- before a client is known -------------------------------------------------------------
 
 FIRST_BYTES_S = 10.0
-"""A connection that has not said what it is for by then is closed."""
+"""A connection that has not said what it is for by then is closed, counted from its first byte;
+where authentication is on, or only TLS is spoken, from its beginning.
+"""
 TLS_HANDSHAKE_S = 10.0
 """A TLS handshake that is not done by then is given up."""
 LOGIN_S = 10.0
@@ -29,8 +31,6 @@ BEFORE_LOGIN_BYTES = 16 * KIB
 """The largest request of a client that has not logged in, where authentication is on; no more is
 read of what it sends after its login.
 """
-STRANGERS_PER_ADDRESS = 1_000
-"""Connections of one address that have not introduced themselves; the oldest gives way."""
 
 # -- connections --------------------------------------------------------------------------
 

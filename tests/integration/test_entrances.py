@@ -74,9 +74,29 @@ def add_user(folder: Path, name: str, *grants: str) -> None:
 def test_a_connection_that_says_nothing_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Where users log in; elsewhere once it has begun to say something."""
     monkeypatch.setattr(limits, "FIRST_BYTES_S", 0.1)
-    with serving(tmp_path) as server, connect(server.port) as silent:
+    with serving(tmp_path / "users", auth=True) as server, connect(server.port) as silent:
         assert is_closed(silent)
+    with serving(tmp_path / "open") as server, connect(server.port) as halting:
+        halting.sendall(b"\x00")
+        assert is_closed(halting)
+
+
+def test_without_users_a_client_may_connect_and_be_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC R1
+    monkeypatch.setattr(limits, "FIRST_BYTES_S", 0.05)
+    monkeypatch.setattr(limits, "LOGIN_S", 0.05)
+    with serving(tmp_path) as server:
+        idle = [RawConnection(server.port) for _ in range(3)]
+        for _ in range(3):  # each is closed once the gate has looked, which it does twice a second
+            with connect(server.port) as halting:
+                halting.sendall(b"\x00")
+                assert is_closed(halting)
+        for one in idle:
+            assert one.ask(Op.ECHO, b"hi") == (Status.DATA, b"hi")
+            one.close()
 
 
 @pytest.mark.parametrize("auth", [False, True])
@@ -120,9 +140,8 @@ def test_at_the_limit_the_oldest_silent_connection_gives_way(tmp_path: Path) -> 
             sock.close()
 
 
-def test_one_address_cannot_fill_the_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "STRANGERS_PER_ADDRESS", 2)
-    with serving(tmp_path) as server:
+def test_one_address_cannot_fill_the_gate(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(tmp_path, max_silent_connections=2) as server:
         silent = [connect(server.port) for _ in range(3)]
         assert is_closed(silent[0])
         late = RawConnection(server.port)
@@ -130,6 +149,7 @@ def test_one_address_cannot_fill_the_gate(tmp_path: Path, monkeypatch: pytest.Mo
         late.close()
         for sock in silent:
             sock.close()
+        wait_until(lambda: "NEXO_MAX_SILENT_CONNECTIONS" in caplog.text)
 
 
 def test_a_tls_handshake_that_is_not_finished_is_given_up(

@@ -38,7 +38,6 @@ TRIED = {
     "LOCKED_OUT_MS": LOCKED_OUT,
     "LOCKED_OUT_PAUSE_S": ("integration/test_access.py", "test_who_guesses_waits_for_each_answer"),
     "BEFORE_LOGIN_BYTES": (ENTRANCES, "test_before_the_login_a_large_request_is_refused"),
-    "STRANGERS_PER_ADDRESS": (ENTRANCES, "test_one_address_cannot_fill_the_gate"),
     "FRAME_BYTES_PER_S": (ENTRANCES, "test_a_request_that_trickles_in_is_given_up"),
     "FAREWELL_S": (ENTRANCES, "test_a_stop_does_not_wait_for_a_client_that_reads_nothing"),
     "LONGEST_FAREWELL_S": (HTTP, "test_a_reply_before_the_end_of_the_body_is_followed_by_the_end"),

@@ -38,6 +38,7 @@ class ServerSettings(TypedDict, total=False):
     users_file: str | Path | None
     max_payload_bytes: int | str
     max_connections: int
+    max_silent_connections: int
     max_in_flight: int
     idle_ping_ms: int | str
     busy_poll_us: int

@@ -161,6 +161,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_connections: Annotated[
         Count, setting("NEXO_MAX_CONNECTIONS", "Connections at once, to each broker.")
     ] = 20_000
+    max_silent_connections: Annotated[
+        Count,
+        setting(
+            "NEXO_MAX_SILENT_CONNECTIONS",
+            "Connections of one address that have sent nothing yet; the oldest gives way.",
+        ),
+    ] = 10_000
     max_in_flight: Annotated[
         Count, setting("NEXO_MAX_IN_FLIGHT", "Unanswered requests of one connection.")
     ] = 100_000

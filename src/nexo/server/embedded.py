@@ -55,7 +55,7 @@ class EmbeddedServer:
         self._listeners.append(Listener(listener, self._dialects, tls=self._tls is not None))
         if self._settings.kafka_port:
             self.listen(KAFKA, self._settings.kafka_port, tls=self._tls is not None)
-        self._gate = Gate(self._listeners, self._adopt, self._settings.max_connections)
+        self._gate = Gate(self._listeners, self._adopt, self._settings)
         self._gate.open()
 
     def _adopt(self, _: Broker, arrival: Arrival) -> None:

@@ -68,8 +68,8 @@ class Host:
         self._replicating = replicating
         self._last_id = 0
         self._turned_away = 0
-        self._strangers: Strangers[Session] = Strangers(limits.STRANGERS_PER_ADDRESS)
-        self._handshakes: Strangers[asyncio.Task[None]] = Strangers(limits.STRANGERS_PER_ADDRESS)
+        self._strangers: Strangers[Session] = Strangers(settings.max_silent_connections)
+        self._handshakes: Strangers[asyncio.Task[None]] = Strangers(settings.max_silent_connections)
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         for broker in brokers:
             files = make_files() if replicating is None else replicating.files

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from functools import partial
 from typing import TypeAlias
 
 from nexo import limits
+from nexo.config.settings import Settings
 from nexo.dialects.dialect import Claim, Dialect
 from nexo.errors import ConfigError, NexoError, ProtocolError
 from nexo.model import Broker
@@ -88,13 +90,18 @@ class Gate:
     """The listening sockets. ``hand_over(broker, arrival)`` takes each connection."""
 
     def __init__(
-        self, listeners: Sequence[Listener], hand_over: HandOver, max_waiting: int
+        self, listeners: Sequence[Listener], hand_over: HandOver, settings: Settings
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._listeners = list(listeners)
         self._hand_over = hand_over
-        self._max_waiting = max_waiting
-        self._waiting: Strangers[socket.socket] = Strangers(limits.STRANGERS_PER_ADDRESS)
+        self._most, self._most_of_one = settings.max_connections, settings.max_silent_connections
+        self._may_be_silent = not settings.auth
+        """Nobody needs to log in: who has connected may take its time to ask (SPEC R1)."""
+        self._silent: Strangers[socket.socket] = Strangers(self._most_of_one)
+        self._waiting: Strangers[socket.socket] = Strangers(self._most_of_one)
+        """Those whose time runs."""
+        self._dropped = 0
         self._watch: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
@@ -111,7 +118,7 @@ class Gate:
             self._loop.remove_reader(listener.sock.fileno())
             listener.sock.close()
         self._listeners.clear()
-        for sock in self._waiting.overdue(float("inf")):
+        for sock in self._waiting.overdue(math.inf) + self._silent.overdue(math.inf):
             self._forget(sock)
 
     def _listen(self, listener: Listener) -> None:
@@ -134,16 +141,22 @@ class Gate:
     def _welcome(self, listener: Listener, sock: socket.socket, address: str) -> None:
         sock.setblocking(False)
         tune(sock)
-        dropped = self._waiting.enter(sock, address, self._loop.time())
-        if dropped is None and len(self._waiting) > self._max_waiting:
-            dropped = self._waiting.oldest
-        if dropped is not None:
-            self._forget(dropped)
-        if dropped is not sock:
+        entered = self._silent if self._may_be_silent and not listener.tls else self._waiting
+        self._enter(entered, sock, address)
+        if sock in entered:
             self._loop.add_reader(sock.fileno(), self._peek, listener, sock, RETRY_S)
 
+    def _enter(self, where: Strangers[socket.socket], sock: socket.socket, address: str) -> None:
+        """Add a connection; the oldest gives way if there are too many."""
+        dropped = where.enter(sock, address, self._loop.time())
+        if dropped is None and len(self._waiting) + len(self._silent) > self._most:
+            dropped = self._silent.oldest or self._waiting.oldest
+        if dropped is not None:
+            self._forget(dropped)
+            self._dropped += 1
+
     def _peek(self, listener: Listener, sock: socket.socket, pause_s: float) -> None:
-        if sock not in self._waiting:
+        if sock not in self._waiting and sock not in self._silent:
             return
         try:
             first = sock.recv(PEEK_BYTES, socket.MSG_PEEK)
@@ -160,6 +173,8 @@ class Gate:
             self._hand_over(found[1], Arrival(sock, found[0].name, listener.tls))
         else:  # too little to tell: a readable socket would call back without end
             self._loop.remove_reader(sock.fileno())
+            if (address := self._silent.leave(sock)) is not None:
+                self._enter(self._waiting, sock, address)
             again = partial(self._peek, listener, sock, min(LONGEST_RETRY_S, pause_s * 2))
             self._loop.call_later(pause_s, again)
 
@@ -167,6 +182,13 @@ class Gate:
         """Close connections whose first bytes did not arrive in time."""
         for sock in self._waiting.overdue(self._loop.time() - limits.FIRST_BYTES_S):
             self._forget(sock)
+        if self._dropped:
+            log.warning(
+                "closed %d connections that had said nothing yet: more than %d of one address "
+                "(NEXO_MAX_SILENT_CONNECTIONS), or %d in all (NEXO_MAX_CONNECTIONS)",
+                self._dropped, self._most_of_one, self._most,
+            )  # fmt: skip
+            self._dropped = 0
         self._watch = self._loop.call_later(WATCH_S, self._watch_waiting)
 
     def _refuse_plain(self, listener: Listener, sock: socket.socket) -> None:
@@ -178,6 +200,7 @@ class Gate:
 
     def _let_go(self, sock: socket.socket) -> None:
         self._waiting.leave(sock)
+        self._silent.leave(sock)
         self._loop.remove_reader(sock.fileno())
 
     def _forget(self, sock: socket.socket) -> None:

@@ -42,14 +42,16 @@ class Strangers(Generic[C]):
         self.leave(oldest)
         return oldest
 
-    def leave(self, one: C) -> None:
-        """Remove one, if it is here."""
+    def leave(self, one: C) -> str | None:
+        """Remove one; returns its address if it was here."""
         entered = self._entered.pop(one, None)
-        if entered is not None:
-            same = self._of_address[entered[0]]
-            del same[one]
-            if not same:
-                del self._of_address[entered[0]]
+        if entered is None:
+            return None
+        same = self._of_address[entered[0]]
+        del same[one]
+        if not same:
+            del self._of_address[entered[0]]
+        return entered[0]
 
     def forget(self, known: Callable[[C], bool]) -> None:
         """Remove the oldest ones that are ``known`` by now."""

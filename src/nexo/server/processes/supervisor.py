@@ -59,7 +59,7 @@ class Supervisor:
         listeners = [Listener(listener, tls=tls)]
         if kafka_listener is not None:
             listeners.append(Listener(kafka_listener, (KAFKA,), tls))
-        self._gate = Gate(listeners, self._hand_over, settings.max_connections)
+        self._gate = Gate(listeners, self._hand_over, settings)
         host, port = listener.getsockname()[:2]
         self.addresses = Addresses(host, port, _port(http_listener), tls, _port(health_listener))
         self._health = HealthServer(health_listener, self._serving)
