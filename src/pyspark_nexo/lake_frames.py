@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from nexo.lake.files import Target, file_io, target
-from nexo.lake.ordered import Source, row_groups
+from nexo.lake.ordered import SourceFile, row_groups
 from nexo.lake.paths import local_path
 from nexo.lake.ranges import file_ranges
 from nexo.lake.schema import file_schema
@@ -70,7 +70,7 @@ def _literal(path: str) -> str:
 
 
 def _arrow_frame(
-    spark: SparkSession, table: str, schema: StructType, where: Target, files: Sequence[Source]
+    spark: SparkSession, table: str, schema: StructType, where: Target, files: Sequence[SourceFile]
 ) -> DataFrame:
     """The rows of a table's data files, read by Arrow in Spark's tasks.
 
@@ -95,7 +95,7 @@ def _arrow_frame(
 class FilesReader(DataSourceReader):
     """Reads each file in a task of its own."""
 
-    def __init__(self, where: Target, files: Sequence[Source]) -> None:
+    def __init__(self, where: Target, files: Sequence[SourceFile]) -> None:
         self._where = where
         self._files = files
 
@@ -105,7 +105,7 @@ class FilesReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs on an executor."""
-        file: Source = partition.value
+        file: SourceFile = partition.value
         io = file_io(self._where)
         for rows in row_groups(io, file.path, self._where.schema, file.deletes):
             yield from rows.to_batches()

@@ -14,9 +14,12 @@ import pytest
 pytest.importorskip("duckdb")
 
 import nexo
+from nexo import limits
 from nexo.access.grants import parse_grant
 from nexo.access.users import UsersFile
-from nexo.errors import NexoError
+from nexo.admin import queries
+from nexo.client.address import Address
+from nexo.errors import NexoError, Overloaded
 from nexo.testing import Process, process
 from tests.integration.admin_api import ACTION, Api, Reply
 from tests.timing import wait_until
@@ -101,6 +104,18 @@ def test_a_question_that_takes_too_long_ends(api: Api) -> None:
 def test_a_question_that_needs_too_much_memory_is_refused(api: Api) -> None:
     status, message = refused(api, "select list(range) from range(200000000)", timeout_s=120)
     assert status in (400, 503), message
+
+
+def test_a_reply_has_a_bound_in_bytes_too(api: Api) -> None:
+    found = ask(api, "select repeat('x', 9000000) as long from range(6)")
+    assert (len(found["rows"]), found["more"]) == (3, True)
+
+
+async def test_one_question_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "_running", set(range(limits.HTTP_QUERIES)))
+    question = queries.QueryQuestion("select 1", Address("localhost"), "", "", 1)
+    with pytest.raises(Overloaded, match="4 queries are running"):
+        await queries.answer(question, 1.0)
 
 
 def test_who_leaves_ends_the_question(api: Api) -> None:

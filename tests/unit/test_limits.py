@@ -23,6 +23,7 @@ from nexo.services.store.service import StoreService
 from tests.unit.brokers.store.test_service import StoreRuntime
 
 ROOT = Path(__file__).parents[2]
+SQL = "integration/test_admin_sql.py"
 ENTRANCES, HTTP = "integration/test_entrances.py", "unit/server/test_http_server.py"
 HERE, LOGINS = "unit/test_limits.py", "integration/test_admin_login.py"
 JOBS, SHARED = "unit/services/queue/test_jobs.py", "unit/brokers/stream/test_shared_service.py"
@@ -62,6 +63,9 @@ TRIED = {
     "HTTP_BODY_BYTES_PER_S": (HTTP, "test_a_body_that_arrives_steadily_may_take_longer"),
     "HTTP_LOGIN_BYTES": (LOGINS, "test_a_login_is_small"),
     "HTTP_LIVE_VIEWS": (HERE, "test_one_live_view_too_many_is_refused"),
+    "HTTP_QUERIES": (SQL, "test_one_question_too_many_is_refused"),
+    "HTTP_QUERY_MEMORY_BYTES": (SQL, "test_a_question_that_needs_too_much_memory_is_refused"),
+    "HTTP_QUERY_REPLY_BYTES": (SQL, "test_a_reply_has_a_bound_in_bytes_too"),
     "SOCKET_SUBSCRIPTIONS": ("integration/test_http.py", ""),
     "SOCKET_PING_S": (HERE, "test_web_sockets_are_pinged"),
     "SOCKET_FRAME_BYTES": ("integration/test_http.py", ""),

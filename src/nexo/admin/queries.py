@@ -26,7 +26,7 @@ _COMMAND = (sys.executable, "-m", "nexo.cli.lake.sql_answer")
 _running: set[Process] = set()
 
 
-class Question(msgspec.Struct, frozen=True):
+class QueryQuestion(msgspec.Struct, frozen=True):
     """A query, and all that its process needs to know."""
 
     query: str
@@ -45,7 +45,7 @@ class QueryColumn(msgspec.Struct, frozen=True):
     type: str
 
 
-class Answer(msgspec.Struct):
+class QueryAnswer(msgspec.Struct):
     """What the query returned, or why it was refused."""
 
     columns: list[QueryColumn] = []
@@ -60,7 +60,7 @@ class Answer(msgspec.Struct):
 
 def question(
     context: ApiContext, query: str, limit: int, as_of_ms: int | None, plan: bool
-) -> Question:
+) -> QueryQuestion:
     """A query as this caller may ask it."""
     settings, who = context.place.settings, context.who
     address = replace(
@@ -73,10 +73,10 @@ def question(
         while_down="fail",
     )
     folder, catalog = str(settings.lake_folder), settings.lake_catalog
-    return Question(query, address, folder, catalog, limit, as_of_ms, plan)
+    return QueryQuestion(query, address, folder, catalog, limit, as_of_ms, plan)
 
 
-async def answer(asked: Question, timeout_s: float) -> Answer:
+async def answer(asked: QueryQuestion, timeout_s: float) -> QueryAnswer:
     """The answer to a query; raises its error. Cancelling it ends the query."""
     if len(_running) >= limits.HTTP_QUERIES:
         raise Overloaded(f"{limits.HTTP_QUERIES} queries are running: try again in a moment")
@@ -101,9 +101,9 @@ async def answer(asked: Question, timeout_s: float) -> Answer:
     return _checked(written)
 
 
-def _checked(written: bytes) -> Answer:
+def _checked(written: bytes) -> QueryAnswer:
     try:
-        found = msgspec.json.decode(written, type=Answer)
+        found = msgspec.json.decode(written, type=QueryAnswer)
     except msgspec.DecodeError:  # killed, most likely for its memory
         raise Unavailable("the query's process ended: ask about less") from None
     if found.code:

@@ -45,7 +45,7 @@ class CommitUnknown(Unavailable):
     code = "OUTCOME_UNKNOWN"
 
 
-class Work(Protocol):
+class CommitWork(Protocol):
     """A commit to one table (`nexo.lake.once.TableCommit`)."""
 
     @property
@@ -58,7 +58,7 @@ class Work(Protocol):
         """The update of the table as it is; None if nothing is left to do."""
 
 
-def commit_all(work: Sequence[Work]) -> list[Table | Exception]:
+def commit_all(work: Sequence[CommitWork]) -> list[Table | Exception]:
     """Commit to several tables that were just read: what `apply` returns or raises, of each.
 
     Tables of a folder share one sync and one transaction; of another catalog, several are committed
@@ -74,14 +74,14 @@ def commit_all(work: Sequence[Work]) -> list[Table | Exception]:
         return list(pool.map(_commit_alone, work))
 
 
-def _commit_alone(work: Work) -> Table | Exception:
+def _commit_alone(work: CommitWork) -> Table | Exception:
     try:
         return apply(work.table, work.prepare, work.commit_id, work.new_files, fresh=True)
     except Exception as error:  # of this table alone
         return error
 
 
-def _commit_together(catalog: FolderCatalog, work: Sequence[Work]) -> list[Table | Exception]:
+def _commit_together(catalog: FolderCatalog, work: Sequence[CommitWork]) -> list[Table | Exception]:
     """One transaction; a table for which it fails is committed alone, after it was read again."""
     outcomes: dict[int, Table | Exception] = {}
     drafts: dict[int, Draft] = {}

@@ -35,7 +35,7 @@ IDLE_MS = 30 * 86_400_000
 """After this long without a commit, a writer is forgotten."""
 
 
-class Mark(Protocol):
+class CommitMark(Protocol):
     """What a commit leaves in a table."""
 
     def moved(self, table: Table) -> Mapping[str, str] | None:
@@ -123,7 +123,7 @@ class TableCommit:
     """A change of one table that counts once."""
 
     table: Table
-    mark: Mark
+    mark: CommitMark
     change: TableChange
 
     @property

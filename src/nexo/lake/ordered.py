@@ -48,7 +48,7 @@ def every(first: int, last: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceFile:
     """A data file; its lowest and highest offset, None if not known."""
 
     path: str
@@ -75,7 +75,7 @@ def row_groups(
 
 def rows_in_order(
     io: FileIO,
-    files: Sequence[Source],
+    files: Sequence[SourceFile],
     partition: int,
     columns: pa.Schema,
     low: int = 0,
@@ -89,7 +89,7 @@ def rows_in_order(
     ``wanted`` may leave out rows by their first and last offset. Unless ``distinct``, all rows of
     an offset are read.
     """
-    reading = _Reading(io, partition, columns, low, high, wanted)
+    reading = _RowReading(io, partition, columns, low, high, wanted)
     last = -1
     for rows in reading.run(files):
         found = _first_of_each(rows, last) if distinct else rows
@@ -177,7 +177,7 @@ class _Pieces:
         return partition, offset
 
 
-class _Reading:
+class _RowReading:
     """Reads one partition's rows, of a range of offsets."""
 
     def __init__(
@@ -191,7 +191,7 @@ class _Reading:
         self._wanted = wanted
         self._deleted = DeletedRows(io)
 
-    def run(self, files: Sequence[Source]) -> Iterator[pa.Table]:
+    def run(self, files: Sequence[SourceFile]) -> Iterator[pa.Table]:
         """Sorted rows; where several rows have an offset, those of the first file come first."""
         for group in self._groups(files):
             if len(group) == 1 and group[0].is_ordered:
@@ -199,11 +199,11 @@ class _Reading:
             else:
                 yield from self._sorted(group)
 
-    def _groups(self, files: Sequence[Source]) -> Iterator[list[Source]]:
+    def _groups(self, files: Sequence[SourceFile]) -> Iterator[list[SourceFile]]:
         """Files whose offsets overlap together, in the order of offsets."""
         bounded = [(self._bounds(each), each) for each in files]
         known = [(found, each) for found, each in bounded if found is not None]
-        group, end = list[Source](), -1
+        group, end = list[SourceFile](), -1
         for (first, last), each in sorted(known, key=lambda item: (item[0][0], item[1].path)):
             if first >= self._high or last < self._low:
                 continue
@@ -215,7 +215,7 @@ class _Reading:
         if group:
             yield group
 
-    def _bounds(self, source: Source) -> tuple[int, int] | None:
+    def _bounds(self, source: SourceFile) -> tuple[int, int] | None:
         """The offsets of the partition's rows in a file; None if it has none."""
         if source.is_ordered:
             return source.offsets
@@ -224,7 +224,7 @@ class _Reading:
             return None
         return min(each.first for each in pieces), max(each.last for each in pieces)
 
-    def _pieces(self, index: int, source: Source) -> list[_Piece]:
+    def _pieces(self, index: int, source: SourceFile) -> list[_Piece]:
         """The row groups of a file that may have rows of the partition."""
         found = []
         with open_parquet(self._io, source.path) as file:
@@ -241,7 +241,7 @@ class _Reading:
 
     # -- a file in order -----------------------------------------------------------------
 
-    def _one(self, source: Source) -> Iterator[pa.Table]:
+    def _one(self, source: SourceFile) -> Iterator[pa.Table]:
         """A file that says that it is in order, row group by row group, unless it is not."""
         deleted = self._deleted.of(source.path, source.deletes)
         with open_parquet(self._io, source.path) as file:
@@ -282,7 +282,7 @@ class _Reading:
 
     # -- any files ------------------------------------------------------------------------
 
-    def _sorted(self, files: Sequence[Source]) -> Iterator[pa.Table]:
+    def _sorted(self, files: Sequence[SourceFile]) -> Iterator[pa.Table]:
         ordered = sorted(files, key=lambda each: not each.is_ordered)
         pieces = [
             piece for index, each in enumerate(ordered) for piece in self._pieces(index, each)
@@ -296,7 +296,7 @@ class _Reading:
             yield from self._window(ordered, pieces, low, high, most)
 
     def _window(
-        self, files: Sequence[Source], pieces: Sequence[_Piece], low: int, high: int, most: int
+        self, files: Sequence[SourceFile], pieces: Sequence[_Piece], low: int, high: int, most: int
     ) -> Iterator[pa.Table]:
         """All rows of a range of offsets; in two parts if they are too many."""
         within = [each for each in pieces if each.first < high and each.last >= low]
@@ -312,7 +312,7 @@ class _Reading:
             yield found.slice(start, CHUNK_ROWS)
 
     def _read(
-        self, files: Sequence[Source], pieces: Sequence[_Piece], low: int, high: int
+        self, files: Sequence[SourceFile], pieces: Sequence[_Piece], low: int, high: int
     ) -> Iterator[pa.Table]:
         for index in sorted({each.source for each in pieces}):
             source = files[index]

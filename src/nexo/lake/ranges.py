@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from nexo.lake.deletes import check_deletes
 from nexo.lake.names import PLACELESS, file_name, is_named
-from nexo.lake.ordered import Source
+from nexo.lake.ordered import SourceFile
 from nexo.lake.rows import FIELD_IDS
 from nexo.lake.tables import check_version
 
@@ -73,9 +73,9 @@ class FileRange:
         return low <= partition <= high
 
     @property
-    def source(self) -> Source:
+    def source(self) -> SourceFile:
         """The file, to be read."""
-        return Source(self.path, self.offsets, self.is_ordered, self.deletes)
+        return SourceFile(self.path, self.offsets, self.is_ordered, self.deletes)
 
 
 def file_ranges(table: Table, snapshot_id: int | None = None) -> list[FileRange]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.admin.queries import Answer, QueryColumn, Question
+from nexo.admin.queries import QueryAnswer, QueryColumn, QueryQuestion
 from nexo.cli import cells
 from nexo.cli.lake.sql_cells import field, plain_json, zoned
 from nexo.errors import ConfigError, NexoError
@@ -34,15 +34,15 @@ _encode = msgspec.json.Encoder(enc_hook=cells.plain).encode
 
 def main() -> None:
     """Read the question, write the answer."""
-    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
+    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=QueryQuestion)
     try:
         answer = _answer(asked)
     except NexoError as error:
-        answer = Answer(code=error.code, message=error.message)
+        answer = QueryAnswer(code=error.code, message=error.message)
     sys.stdout.buffer.write(_encode(answer))
 
 
-def _answer(asked: Question) -> Answer:
+def _answer(asked: QueryQuestion) -> QueryAnswer:
     try:
         from nexo.lake.catalog import Lake
         from nexo.sql.engine import Engine
@@ -57,11 +57,11 @@ def _answer(asked: Question) -> Answer:
     )
     as_of = None if asked.as_of_ms is None else datetime.fromtimestamp(asked.as_of_ms / 1000, UTC)
     if asked.plan:
-        return Answer(plan=engine.plan(asked.query, as_of=as_of))
+        return QueryAnswer(plan=engine.plan(asked.query, as_of=as_of))
     return _shown(engine.query(asked.query, limit=asked.limit + 1, as_of=as_of), asked.limit)
 
 
-def _shown(found: Result, limit: int) -> Answer:
+def _shown(found: Result, limit: int) -> QueryAnswer:
     schema = found.table.schema
     columns = [QueryColumn(each.name, str(each.type)) for each in schema]
     rows, size = list[list[Any]](), 0
@@ -71,7 +71,7 @@ def _shown(found: Result, limit: int) -> Answer:
         if size > HTTP_QUERY_REPLY_BYTES:
             break
         rows.append(shown)
-    return Answer(columns, rows, len(rows) < len(found))
+    return QueryAnswer(columns, rows, len(rows) < len(found))
 
 
 def _cells(row: tuple[Any, ...]) -> Iterator[Any]:

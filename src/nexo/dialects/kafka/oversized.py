@@ -22,7 +22,7 @@ _ACKS = Struct(">hi")
 _API = APIS[ApiKey.PRODUCE]
 
 T = TypeVar("T")
-Steps: TypeAlias = Generator[int, bytes, T]
+ParseSteps: TypeAlias = Generator[int, bytes, T]
 """Yields how many bytes it needs next, or, below zero, how many it does not."""
 
 
@@ -76,7 +76,7 @@ class OversizedProduce:
 
     # -- the request, which is described in `format.apis` ----------------------------------
 
-    def _parse(self) -> Steps[None]:
+    def _parse(self) -> ParseSteps[None]:
         _, key, self._version, self._correlation = _HEAD.unpack((yield _HEAD.size))
         if key != ApiKey.PRODUCE or not _API.low <= self._version <= _API.high:
             raise ProtocolError(f"a request of {self.left} bytes is too large")
@@ -94,21 +94,21 @@ class OversizedProduce:
                 self._partitions.append((topic, index))
             yield from _tags(flexible)
 
-    def _count(self, flexible: bool) -> Steps[int]:
+    def _count(self, flexible: bool) -> ParseSteps[int]:
         count = yield from _length(I32, flexible)
         if len(self._partitions) + count > limits.KAFKA_ELEMENTS:
             raise ProtocolError(f"a request announces {count} elements")
         return count
 
 
-def _varint(most: int = 5) -> Steps[int]:
+def _varint(most: int = 5) -> ParseSteps[int]:
     raw = b""
     while len(raw) < most and (not raw or raw[-1] > 0x7F):
         raw += yield 1
     return Input(memoryview(raw)).varint()
 
 
-def _length(kind: Struct, flexible: bool) -> Steps[int]:
+def _length(kind: Struct, flexible: bool) -> ParseSteps[int]:
     if flexible:
         size = (yield from _varint()) - 1
     else:
@@ -116,7 +116,7 @@ def _length(kind: Struct, flexible: bool) -> Steps[int]:
     return max(size, 0)
 
 
-def _text(flexible: bool) -> Steps[str]:
+def _text(flexible: bool) -> ParseSteps[str]:
     size = yield from _length(I16, flexible)
     if size > limits.BEFORE_LOGIN_BYTES * 2:
         raise ProtocolError("a text in a request is too long")
@@ -124,12 +124,12 @@ def _text(flexible: bool) -> Steps[str]:
     return raw.decode(errors="replace")
 
 
-def _skip(size: int) -> Steps[None]:
+def _skip(size: int) -> ParseSteps[None]:
     if size:
         yield -size
 
 
-def _tags(flexible: bool) -> Steps[None]:
+def _tags(flexible: bool) -> ParseSteps[None]:
     if not flexible:
         return
     for _ in range((yield from _varint())):

@@ -177,7 +177,7 @@ class Intake:
             self._ended(error)
 
 
-class _Waiting(NamedTuple):
+class _WaitingMessage(NamedTuple):
     rank: int
     until_s: float
     """On the mailbox's clock."""
@@ -189,7 +189,7 @@ class Mailbox:
 
     def __init__(self, ttl_ms: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
         """Each message waits for ``ttl_ms`` at most, if given, or for as long as it says."""
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_WaitingMessage] = []
         """The best priority first, then the oldest."""
         self._ttl_ms = ttl_ms
         self._clock = clock
@@ -232,7 +232,7 @@ class Mailbox:
         properties = message["properties"]
         limits = [ttl for ttl in (whole(properties.get("expiration")), self._ttl_ms) if ttl]
         until_s = self._clock() + min(limits) / 1_000 if limits else math.inf
-        waiting = _Waiting(-whole(properties.get("priority")), until_s, message)
+        waiting = _WaitingMessage(-whole(properties.get("priority")), until_s, message)
         insort(self._waiting, waiting, key=lambda each: each.rank)
         if len(self._waiting) > MAILBOX_MESSAGES:
             oldest = min(self._waiting, key=lambda each: each.message["properties"]["delivery_tag"])

@@ -16,7 +16,7 @@ import pyarrow as pa
 from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io, target
 from nexo.lake.names import file_label
 from nexo.lake.once import WrittenRange, commit
-from nexo.lake.ordered import Source, WantedOffsets, every, rows_in_order
+from nexo.lake.ordered import SourceFile, WantedOffsets, every, rows_in_order
 from nexo.lake.ranges import FileRange, file_ranges
 from nexo.lake.tables import held_offsets
 
@@ -31,9 +31,9 @@ class DeriveStep:
     partition: int
     after: int | None
     end: int
-    kept: Sequence[Source]
+    kept: Sequence[SourceFile]
     """Files of the derived table that hold what earlier steps left; they may hold more."""
-    added: Sequence[Source]
+    added: Sequence[SourceFile]
     """Files of the stream's table that hold what came since; they may hold more."""
     target: Target
 
