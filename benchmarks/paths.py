@@ -132,10 +132,13 @@ class _NoTransport(asyncio.Transport):
         return False
 
 
+def _ignore(*_: object) -> None: ...
+
+
 async def _wire(_: Ground) -> Work:
     """A thousand requests framed, flushed and answered, with no server."""
     address = parse_url("nexo://127.0.0.1")
-    wire = Wire(asyncio.get_running_loop(), address, lambda _: None, lambda _: None)
+    wire = Wire(asyncio.get_running_loop(), address, _ignore, _ignore, _ignore)
     wire.connection_made(_NoTransport())
     link = Link(address, Broker.STORE)
     link._wire = wire
@@ -143,7 +146,7 @@ async def _wire(_: Ground) -> Work:
     async def once() -> None:
         waiting = [link.call(Op.MAP_GET, VALUE) for _ in range(RUN)]
         await asyncio.sleep(0)
-        ids = [number for number, future in wire.waiting.items() if not future.done()]
+        ids = [number for number, sent in wire.waiting.items() if not sent[0].done()]
         replies = b"".join(frame(FrameKind.RESPONSE, Status.DATA, n, VALUE) for n in ids)
         wire.get_buffer(-1)[: len(replies)] = replies
         wire.buffer_updated(len(replies))

@@ -34,6 +34,11 @@ class RawConnection:
         """The payload of whatever frame comes next."""
         return self._take(HEADER.unpack(self._take(HEADER.size))[3])
 
+    def frame(self) -> tuple[int, int, int, bytes]:
+        """Type, meta byte, id and payload of whatever frame comes next."""
+        kind, meta, request_id, size = HEADER.unpack(self._take(HEADER.size))
+        return kind, meta, request_id, self._take(size)
+
     def ask(self, op: int, payload: bytes = b"") -> tuple[int, bytes]:
         """Status and payload of the reply to one request."""
         self.burst((op, payload))

@@ -38,6 +38,9 @@ additions. Integers in frames and fields are big-endian.
 - A client that starts with HELLO names the broker it wants; its connection then lives in that
   broker's process, and its errors come as code and message. Without HELLO a connection may mix
   brokers.
+- A server that stops finishes what it has begun. A request that is refused with SHUTTING_DOWN has
+  not run. A client whose HELLO says `resends` then gets GOODBYE: of its requests, those without a
+  reply by then have not run either. It closes the connection, and sends them to the next server.
 """
 
 

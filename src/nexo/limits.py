@@ -40,6 +40,10 @@ FAREWELL_S = 0.5
 """How long a closing connection waits for a client that reads none of its last replies."""
 LONGEST_FAREWELL_S = 2.0
 """How long it waits for one that reads them slowly."""
+SETTLING_S = 2.5
+"""How long a stopping server lets clients finish the jobs, records and transactions they hold."""
+IDLE_SETTLING_S = 1.0
+"""It stops earlier if none of them was finished for this long."""
 CLIENT_NAME_CHARS = 128
 """What is kept of the name a client gives itself."""
 

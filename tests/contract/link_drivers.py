@@ -33,7 +33,6 @@ class Driver(Protocol):
 
     def call(self, op: int, *parts: bytes, timeout_s: float | None = None) -> Reply: ...
     def repeat(self, op: int, *parts: bytes, timeout_s: float | None = None) -> Reply: ...
-    def ask(self, op: int, *parts: bytes, timeout_s: float | None = None) -> Reply: ...
     def poll(self, op: int, *parts: bytes, timeout_s: float | None = None) -> PollDriver: ...
     def close(self) -> None: ...
 
@@ -68,9 +67,6 @@ class AsyncDriver:
 
     def repeat(self, op: int, *parts: bytes, timeout_s: float | None = None) -> Reply:
         return self.run(self.link.repeat(op, *parts, timeout_s=timeout_s))
-
-    def ask(self, op: int, *parts: bytes, timeout_s: float | None = None) -> Reply:
-        return self.run(self.link.ask(op, *parts, timeout_s=timeout_s))
 
     def poll(self, op: int, *parts: bytes, timeout_s: float | None = None) -> PollDriver:
         async def poll() -> AsyncPoll:

@@ -26,6 +26,7 @@ HOLD_OP = 0xF8
 """Never answered by itself."""
 FAIL_OP = 0xF9
 """Payload ``status u8`` and the error's payload: answered with exactly that."""
+_TURNS = 5
 SIZED_OP = 0xFA
 """Payload ``size u32``: answered with that many bytes."""
 
@@ -80,16 +81,18 @@ class ScriptedServer:
         )
         self.port = self._server.sockets[0].getsockname()[1]
 
-    def stop(self) -> None:
-        """Stop listening and cut every connection."""
-        self._do(self._stop())
+    def stop(self, last: bytes = b"") -> None:
+        """Stop listening and cut every connection, after these ``last`` bytes."""
+        self._do(self._stop(last))
 
-    async def _stop(self) -> None:
+    async def _stop(self, last: bytes) -> None:
         if self._server is not None:
             self._server.close()
-        for peer in list(self._peers):
-            peer.transport.abort()
-        await asyncio.sleep(0)
+        for _ in range(_TURNS):  # some may just have been accepted
+            for peer in list(self._peers):
+                peer.transport.write(last)
+                peer.transport.abort()
+            await asyncio.sleep(0)
 
     def wait_for(self, condition: Callable[[], object]) -> None:
         """Wait until something that this server notes makes ``condition`` true."""

@@ -400,35 +400,103 @@ def test_a_request_that_must_not_run_twice_fails_with_the_cut(
 ) -> None:
     link = open_link(server.url)
     with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(link.ask, HOLD_OP)
+        call = pool.submit(link.call, HOLD_OP)
         server.wait_for(lambda: server.held)
         server.stop()
         with pytest.raises(ConnectionLost):
             call.result(10)
 
 
-@pytest.mark.parametrize("way", ["repeat", "ask"])
+GOODBYE = frame(FrameKind.GOODBYE, 0, 0)
+
+
 def test_what_a_stopping_server_rejected_is_sent_again(
-    server: ScriptedServer, open_link: Open, way: str
+    server: ScriptedServer, open_link: Open
 ) -> None:
     link = open_link(server.url)
     with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(getattr(link, way), HOLD_OP, timeout_s=20)
+        call = pool.submit(link.call, HOLD_OP, timeout_s=20)
         server.answer(STOPPING, Status.ERR_CODED)
+        restart(server)
         server.answer(b"at last")
         assert call.result(10) == b"at last"
 
 
-@pytest.mark.parametrize("way", ["repeat", "ask"])
-def test_nothing_is_sent_again_if_the_address_says_so_or_the_time_is_over(
+@pytest.mark.parametrize("way", ["call", "poll"])
+def test_what_is_unanswered_at_the_goodbye_is_sent_again(
     server: ScriptedServer, open_link: Open, way: str
+) -> None:
+    """The server has answered everything that it ran (finding T9)."""
+    link = connected(open_link(server.url))
+
+    def ask() -> object:
+        found = getattr(link, way)(HOLD_OP, b"payload", timeout_s=20)
+        return found if way == "call" else found.reply()
+
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(ask)
+        server.wait_for(lambda: server.held)
+        server.held.clear()
+        restart(server, GOODBYE)
+        server.wait_for(lambda: server.held)
+        assert server.held[0][2] == b"payload"
+        server.answer(b"at last")
+        assert call.result(10) == b"at last"
+
+
+def test_what_was_answered_before_the_goodbye_is_not_sent_again(
+    server: ScriptedServer, open_link: Open
+) -> None:
+    link = connected(open_link(server.url))
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(link.call, HOLD_OP, timeout_s=20)
+        server.wait_for(lambda: server.held)
+        _, request_id, _ = server.held.popleft()
+        reply = frame(FrameKind.RESPONSE, Status.DATA, request_id, b"done")
+        restart(server, reply + GOODBYE)
+        assert call.result(10) == b"done"
+        assert link.call(Op.ECHO, b"next") == b"next"
+    assert not server.held
+
+
+def test_a_request_after_the_goodbye_goes_to_the_next_server(
+    server: ScriptedServer, open_link: Open
+) -> None:
+    """The goodbye may lie unread on an idle connection that looks sound."""
+    link = connected(open_link(server.url))
+    restart(server, GOODBYE)
+    assert link.call(Op.ECHO, b"next") == b"next"
+
+
+def test_a_poll_that_waits_for_the_next_server_can_be_cut_short(
+    server: ScriptedServer, open_link: Open
+) -> None:
+    link = connected(open_link(server.url))
+    poll = link.poll(HOLD_OP, timeout_s=20)
+    server.wait_for(lambda: server.held)
+    server.held.clear()
+    server.stop(GOODBYE)
+    with ThreadPoolExecutor(1) as pool:
+        reply = pool.submit(poll.reply)
+        poll.cancel()
+        server.start()
+        assert reply.result(10) == b""
+
+
+def test_nothing_is_sent_again_if_the_address_says_so_or_the_time_is_over(
+    server: ScriptedServer, open_link: Open
 ) -> None:
     hurried = open_link(f"{server.url}?while_down=fail")
     with pytest.raises(ShuttingDown):
-        getattr(hurried, way)(FAIL_OP, bytes((Status.ERR_CODED,)), STOPPING)
+        hurried.call(FAIL_OP, bytes((Status.ERR_CODED,)), STOPPING)
     patient = connected(open_link(server.url))
-    with pytest.raises((ShuttingDown, RequestTimeout)):
-        getattr(patient, way)(FAIL_OP, bytes((Status.ERR_CODED,)), STOPPING, timeout_s=0.2)
+    with pytest.raises((ShuttingDown, RequestTimeout, ConnectionLost)):
+        patient.call(FAIL_OP, bytes((Status.ERR_CODED,)), STOPPING, timeout_s=0.2)
+
+
+def restart(server: ScriptedServer, last: bytes = b"") -> None:
+    server.stop(last)
+    server.start()
 
 
 # -- what the server sends unasked

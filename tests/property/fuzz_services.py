@@ -103,6 +103,7 @@ class SilentPeer:
         self.identity: Identity | None = None
         self.closed = False
         self.congested = False
+        self.resends = False
 
     def ok(self, request_id: int) -> None: ...
 

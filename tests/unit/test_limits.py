@@ -25,6 +25,7 @@ from tests.unit.brokers.store.test_service import StoreRuntime
 ROOT = Path(__file__).parents[2]
 SQL = "integration/test_admin_sql.py"
 ENTRANCES, HTTP = "integration/test_entrances.py", "unit/server/test_http_server.py"
+STOPPING = "unit/server/test_host.py"
 HERE, LOGINS = "unit/test_limits.py", "integration/test_admin_login.py"
 JOBS, SHARED = "unit/services/queue/test_jobs.py", "unit/brokers/stream/test_shared_service.py"
 SHIPPING = "unit/services/test_replicating.py"
@@ -42,6 +43,8 @@ TRIED = {
     "FRAME_BYTES_PER_S": (ENTRANCES, "test_a_request_that_trickles_in_is_given_up"),
     "FAREWELL_S": (ENTRANCES, "test_a_stop_does_not_wait_for_a_client_that_reads_nothing"),
     "LONGEST_FAREWELL_S": (HTTP, "test_a_reply_before_the_end_of_the_body_is_followed_by_the_end"),
+    "SETTLING_S": (STOPPING, "test_a_stop_waits_for_what_clients_hold_as_long_as_they_finish"),
+    "IDLE_SETTLING_S": (STOPPING, "test_a_stop_does_not_wait_for_those_who_finish_nothing"),
     "CLIENT_NAME_CHARS": (ENTRANCES, "test_a_clients_name_forges_no_log_line"),
     "LARGE_REQUESTS_BYTES": (LARGE, "test_further_large_requests_wait_for_room"),
     "LARGE_REQUEST_BYTES_PER_S": (LARGE, "test_who_keeps_others_waiting_must_send"),

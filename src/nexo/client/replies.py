@@ -50,7 +50,12 @@ def error_of(status: int, payload: Buffer) -> NexoError:
 def hello_frame(address: Address, broker: Broker) -> bytes:
     """The HELLO request that opens a connection; its id is 0, which no call uses."""
     hello = Hello(
-        address.client, address.user, address.password, address.token, address=address.caller
+        address.client,
+        address.user,
+        address.password,
+        address.token,
+        resends=True,
+        address=address.caller,
     )
     return frame(FrameKind.REQUEST, Op.HELLO, 0, encode_hello(broker, hello))
 

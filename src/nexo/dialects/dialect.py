@@ -61,6 +61,9 @@ class Session(Connection, Protocol):
     def finish(self) -> None:
         """Take no more requests, send what was answered, then end the stream (FIN)."""
 
+    def dismiss(self) -> None:
+        """The server ends: `finish`, and say what has not run if the protocol has words for it."""
+
     def status(self) -> dict[str, Any]:
         """What the dashboard shows of the connection."""
 

@@ -98,8 +98,9 @@ class BaseSession(ABC):
     """
 
     __slots__ = (
-        "_closing", "_farewell", "_gone", "_holds", "_host", "_transport", "address", "closed",
-        "congested", "id", "identity", "name", "opened_ms", "origin",
+        "_client_leaves", "_closing", "_farewell", "_gone", "_holds", "_host", "_transport",
+        "address", "closed", "congested", "id", "identity", "name", "opened_ms", "origin",
+        "resends",
     )  # fmt: skip
 
     dialect = "other"
@@ -118,10 +119,13 @@ class BaseSession(ABC):
         self.closed = False
         """Replies are dropped from now on."""
         self.congested = False
+        self.resends = False
         self.opened_ms = host.clock.now_ms()
         self.address = "local"
         self.identity: Identity | None = None
         self.origin = origin
+        self._client_leaves = False
+        """The client was told to end the connection, which TLS cannot end half."""
 
     # -- the protocol's own part ----------------------------------------------------
 
@@ -258,10 +262,15 @@ class BaseSession(ABC):
         self.closed = True
         if self._transport.can_write_eof():
             self._transport.write_eof()
-            self._transport.resume_reading()
-            self._await_farewell(self._unsent_bytes, limits.LONGEST_FAREWELL_S)
-        else:
+        elif not self._client_leaves:
             self._transport.close()
+            return
+        self._transport.resume_reading()
+        self._await_farewell(self._unsent_bytes, limits.LONGEST_FAREWELL_S)
+
+    def dismiss(self) -> None:
+        """The server ends: `finish`."""
+        self.finish()
 
     def _await_farewell(self, unsent: int, left_s: float) -> None:
         """Wait for the client's end as long as it reads what was sent."""

@@ -32,6 +32,11 @@ class FrameKind(enum.IntEnum):
     """Answer with PONG; no payload. Both sides may ask."""
     PONG = 0x05
     """The answer to PING."""
+    GOODBYE = 0x06
+    """The server ends the connection: what it has not answered by now, it has not run.
+
+    Only for clients that ask for it in HELLO.
+    """
 
 
 class Status(enum.IntEnum):

@@ -26,6 +26,8 @@ class Hello(msgspec.Struct, frozen=True, omit_defaults=True):
     token: str | None = None
     said_hello: bool = True
     """Only used on internal links: whether the represented client sent HELLO itself."""
+    resends: bool = False
+    """Sends a request again that was refused with SHUTTING_DOWN or is unanswered at GOODBYE."""
     address: str | None = None
     """Only used on internal links: the represented client's address, such as a dashboard user's."""
 

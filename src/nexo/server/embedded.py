@@ -62,6 +62,7 @@ class EmbeddedServer:
         self.host.adopt(arrival.sock, arrival.dialect, self._tls if arrival.tls else None)
 
     async def close(self) -> None:
+        await self.host.settle()
         if self._gate is not None:
             self._gate.close()
         await self.host.close()

@@ -38,6 +38,8 @@ log = logging.getLogger("nexo.host")
 
 WATCH_S = 0.5
 """How often connections that have not introduced themselves are looked at."""
+SETTLE_POLL_S = 0.01
+"""How often a stopping host looks at what clients hold."""
 CLOSED_AT_ONCE, SOON_S = 10, 0.005
 """How many of them are closed at once, and the pause before the next ones."""
 
@@ -220,6 +222,25 @@ class Host:
 
     # -- stopping -----------------------------------------------------------------
 
+    async def settle(self) -> None:
+        """Lend nothing more, and let clients finish what they hold, as long as they do.
+
+        Everything else is served meanwhile.
+        """
+        services = self.services.values()
+        for service in services:
+            service.wind_down()
+        began_s = changed_s = self.loop.time()
+        before = -1
+        while lent := sum(service.lent() for service in services):
+            now_s = self.loop.time()
+            if lent != before:
+                before, changed_s = lent, now_s
+            if now_s - changed_s > limits.IDLE_SETTLING_S or now_s - began_s > limits.SETTLING_S:
+                log.info("stopping although clients hold %d jobs, records or transactions", lent)
+                return
+            await asyncio.sleep(SETTLE_POLL_S)
+
     async def close(self, progress: Callable[[], None] = lambda: None) -> bool:
         """Answer what has arrived, make it durable, close every connection (SPEC A7).
 
@@ -237,7 +258,7 @@ class Host:
         for runtime in self._runtimes.values():
             await runtime.close()
         for session in list(self.sessions):
-            session.finish()
+            session.dismiss()
         await self._let_leave()
         return all(clean)
 

@@ -46,6 +46,8 @@ class Connection(Protocol):
     closed: bool
     congested: bool
     """The client reads too slowly: its write buffer is over the limit."""
+    resends: bool
+    """The client sends a request again that was refused with `ShuttingDown`."""
 
     def kick(self, reason: str) -> None:
         """Close the connection, dropping unsent data."""

@@ -87,5 +87,11 @@ class Service(Protocol):
     def status(self) -> dict[str, Any]:
         """A small summary for the dashboard, metrics and ``nexo top``; cheap."""
 
+    def wind_down(self) -> None:
+        """The server is about to stop: lend nothing more, and end the requests that wait."""
+
+    def lent(self) -> int:
+        """How many jobs, records and transactions clients hold and have yet to finish."""
+
     def close(self) -> None:
         """Write what must survive a graceful stop; nothing is called afterwards."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
-from nexo.errors import NexoError, internal_error
+from nexo.errors import NexoError, ShuttingDown, internal_error
 from nexo.services.connection import Connection, Done
 
 log = logging.getLogger("nexo.waiting")
@@ -188,10 +188,14 @@ class WaitingRoom:
                 self._enter_channels(wait)
                 self._try(wait)
 
-    def give_up_all(self) -> None:
-        """Answer all waits with nothing, as before a stop."""
+    def stop(self) -> None:
+        """End all waits before a stop: a client that `resends` asks again, others get nothing."""
         for wait in list(self._waits.values()):
-            self._give_up(wait)
+            if wait.connection.resends:
+                self._remove(wait)
+                _answer(wait, ShuttingDown("the server is stopping; ask again in a moment"))
+            else:
+                self._give_up(wait)
 
     def expire(self, now_ms: int) -> None:
         """Answer every wait that is due with nothing."""

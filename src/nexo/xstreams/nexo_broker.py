@@ -55,7 +55,7 @@ class NexoStreamBroker(StreamBroker):
     def _send(self, op: Op, *parts: bytes) -> Buffer:
         """Reads may run twice, so a connection that ends does not fail them (SPEC O3)."""
         self._check_open()
-        send = self._link.repeat if op in _READS else self._link.ask
+        send = self._link.repeat if op in _READS else self._link.call
         return send(op, *parts) or b""
 
     def _ask(self, op: Op, ask: object, reply: type[T]) -> T:

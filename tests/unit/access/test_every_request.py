@@ -35,6 +35,7 @@ class Stranger:
     said_hello = True
     closed = False
     congested = False
+    resends = False
 
     def __init__(self) -> None:
         self.identity: Identity | None = Identity(User("ana"), None)

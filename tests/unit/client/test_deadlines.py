@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from nexo.client._async.link.deadlines import MAX_ID, RequestDeadlines
 
 
-def waiting(*ids: int) -> dict[int, Future[None]]:
-    return {request_id: Future() for request_id in ids}
+def waiting(*ids: int) -> dict[int, tuple[Future[None]]]:
+    return {request_id: (Future(),) for request_id in ids}
 
 
 def test_requests_older_than_the_default_timeout_are_overdue() -> None:
@@ -36,7 +36,7 @@ def test_a_deadline_of_its_own_goes_before_the_default_either_way() -> None:
     deadlines.set(2, 100.0)
     assert deadlines.overdue(table, last_id=2, now_s=0.0) == []
     assert deadlines.overdue(table, last_id=2, now_s=2.0) == [1]
-    table[1].cancel()
+    table[1][0].cancel()
     assert deadlines.overdue(table, last_id=2, now_s=50.0) == []
     assert deadlines.overdue(table, last_id=2, now_s=100.0) == [2]
 
@@ -46,7 +46,7 @@ def test_answered_and_given_up_requests_are_left_alone() -> None:
     table = waiting(1, 2, 3)
     deadlines.set(2, 1.0)
     deadlines.overdue(table, last_id=3, now_s=0.0)
-    table[1].cancel()
+    table[1][0].cancel()
     del table[2]
     assert deadlines.overdue(table, last_id=3, now_s=9.0) == [3]
 

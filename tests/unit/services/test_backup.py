@@ -39,6 +39,7 @@ class AdminConnection:
     name = "test"
     closed = False
     congested = False
+    resends = False
 
     def __init__(self, number: int = 1, broker: str = "stream", action: str = "admin") -> None:
         self.id = number

@@ -21,6 +21,7 @@ class UserConnection:
     name = "test"
     closed = False
     congested = False
+    resends = False
 
     def __init__(self, number: int, grant: str = "queue:read:*") -> None:
         self.id = number

@@ -22,6 +22,7 @@ class Client:
     def __init__(self, number: int = 1) -> None:
         self.id = number
         self.congested = False
+        self.resends = False
 
     def kick(self, reason: str) -> None: ...
 

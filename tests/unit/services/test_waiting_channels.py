@@ -17,6 +17,7 @@ class Client:
     identity: Identity | None = None
     closed = False
     congested = False
+    resends = False
 
     def kick(self, reason: str) -> None: ...
 

@@ -15,7 +15,7 @@ from nexo.protocol.values import decode_value
 T = TypeVar("T")
 
 Send: TypeAlias = Callable[..., Awaitable[Reply]]
-"""A link's `call`, `ask` or `repeat`."""
+"""A link's `call` or `repeat`."""
 
 
 async def request(send: Send, op: int, message: object, type_: type[T]) -> T:

@@ -15,7 +15,7 @@ from typing import cast
 
 from nexo.dialects.nexo.inbox import Inbox
 from nexo.dialects.nexo.replying import ReplyingSession
-from nexo.errors import NexoError, Unavailable
+from nexo.errors import NexoError, ShuttingDown, Unavailable
 from nexo.model import Broker
 from nexo.protocol import hello
 from nexo.protocol.frames import FrameKind, frame
@@ -145,6 +145,8 @@ class BrokerLink(asyncio.BufferedProtocol):
         elif kind == FrameKind.RESPONSE and request_id in self._pending:  # not to our HELLO
             self._pending.discard(request_id)
             self._client.relayed(frame(kind, meta, request_id, payload))
+        elif kind == FrameKind.GOODBYE:
+            self._fail_pending(ShuttingDown(f"the {self._broker.label} broker is stopping"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The other process ended or closed."""
@@ -153,11 +155,13 @@ class BrokerLink(asyncio.BufferedProtocol):
 
     def _lost(self) -> None:
         self.closed = True
-        pending, self._pending = self._pending, set()
-        for request_id in pending:
-            message = f"the {self._broker.label} broker is restarting; try again"
-            self._client.fail(request_id, Unavailable(message))
+        self._fail_pending(Unavailable(f"the {self._broker.label} broker is restarting; try again"))
         if self._pushing:
             self._client.finish()
         else:
             self._release()
+
+    def _fail_pending(self, error: NexoError) -> None:
+        pending, self._pending = self._pending, set()
+        for request_id in pending:
+            self._client.fail(request_id, error)

@@ -6,7 +6,7 @@ from nexo.dialects.dialect import Origin
 from nexo.dialects.nexo.meter import Meter
 from nexo.dialects.nexo.state import NexoState
 from nexo.dialects.session import BaseSession
-from nexo.errors import NexoError
+from nexo.errors import ConnectionLost, NexoError
 from nexo.model import Buffer
 from nexo.protocol.frames import HEADER, FrameKind, Status, frame, pack_error, pack_str
 
@@ -145,6 +145,20 @@ class ReplyingSession(BaseSession):
             out.append(_pack(_RESPONSE, _NULL if reply is None else _OK, request_id, 0))
         if len(out) >= EARLY_PARTS:
             self.flush()
+
+    def _say_goodbye(self) -> None:
+        """Answer what has run without a reply; what is unanswered then has not run.
+
+        Nothing is said if more has run than is known here.
+        """
+        unknown = ConnectionLost(
+            "the server stopped before the reply; the request may or may not have run"
+        )
+        for request_id in list(self._meter.waiting):
+            self.fail(request_id, unknown)
+        if not self._in_flight:
+            self._client_leaves = True
+            self._send(frame(FrameKind.GOODBYE, 0, 0))
 
     def refuse(self, error: NexoError) -> None:
         """Reject the connection, as when the next frame's boundary is unknown: say why, close."""

@@ -174,6 +174,7 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
     def _on_hello(self, request_id: int, payload: memoryview) -> None:
         _, asked = hello.decode_hello(payload)
         self.said_hello = asked.said_hello if self.origin is Origin.LINK else True
+        self.resends = asked.resends
         if asked.client:
             self.name = _printable(asked.client, limits.CLIENT_NAME_CHARS)
         if self.origin is Origin.ADMIN and asked.address:
@@ -239,7 +240,9 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         user = None
         if self.identity is not None and self.identity.user is not INTERNAL:
             user = self.identity.user.name
-        introduction = hello.Hello(client=self.name, user=user, said_hello=self.said_hello)
+        introduction = hello.Hello(
+            client=self.name, user=user, said_hello=self.said_hello, resends=self.resends
+        )
         buffer, most_bytes = self._state.read_buffer, self._host.settings.write_buffer_bytes
         return BrokerLink(self, broker, path, introduction, buffer, most_bytes)
 
@@ -282,6 +285,11 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
             "in_flight": self._in_flight,
             "hello": self.said_hello,
         }
+
+    def dismiss(self) -> None:
+        if self.resends and not self._closing:
+            self._say_goodbye()
+        self.finish()
 
     def finish(self) -> None:
         if not self._closing:

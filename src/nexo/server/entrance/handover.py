@@ -36,9 +36,12 @@ def send(channel: socket.socket, arrival: Arrival) -> bool:
 def listen(
     channel: socket.socket,
     adopt: Callable[[Arrival], None],
-    ended: Callable[[], None],
+    told: Callable[[bytes], None],
 ) -> None:
-    """Call ``adopt`` for every connection that arrives, and ``ended`` when the gate is gone."""
+    """Call ``adopt`` for every connection that arrives, and ``told`` with what comes without one.
+
+    That is empty when the gate is gone.
+    """
     loop = asyncio.get_running_loop()
 
     def readable() -> None:
@@ -52,6 +55,7 @@ def listen(
             adopt(Arrival(socket.socket(fileno=fd), data[1:].decode(), bool(data[0])))
         if not data:
             loop.remove_reader(channel.fileno())
-            ended()
+        if not fds:
+            told(data)
 
     loop.add_reader(channel.fileno(), readable)

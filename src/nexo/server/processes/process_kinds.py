@@ -26,6 +26,8 @@ from nexo.server.replica import start as replica_start
 log = logging.getLogger("nexo.supervisor")
 
 RETRY_S = 0.01
+_WORD_BYTES = 16
+"""No word that a process says is longer."""
 
 
 class BrokerProcess:
@@ -53,6 +55,8 @@ class BrokerProcess:
         self._leads = False
         self.ready = asyncio.Event()
         """Set while the process serves."""
+        self.settled = asyncio.Event()
+        """Set once the clients of the stopping process have finished what they held."""
         self.waits = asyncio.Event()
         """Set once the process has loaded everything and waits to lead."""
         self.child = Child(broker.label, self._start, self._may_restart)
@@ -69,9 +73,10 @@ class BrokerProcess:
 
     def _start(self) -> tuple[list[str], Sequence[int]]:
         self.ready.clear()
+        self.settled.set()
         self.close_channel()
         self._channel, self._theirs = handover.pair()
-        self._loop.add_reader(self._channel.fileno(), self._on_ready, self._channel)
+        self._loop.add_reader(self._channel.fileno(), self._told, self._channel)
         if self._leads:
             self._tell_to_lead()
         command = worker.command(self.broker, self._settings, self._theirs, self._run)
@@ -87,21 +92,33 @@ class BrokerProcess:
             with contextlib.suppress(OSError):  # it has just ended: the next process is asked
                 self._channel.send(worker.LEAD)
 
-    def _on_ready(self, channel: socket.socket) -> None:
+    def _told(self, channel: socket.socket) -> None:
+        """The process says how far it is; nothing, once it has ended."""
         said = b""
         with contextlib.suppress(OSError):
-            said = channel.recv(len(worker.READY))
+            said = channel.recv(_WORD_BYTES)
         if said == worker.WAITING:
             self.waits.set()
             return
-        self._loop.remove_reader(channel.fileno())
-        if self._theirs is not None:
-            self._theirs.close()
-            self._theirs = None
-        if said:
-            self.ready.set()
-            if self.child.restarts:
-                log.info("the %s process is back", self.broker.label)
+        self._close_theirs()
+        if said == worker.READY:
+            self._serves()
+            return
+        self.settled.set()
+        if not said:
+            self._loop.remove_reader(channel.fileno())
+
+    def _serves(self) -> None:
+        self.settled.clear()
+        self.ready.set()
+        if self.child.restarts:
+            log.info("the %s process is back", self.broker.label)
+
+    def tell_to_end(self) -> None:
+        """All processes have settled."""
+        if self._channel is not None:
+            with contextlib.suppress(OSError):  # it has ended already
+                self._channel.send(worker.END)
 
     async def stop(self, timeout_s: float) -> bool:
         """End the process; False if it was killed or could not write everything."""
@@ -124,6 +141,11 @@ class BrokerProcess:
                 self._loop.call_later(RETRY_S, self._send_waiting)
                 return
             self._waiting.popleft()
+
+    def _close_theirs(self) -> None:
+        if self._theirs is not None:
+            self._theirs.close()
+            self._theirs = None
 
     def close_channel(self) -> None:
         """Drop the channel to a process that has ended."""

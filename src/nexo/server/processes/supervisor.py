@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 
 import msgspec
@@ -128,10 +128,12 @@ class Supervisor:
         """End every broker's process, and raise `Unavailable` if one lost anything by that."""
         if self._announcing is not None:
             self._announcing.cancel()
-        self._leads = False
-        brokers, self._brokers = self._brokers, {}
-        timeout_s = 0.0 if kill else self._settings.stop_ms / 1000
+        self._leads = self._leads and not kill
+        brokers, timeout_s = self._brokers, 0.0 if kill else self._settings.stop_ms / 1000
+        ending = asyncio.create_task(self._end_together(brokers.values()))
         clean = await asyncio.gather(*(process.stop(timeout_s) for process in brokers.values()))
+        ending.cancel()
+        self._leads, self._brokers = False, {}
         for process in brokers.values():
             process.close_channel()
         lost = [b.label for b, ended in zip(brokers, clean, strict=True) if not ended]
@@ -140,6 +142,16 @@ class Supervisor:
                 f"the {' and '.join(lost)} process did not stop cleanly: what it had not written "
                 "is lost; the log says why"
             )
+
+    async def _end_together(self, processes: Iterable[BrokerProcess]) -> None:
+        """Have processes end once all have settled: who holds a job of one may need the others."""
+        for process in processes:
+            await process.settled.wait()
+        if self._health.state is ServerState.DRAINING:
+            self._gate.close()
+        self._leads = False
+        for process in processes:
+            process.tell_to_end()
 
     async def serve(self, on_ready: Callable[[Addresses], None]) -> None:
         """Serve until SIGTERM or SIGINT."""
@@ -180,7 +192,6 @@ class Supervisor:
         self._on_ready(self.addresses)
 
     async def _stop(self, replicating: asyncio.Task[None] | None) -> None:
-        self._gate.close()
         try:
             if self._replica is not None and replicating is not None:
                 await self._replica.stop()
@@ -191,6 +202,7 @@ class Supervisor:
             await self._stop_rest()
 
     async def _stop_rest(self) -> None:
+        self._gate.close()
         if self._admin is not None:
             await self._admin.child.stop(self._settings.stop_ms / 1000)
             self._admin.close()

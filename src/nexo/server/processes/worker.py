@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import logging
@@ -16,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nexo import config
+from nexo import config, limits
 from nexo.client.address import door_path
 from nexo.config import SETTINGS, Settings
 from nexo.dialects.dialect import Origin
@@ -45,6 +46,10 @@ log = logging.getLogger("nexo.replica")
 READY = b"ready"
 WAITING = b"waits"
 """Says that a process has loaded everything and waits for `LEAD`."""
+SETTLED = b"settled"
+"""Says of a stopping process that its clients have finished what they held."""
+END = b"end"
+"""Tells a stopping process that all have settled: until then clients may need each of them."""
 LEAD = b"lead"
 """Tells a waiting process that this server leads."""
 
@@ -69,7 +74,7 @@ def progress_path(run: Path, broker: Broker) -> Path:
 async def serve(broker: Broker, settings: Settings, channel: socket.socket, run: Path) -> int:
     """Serve until asked to stop or until the supervisor is gone; returns the exit status."""
     loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
+    stop, end = asyncio.Event(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     replicating = None
     if settings.replicate:
@@ -92,10 +97,17 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     def adopt(arrival: Arrival) -> None:
         host.adopt(arrival.sock, arrival.dialect, tls if arrival.tls else None)
 
-    handover.listen(channel, adopt, stop.set)
+    def told(said: bytes) -> None:
+        if not said:
+            stop.set()
+        end.set()
+
+    handover.listen(channel, adopt, told)
     channel.send(READY)
     _settle_memory()
     await stop.wait()
+    if replicating is None or replicating.refusal() is None:
+        await _settle(host, channel, end)
     links.close()
     dashboard.close()
     clean = await host.close(progress_path(run, broker).touch)
@@ -104,6 +116,16 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     if replicating is not None and replicating.restart_wanted:
         return replica_start.AGAIN
     return 0 if clean else 1
+
+
+async def _settle(host: Host, channel: socket.socket, end: asyncio.Event) -> None:
+    """Let clients finish what they hold here, and what they hold in other processes."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(limits.SETTLING_S):
+            await host.settle()
+            with contextlib.suppress(OSError):
+                channel.send(SETTLED)
+            await end.wait()
 
 
 def _load(broker: Broker, settings: Settings) -> None:

@@ -263,6 +263,12 @@ class PubSubService:
     def status(self) -> dict[str, Any]:
         return status.summary(self._engine) | {"lost": shown(self._journal.losses)}
 
+    def wind_down(self) -> None:
+        """Nothing is lent, and no request waits."""
+
+    def lent(self) -> int:
+        return 0
+
     def close(self) -> None:
         """Close without publishing last wills: a graceful stop does not trigger them."""
         self._engine.wills.clear()

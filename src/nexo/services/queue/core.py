@@ -37,6 +37,8 @@ class QueueCore:
         self.totals = Totals(self.registry)
         self.turn: Turn[OpenQueue] = Turn(runtime, self._after_turn)
         self.room = WaitingRoom()
+        self.winding_down = False
+        """The server is about to stop: no more jobs are leased."""
         self._deadlines: KeyDeadlines[str] = KeyDeadlines(runtime.wake_at)
         self._used_by: dict[int, dict[OpenQueue, None]] = {}
         """The queues that each connection took jobs from."""

@@ -41,8 +41,15 @@ class QueueService(QueueWork, QueueAdmin):
         lost = shown(self.registry.losses())
         return {"queues": len(self.registry), "lost": lost, **self.totals.read()}
 
+    def wind_down(self) -> None:
+        self.winding_down = True
+        self.room.stop()
+
+    def lent(self) -> int:
+        return sum(queue.engine.dispatch.leases.jobs for queue in self.registry)
+
     def close(self) -> None:
         """Answer waiting requests, and save every queue."""
-        self.room.give_up_all()
+        self.room.stop()
         self.registry.close(self.now_ms())
         self.turn.close()

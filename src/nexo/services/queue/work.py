@@ -13,7 +13,7 @@ from nexo.brokers.queue.batches import OPEN, JobRange
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.leases import Lease, check_runs
 from nexo.brokers.queue.status import job_state
-from nexo.errors import LeaseLost, NexoError, NotFound
+from nexo.errors import LeaseLost, NexoError, NotFound, ShuttingDown
 from nexo.model import Broker
 from nexo.model.queue import ACK, NACK, RELEASE, RETURN, JobOutcome, JobState, PushReply
 from nexo.options.described import check_range
@@ -66,6 +66,8 @@ class QueueWork(QueueCore):
         """
         permit(connection.identity, Broker.QUEUE, READ, name)
         check_range("wait_ms", wait_ms, limits.QUEUE_WAIT_MS)
+        if self.winding_down:
+            raise ShuttingDown("the server is stopping: it leases no more jobs")
         queue, holder = self.find_or_create(name), connection.id
 
         def attempt() -> LeasedJobs | None:

@@ -274,7 +274,14 @@ class StoreService:
         counted = {"commands": commands, "hits": self._hits, "misses": self._misses}
         return status(self._store) | counted | {"snapshot": self._saving.status()}
 
+    def wind_down(self) -> None:
+        """Leases of keys outlive their connection; who waits for one asks again."""
+        self._room.stop()
+
+    def lent(self) -> int:
+        return 0
+
     def close(self) -> None:
         """Answer waiting requests; save, if persistence is on."""
-        self._room.give_up_all()
+        self._room.stop()
         self._saving.close()

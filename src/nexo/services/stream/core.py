@@ -20,7 +20,7 @@ from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.records import BUILT_ON, Checked, JournalRecord, StreamSnapshot
 from nexo.brokers.stream.registry import OpenStream
-from nexo.errors import DiskFailed, DiskFull, NexoError, NotFound
+from nexo.errors import DiskFailed, DiskFull, NexoError, NotFound, ShuttingDown
 from nexo.model import Broker, Persistence, safer
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.capturing import Capturing
@@ -54,6 +54,8 @@ class Core:
         self.runtime = runtime
         self._folder = runtime.folder / "streams"
         self.waits = WaitingRoom()
+        self.winding_down = False
+        """The server is about to stop: no more records are leased, no transactions begun."""
         self.engine = StreamEngine(self._open_log, settings.stream_options)
         self.hot = HotTier(settings.hot_ms, settings.hot_messages)
         self.pressure = Pressure(settings.stream_unsynced_bytes)
@@ -231,6 +233,11 @@ class Core:
             stream.partitions()
             self.touched(stream)
         self._capturing.journalled([] if self._capturing.is_new else replayed)
+
+    def check_lends(self) -> None:
+        """Raise `ShuttingDown` once the server is about to stop."""
+        if self.winding_down:
+            raise ShuttingDown("the server is stopping: it lends no more records")
 
     def close(self) -> None:
         """Write a snapshot, so that the next start is quick; all logs are synced by now."""

@@ -151,5 +151,15 @@ class StreamService:
             "lake": lake_place(self.core.runtime.settings),
         }
 
+    def wind_down(self) -> None:
+        self.core.winding_down = True
+        self.core.waits.stop()
+
+    def lent(self) -> int:
+        engine = self.core.engine
+        groups = (group for stream in engine.streams for group in stream.groups.values())
+        return len(engine.transactions) + sum(group.lent for group in groups)
+
     def close(self) -> None:
+        self.core.waits.stop()
         self.core.close()

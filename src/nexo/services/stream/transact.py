@@ -53,6 +53,7 @@ class Transact:
     def begin(self, connection: Connection, timeout_ms: int, owner: Hashable | None = None) -> int:
         """Open a transaction, rolled back unless it ends in time; returns its number."""
         core = self._core
+        core.check_lends()
         deadline_ms = core.now_ms + check_transaction(timeout_ms)
         owner = connection.id if owner is None else owner
         found = core.engine.transactions.begin(owner, deadline_ms, user_of(connection))

@@ -41,6 +41,7 @@ class Connection:
         self.identity: Identity | None = None
         self.closed = False
         self.congested = False
+        self.resends = False
         self.replies: list[object] = []
         self.pushes: list[bytes] = []
         self.kicked = ""

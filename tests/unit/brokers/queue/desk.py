@@ -65,6 +65,7 @@ class DeskPeer:
         self.identity: Identity | None = None
         self.closed = False
         self.congested = False
+        self.resends = False
         self.replies: dict[int, Any] = {}
         self._desk = desk
         self._last_id = 0

@@ -67,6 +67,7 @@ class RecordingPeer:
     said_hello = True
     closed = False
     congested = False
+    resends = False
 
     def __init__(self) -> None:
         self.replies: dict[int, bytes | str | None] = {}

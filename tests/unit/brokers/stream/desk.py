@@ -83,6 +83,7 @@ class Peer:
         self.identity: Identity | None = None
         self.closed = False
         self.congested = False
+        self.resends = False
         self.replies: dict[int, Any] = {}
         self._desk = desk
         self._requests = count(1)

@@ -86,6 +86,11 @@ class SharedGroup:
     # -- members ---------------------------------------------------------------
 
     @property
+    def lent(self) -> int:
+        """How many records members hold by leases, which end with their connection."""
+        return sum(member.held for member in self._members.values())
+
+    @property
     def members(self) -> Iterable[str]:
         return self._members.keys() if self.claims is None else self.claims.members.keys()
 

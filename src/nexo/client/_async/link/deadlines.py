@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 MAX_ID = 0xFFFFFFFF
 _SWEEPS_PER_TIMEOUT = 8
@@ -20,6 +20,10 @@ class Waiting(Protocol):
     """A request's future; only `done` is used."""
 
     def done(self) -> Any: ...
+
+
+Sent: TypeAlias = tuple[Waiting, *tuple[Any, ...]]
+"""A request: its future, and what else its connection keeps of it."""
 
 
 class RequestDeadlines:
@@ -39,21 +43,21 @@ class RequestDeadlines:
         """When to look for overdue requests again."""
         return min((now_s + self._period_s, *self._own.values()))
 
-    def overdue(self, waiting: Mapping[int, Waiting], last_id: int, now_s: float) -> list[int]:
+    def overdue(self, waiting: Mapping[int, Sent], last_id: int, now_s: float) -> list[int]:
         """The ids to time out now; ``last_id`` is the last one used."""
         by_age = [*self._overdue_by_age(waiting, last_id, now_s)]
         return [*self._overdue_own(waiting, now_s), *by_age]
 
-    def _overdue_own(self, waiting: Mapping[int, Waiting], now_s: float) -> Iterator[int]:
+    def _overdue_own(self, waiting: Mapping[int, Sent], now_s: float) -> Iterator[int]:
         for request_id, due_s in list(self._own.items()):
-            answered = request_id not in waiting or waiting[request_id].done()
+            answered = request_id not in waiting or waiting[request_id][0].done()
             if answered or due_s <= now_s:
                 del self._own[request_id]
             if not answered and due_s <= now_s:
                 yield request_id
 
     def _overdue_by_age(
-        self, waiting: Mapping[int, Waiting], last_id: int, now_s: float
+        self, waiting: Mapping[int, Sent], last_id: int, now_s: float
     ) -> Iterator[int]:
         self._marks.append((now_s, last_id))
         newest: int | None = None
@@ -61,7 +65,7 @@ class RequestDeadlines:
             newest = self._marks.popleft()[1]
         if newest is None:
             return
-        for request_id, future in waiting.items():
+        for request_id, (future, *_) in waiting.items():
             if (newest - request_id) % MAX_ID > MAX_ID // 2:
                 break
             if not future.done() and request_id not in self._own:

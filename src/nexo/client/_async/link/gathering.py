@@ -12,13 +12,11 @@ import asyncio
 import logging
 import sys
 from collections.abc import Iterable
-from time import monotonic
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from nexo.client._async.link.wire import ReplyFuture
-from nexo.client.connecting import RESTART_S
 from nexo.client.replies import Reply, room_bytes
-from nexo.errors import Forbidden, InvalidInput, NexoError, ProtocolError, ShuttingDown
+from nexo.errors import Forbidden, InvalidInput, NexoError, ProtocolError
 from nexo.model import Buffer
 from nexo.protocol.hello import Welcome
 
@@ -59,9 +57,6 @@ class Sends(Protocol):
 
     def let_end(self, work: asyncio.Future[Any]) -> None:
         """Let `close` wait for it."""
-
-    def may_wait(self, since_s: float) -> bool:
-        """Whether a request made at that time may still be sent again."""
 
 
 class Gatherer:
@@ -185,7 +180,7 @@ class GatheredSends(Generic[R]):
     Each has its own receipt, because cancelling one must not cancel the others.
     """
 
-    __slots__ = ("_new_receipt", "began_s", "link", "receipts", "rest", "room_bytes", "size_bytes")
+    __slots__ = ("_new_receipt", "link", "receipts", "rest", "room_bytes", "size_bytes")
 
     due_to_one: ClassVar[tuple[type[NexoError], ...]] = (InvalidInput,)
     """Errors that one send of many may cause, and that mean nothing was done: the request is
@@ -198,7 +193,6 @@ class GatheredSends(Generic[R]):
         self.link = link
         self.room_bytes = room_bytes(link.welcome, most_bytes)
         self.size_bytes = 0
-        self.began_s = monotonic()
         self.receipts: list[asyncio.Future[R]] = []
         """One for each send, in their order."""
         self.rest: GatheredSends[R] | None = None
@@ -273,19 +267,11 @@ class GatheredSends(Generic[R]):
         self._ended(None)
 
     def refuse(self, error: BaseException) -> None:
-        """The request failed: retry it, split it, or fail every send."""
-        if isinstance(error, ShuttingDown) and self.link.may_wait(self.began_s):
-            self.link.gatherer.block()  # later requests must not overtake it
-            asyncio.get_running_loop().call_later(RESTART_S, self._send_again)
-        elif len(self.receipts) > 1 and isinstance(error, self.due_to_one):
+        """The request failed: split it, or fail every send."""
+        if len(self.receipts) > 1 and isinstance(error, self.due_to_one):
             self.divide()
         else:
             self.fail(error)
-
-    def _send_again(self) -> None:
-        """Retry: a server that is shutting down rejected it without running it (SPEC O3)."""
-        self.send()
-        self.link.gatherer.unblock(self.link)
 
     def fail(self, error: BaseException) -> None:
         """Fail every send."""

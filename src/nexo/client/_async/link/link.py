@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -18,14 +17,15 @@ from nexo.client._async.link.gathering import Gatherer
 from nexo.client._async.link.offline import HeldRequest, HeldRequests
 from nexo.client._async.link.poll import Poll
 from nexo.client._async.link.repeating import Repeating
-from nexo.client._async.link.wire import PushHandler, ReplyFuture, Wire, check_loop
+from nexo.client._async.link.wire import PushHandler, ReplyFuture, Sent, Wire, check_loop
 from nexo.client.address import Address, door_path, tls_context
 from nexo.client.connecting import Reached, is_final, no_welcome, pause_s, reason
 from nexo.client.forks import NotPicklable
 from nexo.client.replies import Reply, hello_frame
-from nexo.errors import ClientClosed, ConnectionLost, NexoError
+from nexo.errors import ClientClosed, ConnectionLost, NexoError, ShuttingDown
 from nexo.model import Broker, Buffer
 from nexo.protocol.hello import Welcome, decode_welcome
+from nexo.protocol.ops import Op
 
 __all__ = ["Duplex", "Link", "Poll"]
 
@@ -181,11 +181,6 @@ class Link(Repeating, NotPicklable):
                 await self._runner
             self._runner = None
 
-    def may_wait(self, since_s: float) -> bool:
-        """Whether a request made at that time may still be sent again."""
-        patient = self.address.while_down == "wait" and not self._closed
-        return patient and time.monotonic() < since_s + self.address.timeout_s
-
     def raise_unheard(self) -> None:
         """Raise the failure of a send that nobody awaited; called when the client closes."""
         self.gatherer.raise_unheard(closing=True)
@@ -282,7 +277,7 @@ class Link(Repeating, NotPicklable):
         context = tls_context(address, self.broker) if address.tls else None
 
         def opened() -> Wire:
-            return Wire(loop, address, self._pushed, self._lost)
+            return Wire(loop, address, self._pushed, self._lost, self._unrun)
 
         async with asyncio.timeout(address.connect_timeout_s):
             if address.door_folder is not None:
@@ -292,7 +287,7 @@ class Link(Repeating, NotPicklable):
                 host, port = address.places[self._place % len(address.places)]
                 _, wire = await loop.create_connection(opened, host, port, ssl=context)
             hello: ReplyFuture = loop.create_future()
-            wire.waiting[0] = hello
+            wire.waiting[0] = hello, Op.HELLO, (), None
             wire.send(hello_frame(address, self.broker))
             try:
                 self.welcome = decode_welcome(await hello or b"")
@@ -350,6 +345,14 @@ class Link(Repeating, NotPicklable):
         if self._wire is wire:
             self._wire = None
             self._ready = wire.loop.create_future()
+
+    def _unrun(self, wire: Wire, sent: Sent, error: ShuttingDown) -> None:
+        """A stopping server did not run a request: the next connection sends it again (SPEC O3)."""
+        future, op, parts, timeout_s = sent
+        if self._wire is not wire or self._closed or self.address.while_down == "fail":
+            future.set_exception(type(error)(*error.args))
+        else:
+            self._held.add(HeldRequest(future, op, parts, timeout_s))
 
     def _pushed(self, frames: memoryview) -> None:
         self._push(frames)

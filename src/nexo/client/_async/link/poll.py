@@ -47,4 +47,4 @@ class Poll:
     def _id(self, wire: Wire) -> int | None:
         """Looked up only when needed: polls are few, and most are never cut short."""
         waiting = wire.waiting.items()
-        return next((key for key, future in waiting if future is self._future), None)
+        return next((key for key, sent in waiting if sent[0] is self._future), None)

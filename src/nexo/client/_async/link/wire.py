@@ -22,12 +22,15 @@ from nexo.errors import (
     PayloadTooLarge,
     ProtocolError,
     RequestTimeout,
+    ShuttingDown,
 )
 from nexo.model import Buffer
 from nexo.protocol.frames import HEADER, HEADER_SIZE, FrameKind, Status
 
 ReplyFuture: TypeAlias = asyncio.Future[Reply]
 PushHandler: TypeAlias = Callable[[memoryview], None]
+Sent: TypeAlias = tuple[ReplyFuture, int, tuple[Buffer, ...], float | None]
+"""A request without its response yet: where the reply goes, opcode, payload, timeout."""
 
 BUFFER_BYTES = 256 * 1024
 _LARGE_BYTES = 64 * 1024
@@ -39,6 +42,7 @@ _SHORTEST_SWEEP_S = 0.001
 
 _pack, _unpack = HEADER.pack, HEADER.unpack_from
 _REQUEST, _RESPONSE, _PUSH = int(FrameKind.REQUEST), int(FrameKind.RESPONSE), int(FrameKind.PUSH)
+_GOODBYE = int(FrameKind.GOODBYE)
 _PING = HEADER.pack(FrameKind.PING, 0, 0, 0)
 _OK, _NULL, _DATA = int(Status.OK), int(Status.NULL), int(Status.DATA)
 
@@ -52,8 +56,10 @@ class Wire(asyncio.BufferedProtocol):
         address: Address,
         on_push: PushHandler,
         on_lost: Callable[[Wire], None],
+        on_unrun: Callable[[Wire, Sent, ShuttingDown], None],
     ) -> None:
-        self.waiting: dict[int, ReplyFuture] = {}
+        """``on_unrun`` gets each request that the stopping server did not run."""
+        self.waiting: dict[int, Sent] = {}
         """Every request without its response yet, oldest first; done futures are given-up
         ones, kept so that their id stays taken until the response came (SPEC A6)."""
         self.late: dict[int, Callable[[Reply], None]] = {}
@@ -69,6 +75,7 @@ class Wire(asyncio.BufferedProtocol):
         self._heard_s = loop.time()
         self._on_push = on_push
         self._on_lost = on_lost
+        self._on_unrun = on_unrun
         self._transport: asyncio.Transport | None = None
         self._out: list[Buffer] = []
         self._buffer = bytearray(BUFFER_BYTES)
@@ -101,7 +108,8 @@ class Wire(asyncio.BufferedProtocol):
         while request_id in waiting:
             request_id = request_id % MAX_ID + 1
         self._next_id = request_id % MAX_ID + 1
-        waiting[request_id] = future = future or self._new_future()
+        future = future or self._new_future()
+        waiting[request_id] = future, op, parts, timeout_s
         out.append(_pack(_REQUEST, op, request_id, size))
         out += parts
         if timeout_s is not None:
@@ -155,7 +163,7 @@ class Wire(asyncio.BufferedProtocol):
         last_id = (self._next_id - 2) % MAX_ID + 1
         for request_id in self._deadlines.overdue(self.waiting, last_id, now_s):
             error = RequestTimeout(f"no reply from {self._address} in time")
-            self.waiting[request_id].set_exception(error)
+            self.waiting[request_id][0].set_exception(error)
         self._check_silence(now_s)
         soonest_s, latest_s = now_s + _SHORTEST_SWEEP_S, now_s + self._address.ping_s / 4
         self._sweep_at(min(max(self._deadlines.next_s(now_s), soonest_s), latest_s))
@@ -196,7 +204,7 @@ class Wire(asyncio.BufferedProtocol):
         self._on_lost(self)
         waiting, self.waiting = self.waiting, {}
         self.late.clear()
-        for future in waiting.values():
+        for future, *_ in waiting.values():
             if not future.done():
                 future.set_exception(type(error)(*error.args))
         if not self.closed.done():
@@ -231,8 +239,8 @@ class Wire(asyncio.BufferedProtocol):
             if stop > end:
                 break
             if kind == _RESPONSE:
-                future = waiting.pop(request_id, None)
-                if future is None or future.done():
+                sent = waiting.pop(request_id, None)
+                if sent is None or (future := sent[0]).done():
                     self._drop(request_id, meta, data[start:stop])
                 elif meta == _DATA:
                     future.set_result(data[start:stop])
@@ -241,7 +249,7 @@ class Wire(asyncio.BufferedProtocol):
                 elif meta == _NULL:
                     future.set_result(None)
                 else:
-                    future.set_exception(error_of(meta, data[start:stop]))
+                    self._fail(sent, error_of(meta, data[start:stop]))
                 at = stop
             elif kind == _PUSH:
                 at = self._push_run(data, at, stop)
@@ -262,8 +270,26 @@ class Wire(asyncio.BufferedProtocol):
         self._on_push(memoryview(data)[first:stop])
         return stop
 
+    def _fail(self, sent: Sent, error: NexoError) -> None:
+        if isinstance(error, ShuttingDown):
+            self._on_unrun(self, sent, error)
+        else:
+            sent[0].set_exception(error)
+
+    def _part(self) -> None:
+        """The server ends the connection, and has run nothing that it has not answered."""
+        waiting, self.waiting = self.waiting, {}
+        error = ShuttingDown(f"{self._address} is stopping; nothing was done")
+        for sent in waiting.values():
+            if not sent[0].done():
+                self._on_unrun(self, sent, error)
+        self._on_lost(self)
+        self.abort(error)
+
     def _control(self, kind: int, request_id: int) -> None:
-        if answer := control_answer(kind, request_id):
+        if kind == _GOODBYE:
+            self._part()
+        elif answer := control_answer(kind, request_id):
             self.send(answer)
 
     def _drop(self, request_id: int, status: int, payload: Reply) -> None:
@@ -303,12 +329,12 @@ class Wire(asyncio.BufferedProtocol):
             self._on_push(large)
         elif kind != _RESPONSE:
             self._control(kind, request_id)
-        elif (future := self.waiting.pop(request_id, None)) is None or future.done():
+        elif (sent := self.waiting.pop(request_id, None)) is None or sent[0].done():
             self._drop(request_id, meta, payload)
         elif meta == _DATA:
-            future.set_result(payload)
+            sent[0].set_result(payload)
         else:
-            future.set_exception(error_of(meta, payload))
+            self._fail(sent, error_of(meta, payload))
 
 
 def check_loop(loop: asyncio.AbstractEventLoop) -> None:

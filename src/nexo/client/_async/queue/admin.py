@@ -26,7 +26,7 @@ class QueuePart(Generic[T]):
         self._type = type_
 
     async def _act(self, op: Op, ids: list[str] | None) -> int:
-        return await request(self._link.ask, op, Jobs(self._queue, ids), int)
+        return await request(self._link.call, op, Jobs(self._queue, ids), int)
 
 
 class DeadLetters(QueuePart[T]):
@@ -94,12 +94,12 @@ class Crons(QueuePart[Any]):
         next, in milliseconds since the epoch.
         """
         ask = CronRequest(self._queue, name, cron, encode_value(value), priority, key, timezone)
-        return await request(self._link.ask, Op.Q_CRON_SET, ask, int)
+        return await request(self._link.call, Op.Q_CRON_SET, ask, int)
 
     async def delete(self, name: str) -> bool:
         """Delete a schedule; returns whether it existed."""
         ask = CronRequest(self._queue, name)
-        return await is_found(self._link.ask, Op.Q_CRON_DELETE, encode(ask))
+        return await is_found(self._link.call, Op.Q_CRON_DELETE, encode(ask))
 
     async def list(self) -> list[Schedule]:
         """The queue's schedules."""

@@ -7,6 +7,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Generic, TypeVar, Unpack
 
+from msgspec.structs import replace
+
 from nexo.blocks import pack_block
 from nexo.client._async.link.link import Link
 from nexo.client._async.queue.admin import Crons, DeadLetters, Scheduled
@@ -83,13 +85,13 @@ class Queue(Generic[T]):
         An existing queue must agree with every option given; ``update`` changes it instead.
         """
         ask = Declare(self.name, wire_options({**options}), update)
-        await self._link.ask(Op.Q_DECLARE, encode(ask))
+        await self._link.call(Op.Q_DECLARE, encode(ask))
         return self
 
     async def update(self, **options: Unpack[QueueSettings]) -> QueueInfo:
         """Change options while the queue runs; those not given stay."""
         change = Update(self.name, wire_options({**options}))
-        return await request(self._link.ask, Op.Q_UPDATE, change, QueueInfo)
+        return await request(self._link.call, Op.Q_UPDATE, change, QueueInfo)
 
     async def info(self) -> QueueInfo:
         """Options and counts."""
@@ -101,19 +103,19 @@ class Queue(Generic[T]):
 
     async def delete(self) -> bool:
         """Delete the queue with all its jobs; returns whether it existed."""
-        return await is_found(self._link.ask, Op.Q_DELETE, pack_str(self.name))
+        return await is_found(self._link.call, Op.Q_DELETE, pack_str(self.name))
 
     async def purge(self) -> int:
         """Remove every waiting or scheduled job; returns how many."""
-        return await request(self._link.ask, Op.Q_PURGE, Named(self.name), int)
+        return await request(self._link.call, Op.Q_PURGE, Named(self.name), int)
 
     async def pause(self) -> None:
         """Deliver nothing until `resume`; running jobs continue, pushes are accepted."""
-        await self._link.ask(Op.Q_PAUSE, encode(Pause(self.name, True)))
+        await self._link.call(Op.Q_PAUSE, encode(Pause(self.name, True)))
 
     async def resume(self) -> None:
         """Deliver again."""
-        await self._link.ask(Op.Q_PAUSE, encode(Pause(self.name, False)))
+        await self._link.call(Op.Q_PAUSE, encode(Pause(self.name, False)))
 
     # -- pushing --------------------------------------------------------------
 
@@ -167,7 +169,7 @@ class Queue(Generic[T]):
         if not raw and not await self.exists():
             raise NotFound(f"Queue '{self.name}' not found. Create it first.")
         if self._link.welcome is None:
-            await self._link.ask(Op.ECHO)  # to learn how much the server accepts at once
+            await self._link.call(Op.ECHO)  # to learn how much the server accepts at once
         replies: list[PushReply] = []
         for start, stop in chunks(raw, keys, dedup_keys, self._link.welcome, said):
             full = PushHead(
@@ -176,7 +178,7 @@ class Queue(Generic[T]):
                 _part(said, start, stop),
             )  # fmt: skip
             block = pack_block(raw[start:stop])
-            reply = await self._link.ask(Op.Q_PUSH_MANY, encode_head(full), block)
+            reply = await self._link.call(Op.Q_PUSH_MANY, encode_head(full), block)
             replies.append(decode(reply or b"", PushReply))
         return pushed_ids(replies)
 
@@ -200,12 +202,19 @@ class Queue(Generic[T]):
         nack or extend them before it ends.
         """
         ask = pop_request(self.name, batch, wait, lease)
-        timeout_s = ask.wait_ms / 1_000 + self._link.address.timeout_s
-        # Jobs are released when the connection that took them ends, so it must be a lasting one.
-        poll = self._link.duplex().poll(
-            Op.Q_POP, encode(ask), timeout_s=timeout_s, on_late=self._give_back
-        )
-        reply = await poll.reply()
+        patience_s = self._link.address.timeout_s
+        # Jobs are released when the connection that took them ends, so it must be a lasting one,
+        # and another pop takes them again.
+        link = self._link.duplex()
+
+        def take(left_s: float) -> Awaitable[Reply]:
+            wait_ms = min(ask.wait_ms, max(round((left_s - patience_s) * 1_000), 0))
+            rest = replace(ask, wait_ms=wait_ms)
+            return link.poll(
+                Op.Q_POP, encode(rest), timeout_s=left_s, on_late=self._give_back
+            ).reply()
+
+        reply = await link.again(take, ask.wait_ms / 1_000 + patience_s)
         return JobBatch(self._link, self._settler, self.name, self._type, reply or NO_JOBS)
 
     def _give_back(self, reply: Reply) -> None:
@@ -275,10 +284,14 @@ class Queue(Generic[T]):
     async def job(self, job_id: str, *, wait: Duration = 0) -> JobState:
         """The state of a job; with ``wait``, once it has ended or the time is up."""
         wait_ms = millis(wait, "wait", QUEUE_WAIT_MS)
-        ask = JobRequest(self.name, job_id, wait_ms)
-        timeout_s = wait_ms / 1_000 + self._link.address.timeout_s
-        poll = self._link.poll(Op.Q_JOB, encode(ask), timeout_s=timeout_s)
-        return job_state(await poll.reply())
+        link, patience_s = self._link, self._link.address.timeout_s
+
+        def look(left_s: float) -> Awaitable[Reply]:
+            rest_ms = min(wait_ms, max(round((left_s - patience_s) * 1_000), 0))
+            ask = JobRequest(self.name, job_id, rest_ms)
+            return link.poll(Op.Q_JOB, encode(ask), timeout_s=left_s).reply()
+
+        return job_state(await link.again(look, wait_ms / 1_000 + patience_s))
 
     async def result(self, job_id: str, *, wait: Duration = 30) -> Any:
         """What a job returned, waiting for its end. The queue must have a ``result_ttl``.

@@ -15,7 +15,7 @@ from nexo.client._async.store.coordination import Lock, RateKind, RateLimiter
 from nexo.client._async.store.requests import StoreKeys, ask, ask_count, ttl_ms
 from nexo.client.checks import each, pairs, positive_millis
 from nexo.client.store_values import call_key, taken
-from nexo.errors import ConnectionLost, InvalidInput, ShuttingDown
+from nexo.errors import ConnectionLost, InvalidInput
 from nexo.model import Broker
 from nexo.model.server import StoreInfo
 from nexo.model.store import KeysPage, SetResult
@@ -68,7 +68,7 @@ class Store(StoreKeys):
         """The value of ``key``, or ``default`` if there is none."""
         try:
             value = await self._link.call(_GET, encode_map_key(key))
-        except (ConnectionLost, ShuttingDown):  # reading twice is harmless
+        except ConnectionLost:  # reading twice is harmless
             value = await self._link.repeat(_GET, encode_map_key(key))
         return default if value is None else decode_value(value, type_)
 
@@ -88,10 +88,7 @@ class Store(StoreKeys):
         raw = encode_value(value)
         if ttl is None and not keep_ttl and not if_absent:
             request = encode_map_set(key, raw)
-            try:
-                await self._link.call(_SET, request)
-            except ShuttingDown:  # it was rejected
-                await self._link.ask(_SET, request)
+            await self._link.call(_SET, request)
             return True
         reply = await self._set(wire.SetKey(key, raw, ttl_ms(ttl), keep_ttl, if_absent))
         return reply.done

@@ -123,8 +123,20 @@ class StreamConsumer(AsyncClosing, Generic[T]):
         return self._link.on_close(hook)
 
     async def fetch(self, *, wait: Duration | None = None) -> Records[T]:
-        """The next records, up to a batch; empty if none came within ``wait``."""
-        wait_ms = self._wait_ms if wait is None else millis(wait)
+        """The next records, up to a batch; empty if none came within ``wait``.
+
+        What was fetched is released when the connection ends, so it is then fetched again.
+        """
+        wait_s = (self._wait_ms if wait is None else millis(wait)) / 1_000
+
+        async def take(left_s: float) -> Records[T]:
+            return await self._fetch(min(wait_s, max(left_s - LATE_S, 0)))
+
+        return await self._link.again(take, wait_s + LATE_S, (ConnectionLost, NotMember))
+
+    async def _fetch(self, wait_s: float) -> Records[T]:
+        """`fetch`, once."""
+        wait_ms = round(wait_s * 1_000)
         name = await self._joined()
         if name is None:
             return Records(self, None)
@@ -138,7 +150,7 @@ class StreamConsumer(AsyncClosing, Generic[T]):
             int(self._ask.reports_starts),
         )
         poll = self._link.poll(
-            Op.S_TAKE, wire.pack(ask), timeout_s=wait_ms / 1000 + LATE_S, on_late=self._give_back
+            Op.S_TAKE, wire.pack(ask), timeout_s=wait_s + LATE_S, on_late=self._give_back
         )
         self._poll = poll
         if self._closed:
@@ -207,7 +219,7 @@ class StreamConsumer(AsyncClosing, Generic[T]):
         """The next `fetch`, retried while the connection is lost (SPEC A5)."""
         while not self._closed:
             try:
-                return await self.fetch()
+                return await self._fetch(self._wait_ms / 1_000)
             except (ConnectionLost, NotMember):
                 while not self._closed and not await self._link.ready(_RETRY_S):
                     pass

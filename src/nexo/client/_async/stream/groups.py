@@ -56,7 +56,7 @@ class Group(Generic[T]):
     async def delete(self) -> bool:
         """Delete the group and its position; returns whether it existed."""
         ask = wire.GroupName(stream=self.stream, group=self.name)
-        return await is_found(self._link.ask, Op.S_GROUP_DELETE, wire.pack(ask))
+        return await is_found(self._link.call, Op.S_GROUP_DELETE, wire.pack(ask))
 
     async def seek(self, to: StartPosition | datetime) -> int:
         """Reset it to ``'beginning'``, ``'end'``, an offset, offsets by partition, or a time.
@@ -66,7 +66,7 @@ class Group(Generic[T]):
         """
         place, time_ms = position(to, "the position")
         ask = wire.GroupSeek(stream=self.stream, group=self.name, to=place, to_ms=time_ms)
-        return await request(self._link.ask, Op.S_GROUP_SEEK, ask, int)
+        return await request(self._link.call, Op.S_GROUP_SEEK, ask, int)
 
 
 class Parked(Generic[T]):
@@ -135,7 +135,7 @@ class Parked(Generic[T]):
             chosen = [records] if isinstance(records, Record | Published) else records
             ranges = [(at.partition, at.offset, at.offset + 1) for at in each(chosen, "records")]
         ask = wire.ParkedSettle(stream=self._stream, group=self._group, verb=verb, ranges=ranges)
-        return await request(self._link.ask, Op.S_PARKED_SETTLE, ask, int)
+        return await request(self._link.call, Op.S_PARKED_SETTLE, ask, int)
 
 
 async def stream_names(send: Send, prefix: str = "") -> list[str]:

@@ -23,7 +23,7 @@ from nexo.client.address import Address
 from nexo.client.connecting import Reached, is_final, pause_s
 from nexo.client.forks import NotPicklable, from_before, on_fork
 from nexo.client.replies import Reply, cancel_frame, control_answer, error_of
-from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout
+from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout, ShuttingDown
 from nexo.model import Broker, Buffer
 from nexo.protocol.frames import HEADER, HEADER_SIZE, FrameKind, Status
 from nexo.protocol.hello import Welcome
@@ -47,7 +47,9 @@ class Duplex(Repeating, NotPicklable):
         """What the server said at the last HELLO."""
         self._reached = reached
         self._wire: Wire | None = None
-        self._waiting: dict[int, Future[Reply]] = {}
+        self._waiting: dict[int, DuplexPoll] = {}
+        self._held: list[DuplexPoll] = []
+        """What a stopping server did not run: the next connection sends it again (SPEC O3)."""
         self._send_lock = threading.Lock()
         self._change = threading.Condition()
         self._hooks: list[Hook] = []
@@ -86,11 +88,13 @@ class Duplex(Repeating, NotPicklable):
         limit_s = self.address.timeout_s if timeout_s is None else timeout_s
         fail_fast = impatient or self.address.while_down == "fail"
         patience_s = self.address.patience_s(limit_s, was_up=self._reached.yes)
-        wire = self._up(patience_s, fail_fast=fail_fast)
-        future: Future[Reply] = Future()
-        with self._send_lock:
-            request_id = self._request(wire, future, op, parts)
-        return DuplexPoll(self, wire, request_id, future, limit_s)
+        poll = DuplexPoll(self, op, parts, limit_s, fails_fast=fail_fast)
+        while True:
+            wire = self._up(patience_s, fail_fast=fail_fast)
+            with self._send_lock:
+                if self._wire is wire:
+                    self._request(wire, poll)
+                    return poll
 
     def on_push(self, handler: PushHandler) -> None:
         """Give every run of push frames, headers included, to ``handler``, on the reader thread."""
@@ -129,6 +133,7 @@ class Duplex(Repeating, NotPicklable):
             self._closed = True
             self._interrupt()
             self._change.notify_all()
+        self._fail_held(ClientClosed(self._ended))
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(self.address.connect_timeout_s)
 
@@ -150,20 +155,23 @@ class Duplex(Repeating, NotPicklable):
         """Its thread is not here, and what it was used for belongs to the parent."""
         self._send_lock, self._change = threading.Lock(), threading.Condition()
         self._wire, self._thread, self._waiting, self._end = None, None, {}, SimpleQueue()
+        self._held = []
         self._hooks, self._close_hooks = [], []
         self._closed, self._ended = True, from_before("the subscription or consumer")
 
     # -- sending
 
-    def _request(
-        self, wire: Wire, future: Future[Reply], op: int, parts: tuple[Buffer, ...]
-    ) -> int:
+    def _request(self, wire: Wire, poll: DuplexPoll) -> None:
+        """Send a request, with the lock held."""
         while wire.next_id in self._waiting:
             wire.skip_id()
         request_id = wire.next_id
-        self._waiting[request_id] = future
+        self._waiting[request_id] = poll
+        poll.sent(wire, request_id)
         try:
-            return wire.request(op, parts)
+            wire.send_request(poll.op, poll.parts)
+        except ConnectionLost:
+            pass  # the thread reads what the server said last, and so learns whether it has run
         except BaseException:
             self._waiting.pop(request_id, None)
             raise
@@ -216,10 +224,11 @@ class Duplex(Repeating, NotPicklable):
         with self._change:
             self._failure, self._is_first_try = error, False
             self._change.notify_all()
-            if is_final(error, was_up=self._reached.yes):
-                self._thread = None
-                return False
-            return True
+            if not is_final(error, was_up=self._reached.yes):
+                return True
+            self._thread = None
+        self._fail_held(error)
+        return False
 
     def _lost(self, error: NexoError) -> None:
         with self._change:
@@ -227,6 +236,7 @@ class Duplex(Repeating, NotPicklable):
         self._fail_waiting(error)
 
     def _announce(self, wire: Wire) -> None:
+        self._send_held(wire)
         with self._change:
             self._wire, self._failure, self.welcome = wire, None, wire.welcome
             again, self._was_up, self._is_first_try = self._was_up, True, False
@@ -257,12 +267,14 @@ class Duplex(Repeating, NotPicklable):
                 while at < end and block[at] == FrameKind.PUSH:
                     at += HEADER_SIZE + _unpack(block, at)[3]
                 self._push(memoryview(block)[first:at])
+            elif kind == FrameKind.GOODBYE:
+                raise wire.parted()
             elif answer := control_answer(kind, request_id):
                 self.send(wire, answer)
 
     def _answer(self, request_id: int, status: int, payload: Buffer) -> None:
-        future = self._waiting.pop(request_id, None)
-        if future is None or future.done():
+        poll = self._waiting.pop(request_id, None)
+        if poll is None or (future := poll.future).done():
             return
         match status:
             case Status.DATA:
@@ -272,7 +284,7 @@ class Duplex(Repeating, NotPicklable):
             case Status.NULL:
                 future.set_result(None)
             case _:
-                future.set_exception(error_of(status, payload))
+                self._fail(poll, error_of(status, payload))
 
     def send(self, wire: Wire, frames: bytes) -> None:
         """Write frames between the requests of other threads."""
@@ -282,9 +294,40 @@ class Duplex(Repeating, NotPicklable):
     def _fail_waiting(self, error: NexoError) -> None:
         with self._send_lock:
             waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
-            if not future.done():
-                future.set_exception(type(error)(*error.args))
+        for poll in waiting.values():
+            if not poll.future.done():
+                self._fail(poll, error)
+
+    # -- what a stopping server did not run
+
+    def _fail(self, poll: DuplexPoll, error: NexoError) -> None:
+        with self._change:
+            if isinstance(error, ShuttingDown) and not (poll.fails_fast or self._closed):
+                self._held.append(poll)
+                return
+        poll.future.set_exception(type(error)(*error.args))
+
+    def _send_held(self, wire: Wire) -> None:
+        with self._change:
+            held, self._held = self._held, []
+        with self._send_lock:
+            for poll in held:
+                self._request(wire, poll)
+
+    def _fail_held(self, error: NexoError) -> None:
+        with self._change:
+            held, self._held = self._held, []
+        for poll in held:
+            poll.future.set_exception(type(error)(*error.args))
+
+    def withdraw(self, poll: DuplexPoll) -> bool:
+        """Answer a request with nothing if it is not sent; returns whether it was so."""
+        with self._change:
+            if poll not in self._held:
+                return False
+            self._held.remove(poll)
+        poll.future.set_result(b"")
+        return True
 
 
 # -- the thread's own work, during which it holds a `Duplex` only while there is something to do
@@ -359,33 +402,55 @@ def _wanted(found: ref[Duplex]) -> Duplex:
 class DuplexPoll:
     """A request under way that any thread can cut short."""
 
-    __slots__ = ("_duplex", "_future", "_limit_s", "_request_id", "_wire")
+    __slots__ = (
+        "_duplex", "_limit_s", "_request_id", "_sent_s", "_wire", "fails_fast", "future", "op",
+        "parts",
+    )  # fmt: skip
 
     def __init__(
-        self, duplex: Duplex, wire: Wire, request_id: int, future: Future[Reply], limit_s: float
+        self,
+        duplex: Duplex,
+        op: int,
+        parts: tuple[Buffer, ...],
+        limit_s: float,
+        *,
+        fails_fast: bool,
     ) -> None:
         self._duplex = duplex
-        self._wire = wire
-        self._request_id = request_id
-        self._future = future
+        self.op = op
+        self.parts = parts
         self._limit_s = limit_s
+        self.fails_fast = fails_fast
+        """Whether it fails, rather than being sent again, if a stopping server did not run it."""
+        self.future: Future[Reply] = Future()
+        self._wire: Wire
+        self._request_id = 0
+        self._sent_s = 0.0
+
+    def sent(self, wire: Wire, request_id: int) -> None:
+        """It is about to leave, and has its time from now on."""
+        self._wire, self._request_id, self._sent_s = wire, request_id, time.monotonic()
 
     def reply(self) -> Reply:
         """Wait for the reply."""
-        try:
-            return self._future.result(self._limit_s)
-        except NexoError:
-            raise
-        except TimeoutError:
-            # The future stays in the table, so that its id is taken until the reply came,
-            # and is not cancelled, as the reply may be coming right now.
-            raise RequestTimeout(
-                f"no reply from {self._duplex.address} within {self._limit_s:g} s"
-            ) from None
+        while True:
+            left_s = self._sent_s + self._limit_s - time.monotonic()
+            try:
+                return self.future.result(max(left_s, 0))
+            except NexoError:
+                raise
+            except TimeoutError:
+                if left_s > 0:
+                    continue  # it may have been sent again meanwhile
+                # The future stays in the table, so that its id is taken until the reply came,
+                # and is not cancelled, as the reply may be coming right now.
+                raise RequestTimeout(
+                    f"no reply from {self._duplex.address} within {self._limit_s:g} s"
+                ) from None
 
     def cancel(self) -> None:
         """Have the server answer now, with what it has: `reply` returns at once."""
-        if not self._future.done():
+        if not self.future.done() and not self._duplex.withdraw(self):
             with suppress(ConnectionLost):  # then `reply` ends with it
                 self._duplex.send(self._wire, cancel_frame(self._duplex.broker, self._request_id))
 

@@ -10,20 +10,23 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import TypeVar
 
 from nexo.client._sync.link.duplex import Duplex, Hook, added
 from nexo.client._sync.link.poll import Poll
 from nexo.client._sync.link.repeating import Repeating
 from nexo.client._sync.link.wire import Wire, open_wire
 from nexo.client.address import Address
-from nexo.client.connecting import Reached
+from nexo.client.connecting import RESTART_S, Reached
 from nexo.client.forks import NotPicklable, on_fork
 from nexo.client.replies import Reply, cancel_frame
-from nexo.errors import ClientClosed, ConnectionLost, NexoError, ProtocolError
+from nexo.errors import ClientClosed, ConnectionLost, NexoError, ProtocolError, ShuttingDown
 from nexo.model import Broker, Buffer
 from nexo.protocol.hello import Welcome
 
 __all__ = ["Duplex", "Link", "Poll"]
+
+T = TypeVar("T")
 
 
 class Link(Repeating, NotPicklable):
@@ -50,27 +53,45 @@ class Link(Repeating, NotPicklable):
 
         A timeout of None is the address's default.
         """
-        wire = self._take(timeout_s)
-        try:
-            wire.set_timeout(self._timeout_s if timeout_s is None else timeout_s)
-            reply = wire.reply(wire.request(op, parts))
-        except BaseException as error:
-            self._after(wire, error)
-            raise
-        self._give_back(wire)
-        return reply
+        return self._on_wire(lambda wire: wire.reply(wire.request(op, parts)), timeout_s)
 
     def each(self, op: int, payloads: Iterable[Buffer]) -> list[Reply | NexoError]:
         """Send small requests together, then wait for all; the reply to each, or why it failed."""
-        wire = self._take(None)
-        try:
-            wire.set_timeout(self._timeout_s)
-            replies = wire.replies(wire.requests(op, payloads))
-        except BaseException as error:
-            self._after(wire, error)
-            raise
-        self._give_back(wire)
+        asked = list(payloads)
+        replies: list[Reply | NexoError] = [*self._each(op, asked)]
+        while not self.fails_fast and (unrun := _unrun(replies)):
+            time.sleep(RESTART_S)
+            again = self._each(op, [asked[at] for at in unrun])
+            for at, reply in zip(unrun, again, strict=True):
+                replies[at] = reply
         return replies
+
+    def _each(self, op: int, payloads: list[Buffer]) -> list[Reply | NexoError]:
+        return self._on_wire(lambda wire: wire.replies(wire.requests(op, payloads)), None)
+
+    def _on_wire(self, ask: Callable[[Wire], T], timeout_s: float | None) -> T:
+        """Ask on a connection, and on the next one what a stopping server did not do (SPEC O3)."""
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        until_s = time.monotonic() + limit_s
+        while True:
+            wire = self._take(timeout_s)
+            try:
+                wire.set_timeout(limit_s)
+                found = ask(wire)
+            except BaseException as error:
+                self._after(wire, error)
+                again = not self.fails_fast and time.monotonic() < until_s
+                if not (again and isinstance(error, ShuttingDown)):
+                    raise
+            else:
+                self._give_back(wire)
+                return found
+            time.sleep(RESTART_S)
+
+    @property
+    def fails_fast(self) -> bool:
+        """Whether a request fails while the server is down, instead of waiting."""
+        return self.address.while_down == "fail"
 
     def poll(
         self,
@@ -83,10 +104,18 @@ class Link(Repeating, NotPicklable):
 
         ``on_late`` has no effect here: a blocked thread is not cancelled.
         """
+        poll = PoolPoll(self, op, parts, timeout_s)
+        poll.send()
+        return poll
+
+    def begin(
+        self, op: int, parts: tuple[Buffer, ...], timeout_s: float | None
+    ) -> tuple[Wire, int]:
+        """Send a request on a connection that is its own until the reply; returns its id too."""
         wire = self._take(timeout_s)
         try:
             wire.set_timeout(self._timeout_s if timeout_s is None else timeout_s)
-            return PoolPoll(self, wire, wire.request(op, parts))
+            return wire, wire.request(op, parts)
         except BaseException as error:
             self._after(wire, error)
             raise
@@ -151,13 +180,16 @@ class Link(Repeating, NotPicklable):
         return wire
 
     def _give_back(self, wire: Wire) -> None:
+        if wire.cut:
+            wire.close()
+            return
         self._idle.append(wire)
         if self._closed:
             self._drop_idle()
 
     def _after(self, wire: Wire, error: BaseException) -> None:
         """Keep a connection only when it is surely at the border of a frame or can find it."""
-        broken = wire.cut or isinstance(error, ConnectionLost | ProtocolError)
+        broken = wire.cut or isinstance(error, ConnectionLost | ProtocolError | ShuttingDown)
         if isinstance(error, NexoError) and not broken:
             self._give_back(wire)
             return
@@ -173,31 +205,68 @@ class Link(Repeating, NotPicklable):
 class PoolPoll:
     """A request under way that another thread can cut short (`Op.CANCEL`)."""
 
-    __slots__ = ("_link", "_lock", "_request_id", "_wire")
+    __slots__ = (
+        "_cancelled",
+        "_link",
+        "_lock",
+        "_op",
+        "_parts",
+        "_request_id",
+        "_timeout_s",
+        "_wire",
+    )
 
-    def __init__(self, link: Link, wire: Wire, request_id: int) -> None:
+    def __init__(
+        self, link: Link, op: int, parts: tuple[Buffer, ...], timeout_s: float | None
+    ) -> None:
         self._link = link
-        self._wire: Wire | None = wire
-        self._request_id = request_id
+        self._op = op
+        self._parts = parts
+        self._timeout_s = timeout_s
+        self._wire: Wire | None = None
+        self._request_id = 0
+        self._cancelled = False
         self._lock = threading.Lock()
+
+    def send(self) -> None:
+        """Send the request; on the next connection if a stopping server did not run it."""
+        while True:
+            try:
+                wire, request_id = self._link.begin(self._op, self._parts, self._timeout_s)
+            except ShuttingDown:
+                if self._link.fails_fast:
+                    raise
+                time.sleep(RESTART_S)
+            else:
+                break
+        with self._lock:
+            self._wire, self._request_id = wire, request_id
+        if self._cancelled:
+            self.cancel()
 
     def reply(self) -> Reply:
         """Wait for the reply, once."""
-        wire = self._wire
-        if wire is None:
-            raise ConnectionLost("the reply was already taken")
-        try:
-            reply = wire.reply(self._request_id)
-        except BaseException as error:
-            self._let_go()
-            self._link._after(wire, error)
-            raise
-        self._let_go()
-        self._link._give_back(wire)
-        return reply
+        while True:
+            wire = self._wire
+            if wire is None:
+                raise ConnectionLost("the reply was already taken")
+            try:
+                reply = wire.reply(self._request_id)
+            except BaseException as error:
+                self._let_go()
+                self._link._after(wire, error)
+                if self._link.fails_fast or not isinstance(error, ShuttingDown):
+                    raise
+            else:
+                self._let_go()
+                self._link._give_back(wire)
+                return reply
+            time.sleep(RESTART_S)
+            self.send()
 
     def cancel(self) -> None:
         """Have the server answer now, with what it has: `reply` returns at once."""
+        self._cancelled = True
         with self._lock:
             if self._wire is not None:
                 with suppress(ConnectionLost):  # then `reply` ends with it
@@ -207,3 +276,7 @@ class PoolPoll:
         """From here on the connection is another call's; no cancel may write to it."""
         with self._lock:
             self._wire = None
+
+
+def _unrun(replies: list[Reply | NexoError]) -> list[int]:
+    return [at for at, reply in enumerate(replies) if isinstance(reply, ShuttingDown)]

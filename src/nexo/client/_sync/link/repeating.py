@@ -11,7 +11,7 @@ from nexo.client._sync import runtime
 from nexo.client.address import Address
 from nexo.client.connecting import RESTART_S
 from nexo.client.replies import Reply
-from nexo.errors import ClientClosed, ConnectionLost, NexoError, ShuttingDown
+from nexo.errors import ClientClosed, ConnectionLost, NexoError
 from nexo.model import Buffer
 
 T = TypeVar("T")
@@ -40,7 +40,10 @@ def insist(
 
 
 class Repeating(ABC):
-    """A link that sends a request again if it may, within the request's timeout (SPEC O3)."""
+    """A link that sends a request again if it may, within the request's timeout (SPEC O3).
+
+    What a stopping server did not run is sent again by `call` itself.
+    """
 
     address: Address
 
@@ -52,29 +55,24 @@ class Repeating(ABC):
         """`call` for a request that may run twice: sent again if the connection ends before the
         reply.
         """
-        return self._insist((ConnectionLost, ShuttingDown), op, parts, timeout_s)
+        return self.again(lambda left_s: self.call(op, *parts, timeout_s=left_s), timeout_s)
 
-    def ask(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
-        """`call` for a request that must not run twice: sent again only if a server that is
-        shutting down rejected it without running it.
-        """
-        return self._insist((ShuttingDown,), op, parts, timeout_s)
-
-    def _insist(
+    def again(
         self,
-        passing: tuple[type[NexoError], ...],
-        op: int,
-        parts: tuple[Buffer, ...],
-        timeout_s: float | None,
-    ) -> Reply:
-        until_s = runtime.now_s() + (self.address.timeout_s if timeout_s is None else timeout_s)
+        ask: Callable[[float], T],
+        timeout_s: float | None = None,
+        passing: tuple[type[NexoError], ...] = (ConnectionLost,),
+    ) -> T:
+        """Call ``ask`` with the seconds that are left, again after each ``passing`` error."""
+        limit_s = self.address.timeout_s if timeout_s is None else timeout_s
+        left_s, until_s = limit_s, runtime.now_s() + limit_s
         while True:
             try:
-                return self.call(op, *parts, timeout_s=timeout_s)
+                return ask(left_s)
             except ClientClosed:
                 raise
             except passing:
-                timeout_s = until_s - runtime.now_s()
-                if self.address.while_down == "fail" or timeout_s <= 0:
+                left_s = until_s - runtime.now_s()
+                if self.address.while_down == "fail" or left_s <= 0:
                     raise
             runtime.sleep(RESTART_S)

@@ -25,6 +25,7 @@ from nexo.errors import (
     PayloadTooLarge,
     ProtocolError,
     RequestTimeout,
+    ShuttingDown,
 )
 from nexo.model import Broker, Buffer
 from nexo.protocol.frames import HEADER, HEADER_SIZE, FrameKind, Status
@@ -58,7 +59,7 @@ class Wire:
         self._filled = 0
         self.next_id = 1
         self.cut = False
-        """Whether a frame was left half written, so that nothing more can be sent."""
+        """Whether nothing more can be sent: a frame is half written, or the server ends it."""
         self._timeout_s = 0.0
         context = tls_context(address, broker) if address.tls else None
         if address.door_folder is None:
@@ -96,7 +97,15 @@ class Wire:
             self._timeout_s = timeout_s
 
     def request(self, op: int, parts: tuple[Buffer, ...]) -> int:
-        """Send a request; returns its id."""
+        """Send a request; returns its id. `ShuttingDown` if the server has ended before."""
+        try:
+            return self.send_request(op, parts)
+        except ConnectionLost:
+            self._raise_if_parted()
+            raise
+
+    def send_request(self, op: int, parts: tuple[Buffer, ...]) -> int:
+        """`request`, where another thread reads."""
         size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         if size > self._max_bytes:
             raise PayloadTooLarge(
@@ -114,7 +123,11 @@ class Wire:
             frames += (_pack(_REQUEST, op, self.next_id, len(payload)), payload)
             ids.append(self.next_id)
             self.skip_id()
-        self.send(*frames)
+        try:
+            self.send(*frames)
+        except ConnectionLost:
+            self._raise_if_parted()
+            raise
         return ids
 
     def skip_id(self) -> None:
@@ -159,6 +172,8 @@ class Wire:
                     found = meta, block[start:at]
                 elif kind != _RESPONSE:
                     self.answer(kind, answered)
+            if self.cut and found is None:
+                raise self.parted()
         meta, payload = found
         return _result(meta, payload)
 
@@ -179,12 +194,32 @@ class Wire:
                         found[answered] = _result(meta, block[start:at])
                     except NexoError as error:
                         found[answered] = error
+            if self.cut:
+                found |= dict.fromkeys(waiting, self.parted())
+                break
         return [found[each] for each in request_ids]
 
     def answer(self, kind: int, request_id: int) -> None:
         """See to a frame that is no response."""
-        if answer := control_answer(kind, request_id):
+        if kind == FrameKind.GOODBYE:
+            self.cut = True
+        elif answer := control_answer(kind, request_id):
             self.send(answer)
+
+    def parted(self) -> ShuttingDown:
+        """The error of a request without an answer when the server said goodbye."""
+        return ShuttingDown(f"{self.address} is stopping; nothing was done")
+
+    def _raise_if_parted(self) -> None:
+        """Nothing can be sent: look whether the server said goodbye before it ended."""
+        with suppress(ConnectionLost, RequestTimeout):
+            while not self.cut:
+                block, at = self.read_block(), 0
+                while at < len(block):
+                    kind, _, _, length = _unpack(block, at)
+                    self.cut = self.cut or kind == FrameKind.GOODBYE
+                    at += HEADER_SIZE + length
+            raise self.parted()
 
     def read_block(self) -> bytes | memoryview:
         """Wait for at least one whole frame; returns all that are there."""

@@ -36,5 +36,5 @@ class MessagePublisher:
     def call(self, frames: bytes, options: Publish | None) -> Reply:
         """Send whole frames as one request."""
         if options is None:
-            return self._link.ask(Op.PUBLISH_RUN, frames)
-        return self._link.ask(Op.PUBLISH, pack_headed(options), frames)
+            return self._link.call(Op.PUBLISH_RUN, frames)
+        return self._link.call(Op.PUBLISH, pack_headed(options), frames)

@@ -46,7 +46,7 @@ class Pusher:
             None if key is None else [key], None if dedup_key is None else [dedup_key],
             head.replace, None if headers is None else [headers],
         )  # fmt: skip
-        reply = self._link.ask(Op.Q_PUSH_MANY, encode_head(full), pack_block([value]))
+        reply = self._link.call(Op.Q_PUSH_MANY, encode_head(full), pack_block([value]))
         return pushed_id(decode(reply or b"", PushReply), 0)
 
 

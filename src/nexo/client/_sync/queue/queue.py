@@ -8,6 +8,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Generic, TypeVar, Unpack
 
+from msgspec.structs import replace
+
 from nexo.blocks import pack_block
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.queue.admin import Crons, DeadLetters, Scheduled
@@ -84,13 +86,13 @@ class Queue(Generic[T]):
         An existing queue must agree with every option given; ``update`` changes it instead.
         """
         ask = Declare(self.name, wire_options({**options}), update)
-        self._link.ask(Op.Q_DECLARE, encode(ask))
+        self._link.call(Op.Q_DECLARE, encode(ask))
         return self
 
     def update(self, **options: Unpack[QueueSettings]) -> QueueInfo:
         """Change options while the queue runs; those not given stay."""
         change = Update(self.name, wire_options({**options}))
-        return request(self._link.ask, Op.Q_UPDATE, change, QueueInfo)
+        return request(self._link.call, Op.Q_UPDATE, change, QueueInfo)
 
     def info(self) -> QueueInfo:
         """Options and counts."""
@@ -102,19 +104,19 @@ class Queue(Generic[T]):
 
     def delete(self) -> bool:
         """Delete the queue with all its jobs; returns whether it existed."""
-        return is_found(self._link.ask, Op.Q_DELETE, pack_str(self.name))
+        return is_found(self._link.call, Op.Q_DELETE, pack_str(self.name))
 
     def purge(self) -> int:
         """Remove every waiting or scheduled job; returns how many."""
-        return request(self._link.ask, Op.Q_PURGE, Named(self.name), int)
+        return request(self._link.call, Op.Q_PURGE, Named(self.name), int)
 
     def pause(self) -> None:
         """Deliver nothing until `resume`; running jobs continue, pushes are accepted."""
-        self._link.ask(Op.Q_PAUSE, encode(Pause(self.name, True)))
+        self._link.call(Op.Q_PAUSE, encode(Pause(self.name, True)))
 
     def resume(self) -> None:
         """Deliver again."""
-        self._link.ask(Op.Q_PAUSE, encode(Pause(self.name, False)))
+        self._link.call(Op.Q_PAUSE, encode(Pause(self.name, False)))
 
     # -- pushing --------------------------------------------------------------
 
@@ -168,7 +170,7 @@ class Queue(Generic[T]):
         if not raw and not self.exists():
             raise NotFound(f"Queue '{self.name}' not found. Create it first.")
         if self._link.welcome is None:
-            self._link.ask(Op.ECHO)  # to learn how much the server accepts at once
+            self._link.call(Op.ECHO)  # to learn how much the server accepts at once
         replies: list[PushReply] = []
         for start, stop in chunks(raw, keys, dedup_keys, self._link.welcome, said):
             full = PushHead(
@@ -177,7 +179,7 @@ class Queue(Generic[T]):
                 _part(said, start, stop),
             )  # fmt: skip
             block = pack_block(raw[start:stop])
-            reply = self._link.ask(Op.Q_PUSH_MANY, encode_head(full), block)
+            reply = self._link.call(Op.Q_PUSH_MANY, encode_head(full), block)
             replies.append(decode(reply or b"", PushReply))
         return pushed_ids(replies)
 
@@ -201,12 +203,19 @@ class Queue(Generic[T]):
         nack or extend them before it ends.
         """
         ask = pop_request(self.name, batch, wait, lease)
-        timeout_s = ask.wait_ms / 1_000 + self._link.address.timeout_s
-        # Jobs are released when the connection that took them ends, so it must be a lasting one.
-        poll = self._link.duplex().poll(
-            Op.Q_POP, encode(ask), timeout_s=timeout_s, on_late=self._give_back
-        )
-        reply = poll.reply()
+        patience_s = self._link.address.timeout_s
+        # Jobs are released when the connection that took them ends, so it must be a lasting one,
+        # and another pop takes them again.
+        link = self._link.duplex()
+
+        def take(left_s: float) -> Reply:
+            wait_ms = min(ask.wait_ms, max(round((left_s - patience_s) * 1_000), 0))
+            rest = replace(ask, wait_ms=wait_ms)
+            return link.poll(
+                Op.Q_POP, encode(rest), timeout_s=left_s, on_late=self._give_back
+            ).reply()
+
+        reply = link.again(take, ask.wait_ms / 1_000 + patience_s)
         return JobBatch(self._link, self._settler, self.name, self._type, reply or NO_JOBS)
 
     def _give_back(self, reply: Reply) -> None:
@@ -276,10 +285,14 @@ class Queue(Generic[T]):
     def job(self, job_id: str, *, wait: Duration = 0) -> JobState:
         """The state of a job; with ``wait``, once it has ended or the time is up."""
         wait_ms = millis(wait, "wait", QUEUE_WAIT_MS)
-        ask = JobRequest(self.name, job_id, wait_ms)
-        timeout_s = wait_ms / 1_000 + self._link.address.timeout_s
-        poll = self._link.poll(Op.Q_JOB, encode(ask), timeout_s=timeout_s)
-        return job_state(poll.reply())
+        link, patience_s = self._link, self._link.address.timeout_s
+
+        def look(left_s: float) -> Reply:
+            rest_ms = min(wait_ms, max(round((left_s - patience_s) * 1_000), 0))
+            ask = JobRequest(self.name, job_id, rest_ms)
+            return link.poll(Op.Q_JOB, encode(ask), timeout_s=left_s).reply()
+
+        return job_state(link.again(look, wait_ms / 1_000 + patience_s))
 
     def result(self, job_id: str, *, wait: Duration = 30) -> Any:
         """What a job returned, waiting for its end. The queue must have a ``result_ttl``.

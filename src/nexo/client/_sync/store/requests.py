@@ -24,13 +24,13 @@ _READS = frozenset({
 
 def ask(link: Link, op: Op, command: wire.StoreRequest) -> Any:
     """Send one of the store's requests; returns its decoded reply."""
-    send = link.repeat if op in _READS else link.ask
+    send = link.repeat if op in _READS else link.call
     return wire.decode_reply(op, send(op, pack(command)))
 
 
 def ask_count(link: Link, op: Op, command: wire.StoreRequest) -> int:
     """`ask` for a number of keys or items."""
-    send = link.repeat if op in _READS else link.ask
+    send = link.repeat if op in _READS else link.call
     return unpack(int, send(op, pack(command)) or b"")
 
 

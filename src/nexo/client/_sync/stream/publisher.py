@@ -51,7 +51,7 @@ class RecordPublisher:
     def _counted(self) -> int:
         while (count := self.count) is None:
             ask = wire.pack(wire.StreamName(stream=self._stream))
-            reply = self._link.ask(Op.S_DESCRIBE, ask)
+            reply = self._link.call(Op.S_DESCRIBE, ask)
             self.learned(wire.unpack(StreamInfo, reply or b""))
         return count
 
@@ -62,13 +62,13 @@ class RecordPublisher:
     def _publish(self, partition: int, count: int, records: Outgoing) -> Published:
         head, body = records.encode(int(time.time() * 1000))
         where = publish_head(self._stream, partition, count)
-        reply = self._link.ask(Op.S_PUBLISH, where, head, *body)
+        reply = self._link.call(Op.S_PUBLISH, where, head, *body)
         found, offset, _ = next(read_places(reply or b""))
         return Published(found, offset)
 
     def _add(self, partition: int, kind: int, content: bytes) -> Published:
         """A plain record: the broker makes the batch, which is quicker for one."""
         where = self._routed if partition == ROUTE else publish_head(self._stream, partition)
-        reply = self._link.ask(Op.S_ADD, where + _KINDS[kind] + content)
+        reply = self._link.call(Op.S_ADD, where + _KINDS[kind] + content)
         found, offset, _ = PLACE.unpack(reply or b"")
         return Published(found, offset)

@@ -114,7 +114,7 @@ class Stream(Generic[T]):
         return self._describe(Op.S_DESCRIBE, wire.StreamName(stream=self.name))
 
     def _describe(self, op: Op, ask: object) -> StreamInfo:
-        send = self._link.repeat if op is Op.S_DESCRIBE else self._link.ask
+        send = self._link.repeat if op is Op.S_DESCRIBE else self._link.call
         info = request(send, op, ask, StreamInfo)
         self._publisher.learned(info)
         return info
@@ -125,7 +125,7 @@ class Stream(Generic[T]):
 
     def delete(self) -> bool:
         """Delete its records and groups; returns whether it existed."""
-        existed = is_found(self._link.ask, Op.S_DELETE, pack_str(self.name))
+        existed = is_found(self._link.call, Op.S_DELETE, pack_str(self.name))
         if existed:
             self._publisher.count = None
         return existed
@@ -135,11 +135,11 @@ class Stream(Generic[T]):
 
         `InvalidOption` unless its ``cleanup`` includes ``compact``.
         """
-        return request(self._link.ask, Op.S_COMPACT, wire.StreamName(stream=self.name), int)
+        return request(self._link.call, Op.S_COMPACT, wire.StreamName(stream=self.name), int)
 
     def apply_retention(self) -> int:
         """Apply the age and size limits now; returns the bytes freed."""
-        return request(self._link.ask, Op.S_RETAIN, wire.StreamName(stream=self.name), int)
+        return request(self._link.call, Op.S_RETAIN, wire.StreamName(stream=self.name), int)
 
     # -- groups
 

@@ -200,6 +200,7 @@ class Groups:
         take fails once the group has moved to another.
         """
         permit_group(connection, stream, group)
+        self._core.check_lends()
         check_range("limit", limit, MAX_LIMIT, 1)
         check_range("wait_ms", wait_ms)
         check_range("begins", begins)
