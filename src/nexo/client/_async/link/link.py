@@ -17,7 +17,7 @@ from nexo.client._async.link.gathering import Gatherer
 from nexo.client._async.link.offline import HeldRequest, HeldRequests
 from nexo.client._async.link.poll import Poll
 from nexo.client._async.link.repeating import Repeating
-from nexo.client._async.link.wire import PushHandler, ReplyFuture, Sent, Wire, check_loop
+from nexo.client._async.link.wire import PushHandler, ReplyFuture, SentRequest, Wire, check_loop
 from nexo.client.address import Address, door_path, tls_context
 from nexo.client.connecting import Reached, is_final, no_welcome, pause_s, reason
 from nexo.client.forks import NotPicklable
@@ -346,7 +346,7 @@ class Link(Repeating, NotPicklable):
             self._wire = None
             self._ready = wire.loop.create_future()
 
-    def _unrun(self, wire: Wire, sent: Sent, error: ShuttingDown) -> None:
+    def _unrun(self, wire: Wire, sent: SentRequest, error: ShuttingDown) -> None:
         """A stopping server did not run a request: the next connection sends it again (SPEC O3)."""
         future, op, parts, timeout_s = sent
         if self._wire is not wire or self._closed or self.address.while_down == "fail":

@@ -29,7 +29,7 @@ from nexo.protocol.frames import HEADER, HEADER_SIZE, FrameKind, Status
 
 ReplyFuture: TypeAlias = asyncio.Future[Reply]
 PushHandler: TypeAlias = Callable[[memoryview], None]
-Sent: TypeAlias = tuple[ReplyFuture, int, tuple[Buffer, ...], float | None]
+SentRequest: TypeAlias = tuple[ReplyFuture, int, tuple[Buffer, ...], float | None]
 """A request without its response yet: where the reply goes, opcode, payload, timeout."""
 
 BUFFER_BYTES = 256 * 1024
@@ -56,10 +56,10 @@ class Wire(asyncio.BufferedProtocol):
         address: Address,
         on_push: PushHandler,
         on_lost: Callable[[Wire], None],
-        on_unrun: Callable[[Wire, Sent, ShuttingDown], None],
+        on_unrun: Callable[[Wire, SentRequest, ShuttingDown], None],
     ) -> None:
         """``on_unrun`` gets each request that the stopping server did not run."""
-        self.waiting: dict[int, Sent] = {}
+        self.waiting: dict[int, SentRequest] = {}
         """Every request without its response yet, oldest first; done futures are given-up
         ones, kept so that their id stays taken until the response came (SPEC A6)."""
         self.late: dict[int, Callable[[Reply], None]] = {}
@@ -270,7 +270,7 @@ class Wire(asyncio.BufferedProtocol):
         self._on_push(memoryview(data)[first:stop])
         return stop
 
-    def _fail(self, sent: Sent, error: NexoError) -> None:
+    def _fail(self, sent: SentRequest, error: NexoError) -> None:
         if isinstance(error, ShuttingDown):
             self._on_unrun(self, sent, error)
         else:
