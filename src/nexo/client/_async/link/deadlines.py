@@ -22,7 +22,7 @@ class Waiting(Protocol):
     def done(self) -> Any: ...
 
 
-Entry: TypeAlias = tuple[Waiting, *tuple[Any, ...]]
+AwaitedRequest: TypeAlias = tuple[Waiting, *tuple[Any, ...]]
 """A request: its future, and what else its connection keeps of it."""
 
 
@@ -43,12 +43,14 @@ class RequestDeadlines:
         """When to look for overdue requests again."""
         return min((now_s + self._period_s, *self._own.values()))
 
-    def overdue(self, waiting: Mapping[int, Entry], last_id: int, now_s: float) -> list[int]:
+    def overdue(
+        self, waiting: Mapping[int, AwaitedRequest], last_id: int, now_s: float
+    ) -> list[int]:
         """The ids to time out now; ``last_id`` is the last one used."""
         by_age = [*self._overdue_by_age(waiting, last_id, now_s)]
         return [*self._overdue_own(waiting, now_s), *by_age]
 
-    def _overdue_own(self, waiting: Mapping[int, Entry], now_s: float) -> Iterator[int]:
+    def _overdue_own(self, waiting: Mapping[int, AwaitedRequest], now_s: float) -> Iterator[int]:
         for request_id, due_s in list(self._own.items()):
             answered = request_id not in waiting or waiting[request_id][0].done()
             if answered or due_s <= now_s:
@@ -57,7 +59,7 @@ class RequestDeadlines:
                 yield request_id
 
     def _overdue_by_age(
-        self, waiting: Mapping[int, Entry], last_id: int, now_s: float
+        self, waiting: Mapping[int, AwaitedRequest], last_id: int, now_s: float
     ) -> Iterator[int]:
         self._marks.append((now_s, last_id))
         newest: int | None = None
