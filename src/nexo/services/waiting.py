@@ -193,7 +193,7 @@ class WaitingRoom:
         for wait in list(self._waits.values()):
             if wait.connection.resends:
                 self._remove(wait)
-                _answer(wait, ShuttingDown("the server is stopping; ask again in a moment"))
+                wait.answer(ShuttingDown("the server is stopping; ask again in a moment"))
             else:
                 self._give_up(wait)
 
