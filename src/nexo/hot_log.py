@@ -9,7 +9,7 @@ from nexo.batch import Batch, decode, entries
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.requests import request, status
 from nexo.client.address import Address, parse_url
-from nexo.errors import NexoError, OffsetOutOfRange
+from nexo.errors import NexoError, NotFound, OffsetOutOfRange
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
@@ -71,6 +71,18 @@ class HotLog:
         """A stream's shared groups."""
         ask = wire.GroupsAsk(stream=stream)
         return request(self._link.call, Op.S_GROUPS, ask, list[wire.GroupInfo])
+
+    def groups_all(self, streams: Iterable[str]) -> Iterator[tuple[str, wire.GroupInfo]]:
+        """Every stream's shared groups; a stream that was deleted meanwhile has none."""
+        names = list(streams)
+        replies = self._each(Op.S_GROUPS, [wire.GroupsAsk(stream=name) for name in names])
+        for name, reply in zip(names, replies, strict=True):
+            if isinstance(reply, NotFound):
+                continue
+            if isinstance(reply, NexoError):
+                raise reply
+            for group in wire.unpack(list[wire.GroupInfo], reply):
+                yield name, group
 
     def ordered_groups(self) -> list[OrderedInfo]:
         """Every ordered group."""

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-import msgspec
-
 from nexo.errors import ConnectionLost, NexoError, Unauthenticated, Unavailable
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
@@ -154,13 +152,10 @@ class Planner:
         """What to take of each partition, below ``ends``; None if nothing is new."""
         offsets, parts = held_offsets(table), info.partitions
         self.tracker.looked(info.name, table, behind(table, parts)[0], asked_ms)
-        if ends is not None and len(ends) == len(parts):  # otherwise it was created again
-            parts = [
-                msgspec.structs.replace(part, stable_offset=min(part.stable_offset, end))
-                for part, end in zip(parts, ends, strict=True)
-            ]
+        if ends is not None and len(ends) != len(parts):  # it was created again
+            ends = None
         layout_of(table)  # refuses a table that cannot be written
-        found = planned_ranges(info.name, offsets, parts, self._limits)
+        found = planned_ranges(info.name, offsets, parts, self._limits, ends)
         self._report(broker, info, table)
         return StreamStep(info, table, found) if found else None
 

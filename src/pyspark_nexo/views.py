@@ -14,7 +14,6 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
@@ -58,26 +57,34 @@ class StreamViews:
     as_of: datetime | None = None
 
     def register(self, streams: Sequence[str] | None = None) -> list[str]:
-        """Make every view, of these streams or the first `MOST_STREAMS`; returns their names."""
+        """Make every view, of these streams or the first `MOST_STREAMS`; returns their names.
+
+        ``stream_messages`` covers all streams, so with more of them there is no such view.
+        """
         with HotLog(self.url) as broker:
-            names = list(streams or islice(broker.names(), MOST_STREAMS + 1))
-            if not streams and len(names) > MOST_STREAMS:
-                del names[MOST_STREAMS:]
-                _log.warning(
-                    "only the first %d streams have views: name those you need", len(names)
-                )
+            every = list(streams or broker.names())
+            names = every if streams else every[:MOST_STREAMS]
             infos = [broker.describe(name) for name in names]
             frames = {info.name: self.stream(info) for info in infos}
             taken = {table_name(name) for name in frames}
             extra = [
                 view for info in infos for view in self._derived(info, frames[info.name], taken)
             ]
-            self._rows(OFFSETS, offset_rows(broker, infos)).createOrReplaceTempView(OFFSETS)
-            self._rows(GROUPS, group_rows(broker, infos)).createOrReplaceTempView(GROUPS)
+            self._rows(OFFSETS, offset_rows(broker, every)).createOrReplaceTempView(OFFSETS)
+            self._rows(GROUPS, group_rows(broker, every)).createOrReplaceTempView(GROUPS)
         for name, frame in frames.items():
             frame.createOrReplaceTempView(table_name(name))
+        made = [OFFSETS, GROUPS, *(table_name(name) for name in frames), *extra]
+        if len(names) < len(every):
+            self.spark.catalog.dropTempView(MESSAGES)
+            _log.warning(
+                "only the first %d streams have views, and there is no %s: name those you need",
+                len(names),
+                MESSAGES,
+            )
+            return made
         self._messages(frames).createOrReplaceTempView(MESSAGES)
-        return [*COLUMNS, *(table_name(name) for name in frames), *extra]
+        return [MESSAGES, *made]
 
     def _rows(self, view: str, rows: Iterator[tuple[object, ...]]) -> DataFrame:
         return self.spark.createDataFrame(list(rows), spark_schema(COLUMNS[view]))

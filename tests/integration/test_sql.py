@@ -26,6 +26,7 @@ from pyiceberg.table import Table
 import nexo
 from nexo import cli, testing
 from nexo.errors import InvalidInput, NotFound
+from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
 from nexo.lake.derived import latest
 from nexo.lake.files import DataFileFacts
@@ -36,6 +37,7 @@ from nexo.lake.settings import LakeSettings
 from nexo.lake.snapshot import TableChange
 from nexo.lake.tables import NEWEST, StreamId, derived_view
 from nexo.lake.typed import columns as typed
+from nexo.sql import engine as sql_engine
 from nexo.sql import streams as sql_streams
 from nexo.sql.dialect import quoted
 from nexo.sql.engine import Engine
@@ -318,3 +320,81 @@ def test_files_of_other_programs_and_deleted_rows_are_seen_as_they_are(
 def _add_file(table: Table, path: str) -> None:
     facts = DataFileFacts(path, (None,), table.spec().spec_id, 1, 100)
     commit_once(table, "somebody", 0, TableChange(added=[facts]))
+
+
+def test_a_streams_own_name_may_be_written_in_quotes(served: str, lake: Lake) -> None:
+    with nexo.connect(served) as client:
+        events = client.stream("user-events").create(tiering=True, cleanup="compact")
+        events.publish_many([b"1", b"2"], keys=["a", "a"])
+        client.stream("Shop.Orders").create().publish(b"3")
+        client.stream("orders").create().publish(b"4")
+        client.stream("ORDERS").create().publish(b"5")
+    take(served, lake, "user-events")
+    _compact(lake, "user-events", served)
+    engine = Engine(lake, served)
+    assert engine.query('select count(*) from "user-events"').scalar() == 2
+    assert engine.query('select value from "user-events_latest"').rows() == [(b"2",)]
+    assert engine.query('select value from "shop.orders"').rows() == [(b"3",)]
+    assert engine.query("select value from orders").rows() == [(b"4",)]
+    assert engine.query('select value from "ORDERS"').rows() == [(b"5",)]
+    with pytest.raises(InvalidInput, match="differ in case alone"):
+        engine.query('select * from orders, "ORDERS"')
+    with pytest.raises(NotFound):
+        engine.query('select * from "no-such-stream"')
+
+
+def _compact(lake: Lake, stream: str, url: str) -> None:
+    with HotLog(url) as broker:
+        created_ms = broker.describe(stream).created_ms
+    table, steps = latest.plan(lake, StreamId(stream, created_ms))
+    latest.finish(table, steps, [latest.run(step) for step in steps])
+
+
+def test_show_tables_lists_what_a_query_may_name(both: Engine) -> None:
+    listed = both.query("show tables").rows()
+    assert ("orders", "orders") in listed
+    assert ("stream_messages", None) in listed
+    (hot,) = [name for name, stream in listed if stream == "hot/only"]
+    assert both.query(f"select count(*) from {hot}").scalar() == 2
+    assert both.query("select name from (show tables) where stream = 'orders'").rows() == [
+        ("orders",)
+    ]
+
+
+def test_messages_of_many_streams_are_complete_or_refused(
+    served: str, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_engine, "MOST_STREAMS", 2)
+    names = ["a", "b", "c", "d"]
+    with nexo.connect(served) as client:
+        for name in names:
+            client.stream(name).create().publish(name)
+    engine = Engine(lake, served)
+
+    def topics(query: str) -> list[str]:
+        return sorted(row[0] for row in engine.query(query).rows())
+
+    assert topics("select topic from stream_messages where topic = 'd'") == ["d"]
+    assert topics("select m.topic from stream_messages m where 'c' = m.topic and true") == ["c"]
+    assert topics("select topic from stream_messages where topic in ('a', 'd')") == ["a", "d"]
+    assert topics(
+        "select topic from stream_messages where topic = 'a' union all "
+        "select topic from stream_messages where topic = 'b'"
+    ) == ["a", "b"]
+    assert topics("select topic from stream_messages where topic = 'no such'") == []
+    for query in (
+        "select count(*) from stream_messages",
+        "select count(*) from stream_messages where topic = 'a' or true",
+        "select count(*) from stream_messages where topic > 'a'",
+        "select count(*) from stream_messages where not topic = 'a'",
+        "select count(*) from stream_messages where topic not in ('a')",
+        "select count(*) from stream_messages where topic = 'a' union all "
+        "select count(*) from stream_messages",
+        "select count(*) from stream_messages a, stream_messages b where a.topic = 'a'",
+        "select count(*) from stream_messages where topic in ('a', key)",
+        "select count(*) from stream_messages where 'a' in (topic)",
+    ):
+        with pytest.raises(InvalidInput, match=r"4 streams, .* topic in"):
+            engine.query(query)
+    assert engine.query("select count(*) from stream_messages", streams=["a", "b"]).scalar() == 2
+    assert engine.query("select count(distinct topic) from stream_offsets").scalar() == 0

@@ -50,9 +50,15 @@ class PlannedRange:
 
 
 def planned_ranges(
-    stream: str, offsets: Mapping[int, int], parts: Sequence[PartitionInfo], limits: BatchLimits
+    stream: str,
+    offsets: Mapping[int, int],
+    parts: Sequence[PartitionInfo],
+    limits: BatchLimits,
+    ends: Sequence[int] | None = None,
 ) -> list[PlannedRange]:
-    """The next range of every partition that has new records.
+    """The next range of every partition that has new records, below ``ends`` if given.
+
+    Another pipeline may have taken what is below ``ends``, and more, in the meantime.
 
     A partition that dropped records before tiering was on begins with the first that it still has.
     Raises `Conflict` if the lake is ahead: the broker lost records that the lake has.
@@ -69,6 +75,8 @@ def planned_ranges(
                 "data, or delete the stream and create it again"
             )
         end = min(part.stable_offset, first + share)
+        if ends is not None:
+            end = min(end, ends[partition])
         if end > first:
             gap = (first - lost, first) if (lost := missing_before(part, after)) else None
             found.append(PlannedRange(partition, after, first, end, record_bytes(part), gap))

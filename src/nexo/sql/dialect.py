@@ -17,6 +17,8 @@ import duckdb
 from nexo.errors import InvalidInput
 
 TEXT = "nexo_text"
+VIEWS = "nexo_views"
+"""A table of what ``show tables`` lists."""
 MACROS = (
     f"create macro {TEXT}(x blob) as try(decode(x)), (x) as cast(x as varchar)",
     "create macro nexo_shown(x) as coalesce(try(decode(x)), base64(x))",
@@ -59,6 +61,8 @@ class Parsed:
 
     text: str
     tables: frozenset[str]
+    tree: Any = None
+    """DuckDB's own; None if it is no SELECT."""
 
 
 def parse(connection: duckdb.DuckDBPyConnection, query: str) -> Parsed:
@@ -68,11 +72,32 @@ def parse(connection: duckdb.DuckDBPyConnection, query: str) -> Parsed:
     tree = json.loads(found[0]) if found else {"error": True}
     if tree.get("error"):
         return Parsed(query, frozenset())
+    count = _list_views(tree) + _replace(tree)
     tables = frozenset(_tables(tree))
-    if not _replace(tree):
-        return Parsed(query, tables)
+    if not count:
+        return Parsed(query, tables, tree)
     text = connection.execute("select json_deserialize_sql(?::json)", [json.dumps(tree)]).fetchone()
-    return Parsed(query if text is None else str(text[0]), tables)
+    return Parsed(query if text is None else str(text[0]), tables, tree)
+
+
+def _list_views(node: Any) -> int:
+    """Read ``show tables`` as a query of `VIEWS`, in place; returns how many there were."""
+    count = 0
+    if (
+        isinstance(node, dict)
+        and node.get("type") == "SHOW_REF"
+        and str(node.get("table_name", "")).strip('"').lower() == "tables"
+    ):
+        kept = {name: node.get(name) for name in ("alias", "sample", "query_location")}
+        node.clear()
+        node.update(kept)
+        node |= {"type": "BASE_TABLE", "schema_name": "", "catalog_name": "", "table_name": VIEWS}
+        node["column_name_alias"] = []
+        count += 1
+    for child in node.values() if isinstance(node, dict) else node:
+        if isinstance(child, dict | list):
+            count += _list_views(child)
+    return count
 
 
 def check_question(query: str) -> None:
@@ -83,9 +108,9 @@ def check_question(query: str) -> None:
 
 
 def _tables(node: Any) -> Iterator[str]:
-    """Names of tables in a tree, in lower case, including those that ``with`` defines."""
+    """Names of tables in a tree, as they are written, including those that ``with`` defines."""
     if isinstance(node, dict) and node.get("type") == "BASE_TABLE":
-        yield str(node.get("table_name", "")).lower()
+        yield str(node.get("table_name", ""))
     for child in node.values() if isinstance(node, dict) else node:
         if isinstance(child, dict | list):
             yield from _tables(child)

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,9 +30,10 @@ from nexo.lake.settings import LakeSettings, servers_lake
 from nexo.lake.stored import StoredField, StoredFile, StoredTable, find, is_plain, unmarked_columns
 from nexo.lake.tables import NEWEST, SUFFIXES, StreamId, derived_view, table_name
 from nexo.sql import dialect
-from nexo.sql.dialect import duck_type, quoted_name
+from nexo.sql.dialect import Parsed, duck_type, quoted_name
 from nexo.sql.result import Result
 from nexo.sql.streams import SeenStream, copy_table, look, make_hot_table
+from nexo.sql.topics import asked_topics
 from nexo.sql.views import (
     COLUMNS,
     GROUPS,
@@ -101,9 +101,9 @@ class Engine:
             if query.tables:
                 with HotLog(self.url) as broker:
                     views = QueryViews(
-                        connection, broker, self.lake, as_of, streams, files, self.confined
+                        connection, broker, self.lake, as_of, streams, query, files, self.confined
                     )
-                    views.make(query.tables)
+                    views.make()
             if self.confined:
                 _confine(connection, files)
             yield connection, query.text
@@ -146,28 +146,65 @@ class QueryViews:
     lake: Lake | None
     as_of: datetime | None
     streams: Sequence[str] | None
+    query: Parsed
     files: list[str]
     """The data files that the views read."""
     check_reading: bool = False
     """The lake's files know no permissions: ask the broker whether the user may read a stream."""
     _seen: dict[str, SeenStream] = field(default_factory=dict)
     _made: set[str] = field(default_factory=set)
+    _views: set[str] = field(default_factory=set)
     _deleted: int = 0
     """Files with deleted rows so far."""
 
-    def make(self, names: frozenset[str]) -> None:
-        """Make the views of these names; other names are left to DuckDB."""
-        for name in sorted(names):
-            if name == MESSAGES:
-                self._messages()
-            elif name == OFFSETS:
-                self._rows(name, offset_rows(self.broker, self._infos()))
-            elif name == GROUPS:
-                self._rows(name, group_rows(self.broker, self._infos()))
-            elif name in self._by_view:
-                self._stream(self._by_view[name])
-            else:
-                self._derived(name)
+    def make(self) -> None:
+        """Make the views that the query names; other names are left to DuckDB."""
+        spelled: dict[str, str] = {}
+        for name in sorted(self.query.tables):
+            if (other := spelled.setdefault(name.lower(), name)) == name:
+                self._make(name, name.lower())
+            elif {name, other} <= self._names:
+                raise InvalidInput(
+                    f"streams {other!r} and {name!r} differ in case alone, which SQL ignores: ask "
+                    "for one at a time"
+                )
+
+    def _make(self, name: str, plain: str) -> None:
+        if name in self._names and name not in self._by_view:
+            self._view(name, f"select * from {quoted_name(self._stream(name))}")
+        elif plain == MESSAGES:
+            self._messages()
+        elif plain == OFFSETS:
+            self._rows(plain, offset_rows(self.broker, self._readable(self._asked(OFFSETS))))
+        elif plain == GROUPS:
+            self._rows(plain, group_rows(self.broker, self._readable(self._covered())))
+        elif name == dialect.VIEWS:
+            self._list(name)
+        elif plain in self._by_view:
+            self._stream(self._by_view[plain])
+        elif (stream := self._named(name)) is not None:
+            self._view(name, f"select * from {quoted_name(self._stream(stream))}")
+        else:
+            self._derived(plain)
+            self._derived_of_named(name)
+
+    def _named(self, name: str) -> str | None:
+        """The stream of that name, which no SQL name need be; upper case may be written lower."""
+        if name in self._names:
+            return name
+        alike = [each for each in self._names if each.lower() == name.lower()]
+        return alike[0] if len(alike) == 1 else None
+
+    @cached_property
+    def _names(self) -> set[str]:
+        return set(self._by_view.values())
+
+    def _list(self, name: str) -> None:
+        """What a query may name: views, and whose they are."""
+        views = [*((each, None) for each in COLUMNS), *self._by_view.items()]
+        schema = pa.schema([("name", pa.string()), ("stream", pa.string())])
+        rows = [{"name": view, "stream": stream} for view, stream in sorted(views)]
+        copy_table(self.connection, name, pa.Table.from_pylist(rows, schema=schema))
 
     @cached_property
     def _by_view(self) -> dict[str, str]:
@@ -180,13 +217,19 @@ class QueryViews:
             self._seen[name] = look(self.broker, self.lake, name)
         return self._seen[name]
 
-    def _infos(self) -> list[Any]:
-        return [self._look(name).info for name in self._covered()]
+    def _readable(self, names: list[str]) -> list[str]:
+        """The same names; raises for one whose stream the user may not read."""
+        for name in names if self.check_reading else ():
+            self.broker.check_readable(name)
+        return names
 
     def _covered(self) -> list[str]:
-        if self.streams:
-            return list(self.streams)
-        return list(islice(self._by_view.values(), MOST_STREAMS))
+        return list(self.streams or self._by_view.values())
+
+    def _asked(self, view: str) -> list[str]:
+        """The streams that the query reads from a view of all."""
+        topics = asked_topics(self.query.tree, view)
+        return [name for name in self._covered() if topics is None or name in topics]
 
     # -- views -------------------------------------------------------------------------
 
@@ -216,6 +259,20 @@ class QueryViews:
                 if table is not None:
                     self._derived_view(name, stream, table, kind)
 
+    def _derived_of_named(self, name: str) -> None:
+        """The same where the stream's own name is written."""
+        for kind, suffix in SUFFIXES.items():
+            stream = self._named(name.removesuffix(suffix)) if name.endswith(suffix) else None
+            if self.lake is None or stream is None or self._is_there(name):
+                continue
+            created_ms = self._look(stream).info.created_ms
+            table = find(self.lake, StreamId(stream, created_ms), kind)
+            if table is not None:
+                self._derived_view(name, stream, table, kind)
+
+    def _is_there(self, name: str) -> bool:
+        return name.lower() in self._views
+
     def _candidates(self, name: str, suffix: str) -> list[str]:
         """Streams that a derived view may be of: with or without a number after its suffix."""
         bases = {name.removesuffix(suffix), name.rpartition("_")[0].removesuffix(suffix)}
@@ -228,13 +285,19 @@ class QueryViews:
             self._view(name, self._until(self._files(table) or _nothing(table)))
 
     def _messages(self) -> None:
+        names = self._asked(MESSAGES)
+        if len(names) > MOST_STREAMS:
+            raise InvalidInput(
+                f"{MESSAGES} would read {len(names):,} streams, and covers {MOST_STREAMS} at a "
+                "time: say which ones, as in where topic = 'orders' or where topic in ('a', 'b')"
+            )
         columns = (
             'partition, "offset", nexo_shown(key) as key, nexo_shown(value) as value, '
             "headers, timestamp"
         )
         parts = [
             f"select {_literal(name)} as topic, {columns} from {quoted_name(self._stream(name))}"
-            for name in self._covered()
+            for name in names
         ]
         if parts:
             self._view(MESSAGES, " union all ".join(parts))
@@ -247,6 +310,7 @@ class QueryViews:
         copy_table(self.connection, name, pa.Table.from_pylist(found, schema=schema))
 
     def _view(self, name: str, query: str) -> None:
+        self._views.add(name.lower())
         self.connection.execute(f"create view {quoted_name(name)} as {query}")
 
     def _until(self, query: str) -> str:

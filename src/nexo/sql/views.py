@@ -17,17 +17,17 @@ stream_groups         group_id, kind, topics, generation, leader, members, assig
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 import pyarrow as pa
 
 from nexo.errors import InvalidInput
 from nexo.hot_log import HotLog
-from nexo.protocol import stream as wire
 
 MOST_STREAMS = 200
-"""The most streams that ``stream_messages`` covers unless they are named: plans have limits."""
+"""The most streams that ``stream_messages`` covers: plans have limits. With more of them, a query
+says which it needs (``topic = …`` or ``topic in (…)``), or is refused."""
 MESSAGES, OFFSETS, GROUPS = "stream_messages", "stream_offsets", "stream_groups"
 _TEXT, _TIME = pa.string(), pa.timestamp("us", tz="UTC")
 COLUMNS = {
@@ -55,26 +55,23 @@ def check_moment(as_of: datetime | None) -> None:
         )
 
 
-def offset_rows(broker: HotLog, infos: Sequence[wire.StreamInfo]) -> Iterator[tuple[object, ...]]:
+def offset_rows(broker: HotLog, streams: Iterable[str]) -> Iterator[tuple[object, ...]]:
     """``group_id, topic, partition, offset, metadata, committed_at`` of every group."""
-    for info in infos:
-        for group in broker.groups(info.name):
-            for partition, each in enumerate(group.partitions):
-                if each.floor > 0:
-                    yield group.name, info.name, partition, each.floor - 1, None, None
+    for stream, group in broker.groups_all(streams):
+        for partition, each in enumerate(group.partitions):
+            if each.floor > 0:
+                yield group.name, stream, partition, each.floor - 1, None, None
     for ordered in broker.ordered_groups():
         for at in ordered.offsets:
             when = datetime.fromtimestamp(at.committed_ms / 1000, UTC)
             yield ordered.name, at.topic, at.partition, at.offset, at.metadata, when
 
 
-def group_rows(broker: HotLog, infos: Sequence[wire.StreamInfo]) -> Iterator[tuple[object, ...]]:
+def group_rows(broker: HotLog, streams: Iterable[str]) -> Iterator[tuple[object, ...]]:
     """``group_id, kind, topics, generation, leader, members, assignment`` of every group."""
-    for info in infos:
-        for group in broker.groups(info.name):
-            members = json.dumps(group.consumers)
-            topics = json.dumps([info.name])
-            yield group.name, "shared", topics, group.generation, None, members, None
+    for stream, group in broker.groups_all(streams):
+        members, topics = json.dumps(group.consumers), json.dumps([stream])
+        yield group.name, "shared", topics, group.generation, None, members, None
     for ordered in broker.ordered_groups():
         owners = [{"topic": t, "partition": p, "member": m} for t, p, m in ordered.owners]
         topics = json.dumps(sorted({topic for topic, _, _ in ordered.owners}))

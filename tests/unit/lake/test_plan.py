@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexo.lake.plan import cost_s, packed
+from nexo.errors import Conflict
+from nexo.lake.plan import BatchLimits, cost_s, packed, planned_ranges
+from nexo.protocol.stream import PartitionInfo
+
+PART = PartitionInfo(start_offset=0, next_offset=9, stable_offset=9, size_bytes=9)
+
+
+def test_what_another_pipeline_took_beyond_the_target_is_no_lost_record() -> None:
+    """``run --once`` stops where the stream ended at its start; others go on (SPEC I4)."""
+    assert planned_ranges("log", {0: 7}, [PART], BatchLimits(), [5]) == []
+    (planned,) = planned_ranges("log", {0: 3}, [PART], BatchLimits(), [5])
+    assert (planned.first, planned.end) == (3, 5)
+
+
+def test_a_lake_that_is_ahead_of_the_broker_is_refused() -> None:
+    with pytest.raises(Conflict, match="the broker lost records"):
+        planned_ranges("log", {0: 10}, [PART], BatchLimits(), [5])
 
 
 def test_many_small_ranges_share_as_many_tasks_as_run_at_once() -> None:
