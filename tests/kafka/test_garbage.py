@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import sys
 
 import cramjam
 import lz4.frame
@@ -113,6 +114,21 @@ def test_a_batch_that_was_damaged_on_its_way_may_be_sent_again(desk: Desk) -> No
 def test_what_unpacks_to_too_much_is_refused(desk: Desk, kind: int) -> None:
     bomb = PACKERS[kind](batch(bytes(limits.KAFKA_UNPACKED_BYTES + 1))[HEAD:])
     assert refusal(desk, with_records(bomb, 1, kind)) == Error.MESSAGE_TOO_LARGE
+
+
+def test_a_compression_that_is_not_installed_is_told_to_both_sides(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    line = Line(desk)
+    with caplog.at_level(logging.WARNING, "nexo.stream"):
+        for _ in range(2):
+            sent = produced(TOPIC, with_records(PACKERS[4](SOUND), 4, 4))
+            (row,) = line.ask(ApiKey.PRODUCE, 8, sent)["topics"][0]["partitions"]
+            assert row["error"] == Error.UNSUPPORTED_COMPRESSION
+            assert "nexo-broker[compress]" in row["message"]
+    (record,) = caplog.records
+    assert "nexo-broker[compress]" in record.message
 
 
 def test_a_batch_of_too_many_records_is_refused(desk: Desk) -> None:

@@ -31,13 +31,21 @@ _LOW = bytes(number << 1 & 0x7F for number in range(_BLOCK))
 _MIDDLE = bytes(number >> 6 for number in range(_BLOCK))
 
 
+class UnkeyedRecord(InvalidInput):
+    """A record without a key, in a compacted topic."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__("a compacted topic takes no record without a key")
+        self.index = index
+
+
 def check_records(
     head: KafkaHead, batch: Buffer, max_bytes: int, *, keyed: bool = False
 ) -> Iterator[int]:
     """Check all records, in steps: what each step yields says how much work it was.
 
     `Corrupt` if they are malformed, `PayloadTooLarge` if they unpack to more than ``max_bytes``,
-    `InvalidInput` if they must be ``keyed`` and one has no key.
+    `UnkeyedRecord` if they must be ``keyed`` and one has no key.
     """
     kind, packed = head.attributes & COMPRESSION, bytes(batch[HEAD_SIZE : head.size])
     pieces = unpack_kafka_pieces(kind, packed, PIECE_BYTES) if kind else _pieces(packed)
@@ -121,7 +129,7 @@ def _walk(  # noqa: PLR0912, PLR0915 - runs once per record that clients send
         key_end = at
         if size & 1:
             if keyed:
-                raise InvalidInput("a compacted topic takes no record without a key")
+                raise UnkeyedRecord(index)
         else:
             at += size >> 1
         value_at = at

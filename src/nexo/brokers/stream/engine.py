@@ -92,12 +92,13 @@ class StreamEngine(BrokerState):
         for index, first, end in stream.jump_ahead():
             self.skip(stream, index, [(first, end)])
 
-    def opened(self, boot_id: str) -> None:
+    def opened(self, boot_id: str, new_cluster_id: str) -> None:
         """Record that offsets are exposed from now on; this must be durable before the first one.
 
-        By then, everything that recovery found and every skipped gap must be synced.
+        By then, everything that recovery found and every skipped gap must be synced. The cluster
+        gets the id at its first start.
         """
-        self._log(Opened(boot_id))
+        self._log(Opened(boot_id, self.cluster_id or new_cluster_id))
 
     # -- streams -----------------------------------------------------------------
 

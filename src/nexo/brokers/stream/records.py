@@ -76,6 +76,7 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, tag="open"):
     """The broker started, in this boot of the machine."""
 
     boot_id: str
+    cluster_id: str = ""
 
 
 class ProducerStarted(msgspec.Struct, frozen=True, array_like=True, tag="producer"):
@@ -200,3 +201,4 @@ class StreamSnapshot(msgspec.Struct, frozen=True, array_like=True):
     last_created_ms: int = 0
     producer_owners: dict[str, str] = {}
     """By name: the user whose name it is."""
+    cluster_id: str = ""

@@ -46,12 +46,15 @@ class BrokerState:
 
         All that recovery found is synced before `StreamEngine.opened` sets it.
         """
+        self.cluster_id = ""
+        """What Kafka's clients know this broker by; as unique and durable as its data."""
         self._deleted: list[str] = []
 
     def _exposed_end(self, stream: OpenStream, index: int) -> int:
         at = stream.name, index
         stored = (group.offsets.get(at) for group in self.ordered.values())
-        committed = max((kept.offset + 1 for kept in stored if kept is not None), default=0)
+        seen = (kept.offset + 1 for kept in stored if kept is not None and not kept.is_ahead)
+        committed = max(seen, default=0)
         return max(committed, stream.known_end(index), self.captured.get((stream.id, index), 0))
 
     def take_deleted(self) -> list[str]:
@@ -67,8 +70,9 @@ class BrokerState:
             case Deleted(number):
                 if (stream := self.streams.remove(number)) is not None:
                     self._deleted.append(stream.folder)
-            case Opened(boot_id):
+            case Opened(boot_id, cluster_id):
                 self.boot_id = boot_id
+                self.cluster_id = cluster_id or self.cluster_id
                 self.transactions.started()
             case ProducerStarted():
                 session = ProducerSession(record.producer, record.epoch)
@@ -133,6 +137,7 @@ class BrokerState:
             self.transactions.outcomes(),
             self.streams.last_created_ms,
             dict(self._producers.owners),
+            self.cluster_id,
         )
 
     def restore(self, snapshot: StreamSnapshot) -> None:
@@ -148,5 +153,6 @@ class BrokerState:
         self.streams.next_id = max(self.streams.next_id, snapshot.next_stream)
         self.streams.last_created_ms = max(self.streams.last_created_ms, snapshot.last_created_ms)
         self.boot_id = snapshot.boot_id
+        self.cluster_id = snapshot.cluster_id
         for name, group in snapshot.ordered.items():
             self.ordered[name] = OrderedGroup.restore(group)

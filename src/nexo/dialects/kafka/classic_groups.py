@@ -8,6 +8,7 @@ from uuid import uuid4
 from nexo.brokers.stream.groups.kafka.model import Join, Joined, JoinRefused, MemberReply, Synced
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, group_error, refusal
+from nexo.dialects.kafka.operations import on_group
 from nexo.dialects.kafka.request import Request, answer_each, caller_of, errors_to, group_of
 from nexo.errors import NexoError
 from nexo.names import text_of
@@ -153,7 +154,8 @@ def _described(request: Request, group: str | None) -> KafkaMessage:
         }
         for member in view.members
     ]
-    return {"group": group, "members": members} | _shown(view)
+    operations = {"operations": on_group()} if request["operations"] else {}
+    return {"group": group, "members": members} | _shown(view) | operations
 
 
 def _shown(view: ClassicView) -> KafkaMessage:

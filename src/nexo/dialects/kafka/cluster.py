@@ -11,8 +11,8 @@ from nexo.dialects.kafka.admin import options_of_new
 from nexo.dialects.kafka.format.apis import APIS, ApiKey
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, error_of, refusal
+from nexo.dialects.kafka.operations import on_cluster, on_topic
 from nexo.dialects.kafka.request import (
-    CLUSTER_ID,
     NO_TOPIC_ID,
     NODE_ID,
     Gather,
@@ -85,11 +85,13 @@ def _coordinator(request: Request, key: str | None) -> KafkaMessage:
 
 
 def describe_cluster(request: Request) -> None:
-    request.answer(_cluster(request))
+    request.answer(_cluster(request, asks=request["operations"]))
 
 
-def _cluster(request: Request) -> KafkaMessage:
-    return {"cluster_id": CLUSTER_ID, "controller": NODE_ID, "brokers": [_here(request)]}
+def _cluster(request: Request, *, asks: bool) -> KafkaMessage:
+    cluster_id = request.session.streams.core.engine.cluster_id
+    found = {"cluster_id": cluster_id, "controller": NODE_ID, "brokers": [_here(request)]}
+    return found | ({"operations": on_cluster(request)} if asks else {})
 
 
 def _here(request: Request) -> KafkaMessage:
@@ -103,13 +105,13 @@ def _here(request: Request) -> KafkaMessage:
 def metadata(request: Request) -> None:
     """Topics and partitions; those asked for by name are created if the settings say so."""
     asked = request["topics"]
-    cluster = _cluster(request)
+    cluster = _cluster(request, asks=request["cluster_operations"])
     gather: Gather[KafkaMessage] = Gather(
         lambda topics: request.answer(cluster | {"topics": topics})
     )
     if asked is None or (request.version == 0 and not asked):
         for outline in _all(request):
-            gather.expect()(_topic(outline))
+            gather.expect()(_topic(request, outline))
     else:
         for row in asked:
             if row["name"] is None and row["id"] != NO_TOPIC_ID:
@@ -138,12 +140,12 @@ def _look_up(request: Request, topic: str, gather: Gather[KafkaMessage]) -> None
         if isinstance(found, NexoError):
             done({"error": error_of(found), "name": topic})
         else:
-            done(_topic(admin.outline(session, found.name)))
+            done(_topic(request, admin.outline(session, found.name)))
 
     with errors_to(created):
         name = stream_of(topic)
         try:
-            done(_topic(admin.outline(session, name)))
+            done(_topic(request, admin.outline(session, name)))
         except NotFound:
             check_legal(topic)
             if not (settings.kafka_auto_create and request["auto_create"]) or topic in INTERNAL:
@@ -155,22 +157,24 @@ def _look_up(request: Request, topic: str, gather: Gather[KafkaMessage]) -> None
 
 def _by_id(request: Request, found: UUID) -> KafkaMessage:
     try:
-        return _topic(outline_of(request, found))
+        return _topic(request, outline_of(request, found))
     except (NotFound, Forbidden):  # an id that was guessed tells nothing
         return {"error": Error.UNKNOWN_TOPIC_ID, "name": None, "id": found}
     except NexoError as error:
         return {"error": error_of(error), "name": None, "id": found}
 
 
-def _topic(outline: Outline) -> KafkaMessage:
+def _topic(request: Request, outline: Outline) -> KafkaMessage:
     here = [NODE_ID]
     partitions = [
         {"partition": index, "leader": NODE_ID, "replicas": here, "isr": here}
         for index in range(outline.options.partitions)
     ]
-    return {
+    found = {
         "name": text_of(outline.name),
         "id": topic_id(outline),
         "internal": outline.is_system,
         "partitions": partitions,
     }
+    asks = request["topic_operations"]
+    return found | ({"operations": on_topic(request, outline.name)} if asks else {})

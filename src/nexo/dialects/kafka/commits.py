@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nexo.brokers.stream.groups.kafka.model import GroupError
 from nexo.brokers.stream.groups.limits import MAX_METADATA
-from nexo.brokers.stream.groups.ordered_state import StoredOffset
+from nexo.brokers.stream.groups.ordered_state import OffsetCommit, StoredOffset
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, error_of, group_error, refusal
 from nexo.dialects.kafka.request import (
@@ -18,13 +18,13 @@ from nexo.dialects.kafka.request import (
     stream_of,
 )
 from nexo.errors import NexoError, NotFound
-from nexo.model.stream import OffsetRow, StreamPartition
+from nexo.model.stream import StreamPartition
 from nexo.names import text_of
 
 
-def sound_commits(request: Request) -> tuple[list[OffsetRow], list[tuple[str, KafkaMessage]]]:
+def sound_commits(request: Request) -> tuple[list[OffsetCommit], list[tuple[str, KafkaMessage]]]:
     """What may be committed, and the answer for every partition as if it were."""
-    commits: list[OffsetRow] = []
+    commits: list[OffsetCommit] = []
     answers: list[tuple[str, KafkaMessage]] = []
     for topic, part in rows_of(request):
         index, text = part["partition"], part["metadata"] or ""
@@ -34,7 +34,8 @@ def sound_commits(request: Request) -> tuple[list[OffsetRow], list[tuple[str, Ka
             if len(text) > MAX_METADATA:
                 error = Error.OFFSET_METADATA_TOO_LARGE
             else:
-                commits.append((name, index, part["offset"] - 1, text))
+                offset, epoch = part["offset"] - 1, part["leader_epoch"]
+                commits.append(OffsetCommit(name, index, offset, text, epoch))
         except NexoError as caught:
             error = error_of(caught)
         answers.append((topic, {"partition": index, "error": error}))
@@ -48,7 +49,7 @@ def with_error(answers: list[tuple[str, KafkaMessage]], error: Error) -> KafkaMe
     return {"topics": by_topic(answers)}
 
 
-def check_commit(request: Request, group: str, commits: list[OffsetRow]) -> GroupError | None:
+def check_commit(request: Request, group: str, commits: list[OffsetCommit]) -> GroupError | None:
     """Why the group takes no offsets of the member that a request names.
 
     `Forbidden` for a client that is no member, unless it may store these.
@@ -56,7 +57,7 @@ def check_commit(request: Request, group: str, commits: list[OffsetRow]) -> Grou
     session, streams, caller = request.session, request.session.streams, caller_of(request)
     refused = streams.consumers.check_commit(session, group, caller)
     if caller.generation < 0:
-        streams.offsets.permit(session, group, [row[0] for row in commits])
+        streams.offsets.permit(session, group, [commit.topic for commit in commits])
     return refused
 
 
@@ -112,7 +113,10 @@ def _row(at: StreamPartition, kept: StoredOffset | None, pending: bool) -> Kafka
     row: KafkaMessage = {"partition": at[1], "offset": -1, "metadata": ""}
     if pending:
         return row | {"error": Error.UNSTABLE_OFFSET_COMMIT}
-    return row if kept is None else row | {"offset": kept.next_offset, "metadata": kept.metadata}
+    if kept is None:
+        return row
+    found = {"offset": kept.next_offset, "metadata": kept.metadata}
+    return row | found | {"leader_epoch": kept.leader_epoch}
 
 
 def offset_delete(request: Request) -> None:

@@ -9,6 +9,7 @@ from uuid import uuid4
 from nexo.brokers.stream.groups.kafka.model import GroupError
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, group_error, refusal
+from nexo.dialects.kafka.operations import on_group
 from nexo.dialects.kafka.request import (
     Request,
     errors_to,
@@ -23,8 +24,10 @@ from nexo.names import text_of
 from nexo.options.stream import Strategy
 from nexo.services.stream.groups.kafka_consumers import JOIN, Beat, BeatReply, MemberView
 
-HEARTBEAT_MS = 1_000
-"""How often members ask, and so how soon they learn of partitions that others gave up."""
+HEARTBEAT_MS = 5_000
+"""How often members ask, as on Kafka."""
+SETTLING_MS = 1_000
+"""The same while partitions move, so that members soon learn of those that others gave up."""
 _LOWEST_EPOCH = -2
 _ASSIGNORS: dict[str, Strategy] = {"range": "range", "uniform": "roundRobin"}
 _STRATEGIES = {strategy: name for name, strategy in _ASSIGNORS.items()}
@@ -97,7 +100,7 @@ def _owns(request: Request, reply: BeatReply) -> KafkaMessage:
     return {
         "member": reply.member,
         "epoch": reply.epoch,
-        "heartbeat_ms": HEARTBEAT_MS,
+        "heartbeat_ms": HEARTBEAT_MS if reply.is_settled else SETTLING_MS,
         "assignment": assignment,
     }
 
@@ -131,13 +134,18 @@ def _described(request: Request, group: str | None) -> KafkaMessage:
         return answer | {"error": Error.GROUP_ID_NOT_FOUND, "message": error.message}
     except NexoError as error:
         return answer | {"error": refusal(error), "message": error.message}
-    return answer | {
-        "state": view.state,
-        "epoch": found.generation,
-        "assignment_epoch": found.generation,
-        "assignor": _STRATEGIES[found.options.strategy],
-        "members": rows,
-    }
+    operations = {"operations": on_group()} if request["operations"] else {}
+    return (
+        answer
+        | operations
+        | {
+            "state": view.state,
+            "epoch": found.generation,
+            "assignment_epoch": found.generation,
+            "assignor": _STRATEGIES[found.options.strategy],
+            "members": rows,
+        }
+    )
 
 
 def _member(request: Request, view: MemberView) -> dict[str, Any]:

@@ -77,7 +77,11 @@ def _end(bounds: PartitionInfo, which: int) -> KafkaMessage:
         EARLIEST_LOCAL: bounds.hot_offset,
         LATEST_TIERED: bounds.tiered_offset - 1,
     }
-    return {"offset": ends[which]} if which in ends else {"error": Error.INVALID_REQUEST}
+    return (
+        {"offset": ends[which], "leader_epoch": 0}
+        if which in ends
+        else {"error": Error.INVALID_REQUEST}
+    )
 
 
 def _find(
@@ -106,7 +110,8 @@ def _find(
         if isinstance(got, NexoError):
             answer({"error": error_of(got)})
         else:
-            answer({"offset": offset, "timestamp": _time_of(got[0], offset, time_ms)})
+            found_ms = _time_of(got[0], offset, time_ms)
+            answer({"offset": offset, "timestamp": found_ms, "leader_epoch": 0})
 
     with errors_to(located):
         name = stream_of(topic)

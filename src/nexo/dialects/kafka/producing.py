@@ -16,15 +16,30 @@ from nexo.batch.kafka import (
     parse_kafka,
     wrap,
 )
-from nexo.batch.kafka_check import check_records
+from nexo.batch.kafka_check import UnkeyedRecord, check_records
 from nexo.brokers.stream.publishing import Placed
 from nexo.dialects.kafka.configs import AFTER_MAX_MS
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, failure
 from nexo.dialects.kafka.request import Gather, Request, by_topic, outline_with, rows_of
 from nexo.dialects.kafka.transactions import transaction_of
-from nexo.errors import Corrupt, InvalidInput, InvalidOption, NexoError, PayloadTooLarge
+from nexo.errors import Corrupt, InvalidOption, NexoError, PayloadTooLarge
 from nexo.model import Broker
+
+
+class UnfitRecord(Refused):
+    """A batch that is refused for one of its records."""
+
+    def __init__(self, index: int, message: str) -> None:
+        super().__init__(Error.INVALID_RECORD, message)
+        self.index = index
+
+
+def _of_records(error: NexoError) -> KafkaMessage:
+    """Which record a batch was refused for."""
+    if not isinstance(error, UnfitRecord):
+        return {}
+    return {"errors": [{"index": error.index, "message": error.message}]}
 
 
 def produce(request: Request) -> None:
@@ -59,7 +74,7 @@ def _produce_one(
 
     def stored(found: list[Placed] | NexoError) -> None:
         if isinstance(found, NexoError):
-            done((topic, {"index": index} | failure(found)))
+            done((topic, {"index": index} | failure(found) | _of_records(found)))
         else:
             done((topic, {"index": index, "base_offset": found[0].offset, "log_start": start}))
 
@@ -94,11 +109,10 @@ def _check(request: Request, records: memoryview, *, keyed: bool) -> Iterator[in
         most = max(limits.KAFKA_UNPACKED_BYTES, largest)
         yield from check_records(head, records, most, keyed=keyed)
     except InvalidOption as error:
+        request.session.state.warn_once(f"batches of Kafka clients are refused: {error.message}")
         raise Refused(Error.UNSUPPORTED_COMPRESSION, error.message) from None
-    except PayloadTooLarge:
-        raise
-    except InvalidInput as error:
-        raise Refused(Error.INVALID_RECORD, error.message) from None
+    except UnkeyedRecord as error:
+        raise UnfitRecord(error.index, error.message) from None
     except Corrupt as error:
         arrived = crc_holds(head, records)
         raise Refused(Error.INVALID_RECORD, error.message) if arrived else error from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,12 +24,12 @@ from nexo.names import name_of
 from nexo.services.stream.admin import Outline
 
 T = TypeVar("T")
+log = logging.getLogger("nexo.stream")
 
 _SIZE, _CORRELATION = Struct(">i"), Struct(">i")
 
 NODE_ID = 0
 """There is one broker."""
-CLUSTER_ID = "nexo"
 NO_TOPIC_ID = UUID(int=0)
 _HALF = 64
 _LOW = (1 << _HALF) - 1
@@ -41,6 +42,13 @@ class KafkaState(DialectState):
         super().__init__(dialect, host)
         self.encodings = Encodings()
         self.transactions = KafkaTransactions()
+        self._warned: set[str] = set()
+
+    def warn_once(self, message: str) -> None:
+        """Tell the operator what clients cannot mend; most do not show the server's errors."""
+        if message not in self._warned:
+            self._warned.add(message)
+            log.warning("%s", message)
 
 
 class KafkaConnection(PipelinedSession):

@@ -8,7 +8,7 @@ then the id gets its next epoch, as on Kafka, and its producer is told that it w
 from __future__ import annotations
 
 from nexo.access.permit import WRITE, permit
-from nexo.brokers.stream.groups.ordered import STANDALONE
+from nexo.brokers.stream.groups.ordered_state import OffsetCommit
 from nexo.dialects.kafka.commits import check_commit, sound_commits, with_error
 from nexo.dialects.kafka.format.apis import ApiKey
 from nexo.dialects.kafka.format.errors import Error, Refused, error_of, group_error, refusal
@@ -24,7 +24,6 @@ from nexo.dialects.kafka.request import (
 from nexo.dialects.kafka.transactional_ids import Transactional
 from nexo.errors import NexoError, TransactionAborted
 from nexo.model import Broker
-from nexo.model.stream import OffsetRow, TxOffsets
 
 _KNOW_FENCED = {
     ApiKey.ADD_PARTITIONS_TO_TXN: 2,
@@ -138,7 +137,7 @@ def offset_commit(request: Request) -> None:
     request.answer(with_error(answers, error))
 
 
-def _add_offsets(request: Request, found: Transactional, commits: list[OffsetRow]) -> None:
+def _add_offsets(request: Request, found: Transactional, commits: list[OffsetCommit]) -> None:
     session, streams = request.session, request.session.streams
     group = group_of(request["group"])
     refused = check_commit(request, group, commits)
@@ -148,8 +147,7 @@ def _add_offsets(request: Request, found: Transactional, commits: list[OffsetRow
     number = _with_transaction(found).number
     assert number is not None
     streams.ordered.ensure(group)
-    inputs = [TxOffsets(group, "", STANDALONE, commits, rewind=True)]
-    streams.transact.add_inputs(session, number, offsets=inputs, owner=found.owner, checked=True)
+    streams.transact.add_checked_offsets(session, number, group, commits, found.owner)
 
 
 # -- its end -------------------------------------------------------------------------------

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial, reduce
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import msgspec
 
@@ -44,6 +46,11 @@ SNAPSHOT_BYTES = 16 * 1024**2
 _encode = msgspec.msgpack.Encoder().encode
 _decode_record = msgspec.msgpack.Decoder(JournalRecord).decode
 _decode_snapshot = msgspec.msgpack.Decoder(StreamSnapshot).decode
+
+
+def _new_cluster_id() -> str:
+    """As Kafka makes them."""
+    return urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()
 
 
 class Core:
@@ -174,7 +181,7 @@ class Core:
         try:
             if not ended_well:
                 files.sync_all(self.runtime.folder)
-            self.engine.opened(files.boot_id)
+            self.engine.opened(files.boot_id, _new_cluster_id())
             self._append_journal(self.now_ms)
             if len(self.engine.streams):
                 self.journal.log.sync()  # otherwise it is synced with the first stream

@@ -12,6 +12,8 @@ from typing import Any
 
 from nexo import limits
 from nexo.access.permit import READ, permit
+from nexo.brokers.stream.groups.ordered import STANDALONE
+from nexo.brokers.stream.groups.ordered_state import OffsetCommit
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.publishing import ROUTE, Placed
 from nexo.brokers.stream.records import GroupChanged, OrderedChanged
@@ -95,21 +97,36 @@ class Transact:
         offsets: Sequence[TxOffsets] = (),
         unchanged: Iterable[KeyAt] = (),
         owner: Hashable | None = None,
-        *,
-        checked: bool = False,
     ) -> None:
-        """Add the transaction's inputs; ``checked``: the caller has checked the members."""
+        """Add the transaction's inputs."""
         core, unchanged = self._core, list(unchanged)
         _permit_inputs(connection, acks, offsets, unchanged)
         transaction = self._open(connection, number, owner)
         finished = [Acks(core.engine.find(ask.stream, ask.group)[0], ask) for ask in acks]
         commits = self._offsets.commits
-        moved = [
-            Offsets(ask, commits(connection, ask, checked=checked), checked) for ask in offsets
-        ]
+        moved = [Offsets(ask, commits(connection, ask), checked=False) for ask in offsets]
         transaction.acks += finished
         transaction.offsets += moved
         self._conditions.add(transaction, unchanged)
+
+    def add_checked_offsets(
+        self,
+        connection: Connection,
+        number: int,
+        group: str,
+        commits: Sequence[OffsetCommit],
+        owner: Hashable,
+    ) -> None:
+        """Add offsets of a group; the caller has checked the member and that it may use the group.
+
+        They may lie beyond the end.
+        """
+        for commit in commits:
+            if connection.identity is not None:
+                permit(connection.identity, Broker.STREAM, READ, in_group(commit.topic, group))
+        transaction = self._open(connection, number, owner)
+        ask = TxOffsets(group, "", STANDALONE, [], rewind=True)
+        transaction.offsets.append(Offsets(ask, self._offsets.placed(commits), checked=True))
 
     def _open(self, connection: Connection, number: int, owner: Hashable | None) -> OpenTransaction:
         owner = connection.id if owner is None else owner

@@ -12,6 +12,8 @@ import msgspec
 from nexo.model.stream import StreamPartition
 from nexo.options.stream import OrderedOptions
 
+NO_EPOCH = -1
+
 
 class OffsetCommit(msgspec.Struct, frozen=True, array_like=True):
     """The last processed offset a member reports for a partition."""
@@ -20,6 +22,10 @@ class OffsetCommit(msgspec.Struct, frozen=True, array_like=True):
     partition: int
     offset: int
     metadata: str = ""
+    leader_epoch: int = NO_EPOCH
+    """What a Kafka client stored beside it; nothing here has another meaning."""
+    is_ahead: bool = False
+    """No record was there when a Kafka client stored it, so nobody has seen one."""
 
 
 class StoredOffset(msgspec.Struct, frozen=True, array_like=True):
@@ -28,6 +34,8 @@ class StoredOffset(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     metadata: str
     committed_ms: int
+    leader_epoch: int = NO_EPOCH
+    is_ahead: bool = False
 
     @property
     def next_offset(self) -> int:
@@ -102,7 +110,10 @@ class OrderedState:
                 self.generation = generation
             case OffsetsCommitted(offsets, committed_ms):
                 for commit in offsets:
-                    stored = StoredOffset(commit.offset, commit.metadata, committed_ms)
+                    stored = StoredOffset(
+                        commit.offset, commit.metadata, committed_ms, commit.leader_epoch,
+                        commit.is_ahead,
+                    )  # fmt: skip
                     self.offsets[commit.topic, commit.partition] = stored
             case TopicForgotten(topic):
                 self.offsets = {at: kept for at, kept in self.offsets.items() if at[0] != topic}

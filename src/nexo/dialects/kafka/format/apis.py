@@ -113,7 +113,7 @@ _ALL = (
     Api(
         ApiKey.OFFSET_COMMIT, 2, 9, 8,
         """group:str generation:i32 member:str instance:str@7+=null retention_ms:i64@2-4
-        topics:[ name:str partitions:[ partition:i32 offset:i64 leader_epoch:i32@6+ metadata:str
+        topics:[ name:str partitions:[ partition:i32 offset:i64 leader_epoch:i32@6+=-1 metadata:str
         ] ]""",
         "throttle:i32@3+ topics:[ name:str partitions:[ partition:i32 error:i16 ] ]",
     ),
@@ -215,7 +215,7 @@ _ALL = (
         ApiKey.TXN_OFFSET_COMMIT, 0, 3, 3,
         """transactional_id:str group:str producer_id:i64 epoch:i16 generation:i32@3+=-1
         member:str@3+ instance:str@3+=null topics:[ name:str partitions:[ partition:i32 offset:i64
-        leader_epoch:i32@2+ metadata:str ] ]""",
+        leader_epoch:i32@2+=-1 metadata:str ] ]""",
         _MEMBER_ERRORS,
     ),
     Api(

@@ -56,6 +56,8 @@ class Classic:
         self._ordered = ordered
         self._groups: dict[str, Coordinator] = {}
         """Groups that have members, or clients about to join."""
+        self._types: dict[str, str] = {}
+        """What groups without members were for, until a restart."""
         self._waiting: dict[int, Done[MemberReply]] = {}
         """The waiting requests, by ticket."""
         self._tickets = 0
@@ -183,11 +185,18 @@ class Classic:
             due_ms = found.next_deadline()
             if found.state is RebalanceState.EMPTY and found.is_unused:
                 del self._groups[group]
+                self._remember(group, found.protocol_type)
             elif due_ms is not None:
                 self._deadlines.plan(group, due_ms)
         for answer in answers:
             assert isinstance(answer.ticket, int)
             self._waiting.pop(answer.ticket)(answer.reply)
+
+    def _remember(self, group: str, protocol_type: str) -> None:
+        self._types.pop(group, None)
+        self._types[group] = protocol_type
+        if len(self._types) > MAX_GROUPS:
+            del self._types[next(iter(self._types))]
 
     def tick(self, now_ms: int) -> None:
         """Remove timed-out members, and end phases that took too long."""
@@ -224,7 +233,9 @@ class Classic:
             if known is None:
                 return ClassicView(name, "Dead")
             if not known.members:
-                return ClassicView(name, "Empty")
+                assigned = known.generation > 0
+                kind = "consumer" if assigned else self._types.get(name, "")
+                return ClassicView(name, "Empty", kind, is_classic=not assigned)
             state = "Stable" if known.stable else "Reconciling"
             return ClassicView(name, state, "consumer", is_classic=False)
         return ClassicView(

@@ -50,6 +50,8 @@ class BeatReply:
     member: str
     epoch: int
     owned: list[StreamPartition] | None = None
+    is_settled: bool = True
+    """Whether every member has what it is to own."""
 
 
 @dataclass(slots=True)
@@ -204,7 +206,7 @@ class Consumers:
         self._ordered.changed(group, found)
         news = None if now.owned == known.last_answer else now.owned
         known.last_answer = now.owned
-        reply = BeatReply(known.id, epoch, news)
+        reply = BeatReply(known.id, epoch, news, found.stable)
         if before == (found.generation, epoch) and not joined:
             done(reply)
         else:

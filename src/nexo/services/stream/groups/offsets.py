@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from msgspec.structs import asdict
+from msgspec.structs import replace
 
 from nexo.access.grants import Extent
 from nexo.access.permit import READ, visible
@@ -35,7 +35,7 @@ class GroupOffsets:
         self,
         connection: Connection,
         group: str,
-        offsets: Iterable[OffsetRow],
+        offsets: Iterable[OffsetRow | OffsetCommit],
         done: Done[None],
         *,
         member: str = "",
@@ -46,10 +46,10 @@ class GroupOffsets:
         """Store offsets, all or none; by a member, or `STANDALONE` without membership.
 
         ``checked``: the caller has checked the member, which is not named here, and that the
-        client may use the group.
+        client may use the group. Then offsets may lie beyond the end, as Kafka's clients expect.
         """
         core, new = self._core, self._groups.found_or_new(group)
-        commits = [OffsetCommit(*row) for row in offsets]
+        commits = [row if isinstance(row, OffsetCommit) else OffsetCommit(*row) for row in offsets]
         if checked:
             permit_ordered(connection, group, None, {commit.topic for commit in commits})
         else:
@@ -57,7 +57,10 @@ class GroupOffsets:
         if generation != STANDALONE and self._has(group, member):
             self._groups.bindings.check(connection, group, member)
         new.check(member, generation, commits, rewind=rewind, checked=checked)
-        self._check_there(commits)
+        if checked:
+            commits = self.placed(commits)
+        else:
+            self._check_there(commits)
         found = self._groups.ensure(group)
         found.commit(member, generation, commits, core.now_ms, rewind=rewind, checked=checked)
         self._groups.changed(group, found)
@@ -89,23 +92,28 @@ class GroupOffsets:
         known = self._core.engine.ordered.get(group)
         return known is not None and known.has(member)
 
-    def commits(
-        self, connection: Connection, ask: TxOffsets, *, checked: bool = False
-    ) -> list[OffsetCommit]:
+    def commits(self, connection: Connection, ask: TxOffsets) -> list[OffsetCommit]:
         """Offsets to commit with a transaction."""
         found = [OffsetCommit(*row) for row in ask.offsets]
-        if not checked:
-            self._permit_commit(connection, ask.group, found, ask.member)
+        self._permit_commit(connection, ask.group, found, ask.member)
         own = self._groups.bindings.is_own(connection, ask.group, ask.member)
         if ask.generation != STANDALONE and not own and self._has(ask.group, ask.member):
             raise not_member(ask.member)
         self._check_there(found)
         return found
 
+    def placed(self, commits: Iterable[OffsetCommit]) -> list[OffsetCommit]:
+        """Commits of Kafka's clients, which may lie beyond the end, with a note if they do."""
+        return [replace(one, is_ahead=one.offset >= self._end(one)) for one in commits]
+
+    def _end(self, commit: OffsetCommit) -> int:
+        """Where the partition ends."""
+        stream = self._core.engine.streams.get(commit.topic)
+        return stream.partition(commit.partition).next_offset
+
     def _check_there(self, commits: Iterable[OffsetCommit]) -> None:
         for commit in commits:
-            stream = self._core.engine.streams.get(commit.topic)
-            end = stream.partition(commit.partition).next_offset
+            end = self._end(commit)
             if commit.offset >= end:
                 raise OffsetOutOfRange(
                     f"offset {commit.offset} of {commit.topic!r}, partition {commit.partition}, "
@@ -188,7 +196,13 @@ class GroupOffsets:
 def stored_offsets(group: OrderedGroup, only: str | None) -> list[CommittedAt]:
     """Stored offsets of all topics, or of one."""
     return [
-        CommittedAt(topic=topic, partition=partition, **asdict(kept))
+        CommittedAt(
+            topic=topic,
+            partition=partition,
+            offset=kept.offset,
+            metadata=kept.metadata,
+            committed_ms=kept.committed_ms,
+        )
         for (topic, partition), kept in sorted(group.offsets.items())
         if only in (None, topic)
     ]

@@ -166,7 +166,7 @@ class Coordinator:
 
     def _empty(self) -> None:
         self.state = RebalanceState.EMPTY
-        self.leader = self.protocol = self.protocol_type = ""
+        self.leader = self.protocol = ""
         self._phase_due_ms = None
 
     def _elect(self) -> None:

@@ -11,7 +11,7 @@ from nexo.brokers.stream.groups.kafka.model import (
     choose_protocol,
 )
 
-MIN_SESSION_MS, MAX_SESSION_MS = 1_000, 1_800_000
+MIN_SESSION_MS, MAX_SESSION_MS = 6_000, 1_800_000
 NEW_MEMBER_MS = 300_000
 """How long a new member may wait for the first generation it takes part in."""
 
