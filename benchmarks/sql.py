@@ -20,7 +20,7 @@ from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
 from nexo.lake.once import commit
 from nexo.lake.plan import BatchLimits, planned_ranges
-from nexo.lake.ranges import file_ranges
+from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.rows import ROWS as COLUMNS
 from nexo.lake.settings import LakeSettings
 from nexo.lake.tables import StreamId, offsets_of

@@ -21,7 +21,7 @@ from nexo.cli.lake.spark_session import quiet_start
 from nexo.contracts import StreamContract
 from nexo.lake.catalog import Lake
 from nexo.lake.paths import local_path
-from nexo.lake.ranges import file_ranges
+from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.settings import LakeSettings
 from nexo.lake.typed.columns import set_schema
 from nexo.sql.result import Result

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from nexo.lake.files import Target, file_io, target
-from nexo.lake.ordered import SourceFile, row_groups
 from nexo.lake.paths import local_path
-from nexo.lake.ranges import file_ranges
+from nexo.lake.reading.ordered import SourceFile, row_groups
+from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.schema import file_schema
 from pyspark_nexo.types import spark_schema
 

@@ -20,7 +20,7 @@ from nexo import cli, testing
 from nexo.config.keywords import ServerSettings
 from nexo.lake.catalog import Lake
 from nexo.lake.maintenance.upkeep import Plan, Rounds
-from nexo.lake.ranges import file_ranges
+from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.settings import LakeSettings
 from tests.s3_server import S3Server
 

@@ -32,7 +32,7 @@ from nexo.lake.derived import latest
 from nexo.lake.files import DataFileFacts
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.once import commit_once
-from nexo.lake.ranges import file_ranges
+from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.settings import LakeSettings
 from nexo.lake.snapshot import TableChange
 from nexo.lake.tables import NEWEST, StreamId, derived_view

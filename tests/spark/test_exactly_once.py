@@ -21,7 +21,7 @@ from nexo.lake.catalog import Lake
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
 from nexo.lake.plan import BatchLimits
-from nexo.lake.ranges import file_ranges
+from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.settings import LakeSettings
 from nexo.lake.tables import DEAD_LETTERS, offsets_of
 from nexo.lake.typed.columns import set_schema

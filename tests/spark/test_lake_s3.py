@@ -11,7 +11,7 @@ import pytest
 import nexo
 from nexo.contracts import StreamContract
 from nexo.lake.catalog import Lake
-from nexo.lake.ranges import file_ranges
+from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.settings import LakeSettings
 from nexo.lake.typed.columns import set_schema
 from pyspark_nexo.pipeline import Pipeline

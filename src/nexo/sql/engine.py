@@ -22,12 +22,19 @@ from nexo.client.address import Address
 from nexo.errors import ConfigError, Conflict, InvalidInput, NotFound
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
-from nexo.lake.deletes import DeletedRows
 from nexo.lake.failures import lake_errors
 from nexo.lake.paths import local_path
+from nexo.lake.reading.deletes import DeletedRows
+from nexo.lake.reading.stored import (
+    StoredField,
+    StoredFile,
+    StoredTable,
+    find,
+    is_plain,
+    unmarked_columns,
+)
 from nexo.lake.rows import ROWS
 from nexo.lake.settings import LakeSettings, servers_lake
-from nexo.lake.stored import StoredField, StoredFile, StoredTable, find, is_plain, unmarked_columns
 from nexo.lake.tables import NEWEST, SUFFIXES, StreamId, derived_view, table_name
 from nexo.sql import dialect
 from nexo.sql.dialect import Parsed, duck_type, quoted_name

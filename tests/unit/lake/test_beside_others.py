@@ -15,16 +15,16 @@ from nexo.lake.maintenance import ordering
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.once import WrittenRange, commit
 from nexo.lake.plan import BatchLimits, planned_ranges
-from nexo.lake.ranges import file_ranges
-from nexo.lake.read import LakeReader
+from nexo.lake.reading.ranges import file_ranges
+from nexo.lake.reading.replay import LakeReader
+from nexo.lake.reading.stored import find
 from nexo.lake.snapshot import TableChange, draft
-from nexo.lake.stored import find
 from nexo.lake.tables import OFFSETS, StreamId, held_offsets, missing
 from nexo.protocol.stream import PartitionInfo
 
 from .conftest import Filler
 from .foreign import append, delete_rows
-from .test_read import records
+from .reading.test_replay import records
 
 MINUTE_MS = 60_000
 EAGER = Care(min_files=2, max_snapshots=1, grace_s=0)

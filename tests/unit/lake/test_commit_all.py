@@ -15,7 +15,7 @@ from nexo.lake.files import FileWriter, target
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.once import TableCommit, WrittenRange, taking
 from nexo.lake.paths import local_path
-from nexo.lake.ranges import file_ranges
+from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.rows import rows
 from nexo.lake.settings import CATALOG, LakeSettings
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from nexo.errors import NotFound
-from nexo.lake import ordered
 from nexo.lake.catalog import Lake
 from nexo.lake.commit import LostRace
 from nexo.lake.derived import dead_letters
 from nexo.lake.maintenance.maintain import Care, maintain
+from nexo.lake.reading import ordered
 from nexo.lake.tables import DEAD_LETTERS, StreamId
 from nexo.lake.typed.columns import set_schema
 

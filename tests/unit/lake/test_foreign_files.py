@@ -12,7 +12,6 @@ from pyiceberg.transforms import BucketTransform
 
 from nexo.batch.view import BatchRecord
 from nexo.errors import Conflict
-from nexo.lake import ordered
 from nexo.lake.catalog import Lake
 from nexo.lake.derived import dead_letters, latest
 from nexo.lake.derived.redrive import redrive
@@ -21,18 +20,19 @@ from nexo.lake.maintenance.backfill import backfill
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.names import file_label
 from nexo.lake.once import commit_once
-from nexo.lake.ordered import row_groups
-from nexo.lake.ranges import file_ranges
-from nexo.lake.read import LakeReader
+from nexo.lake.reading import ordered
+from nexo.lake.reading.ordered import row_groups
+from nexo.lake.reading.ranges import file_ranges
+from nexo.lake.reading.replay import LakeReader
+from nexo.lake.reading.stored import find
 from nexo.lake.rows import ROWS
 from nexo.lake.snapshot import TableChange
-from nexo.lake.stored import find
 from nexo.lake.tables import DEAD_LETTERS, NEWEST, StreamId
 from nexo.lake.typed import columns as typed
 
 from .conftest import Filler
 from .foreign import append, delete_rows, rewrite
-from .test_read import records
+from .reading.test_replay import records
 
 LOG = StreamId("log", 1)
 PARTITIONS, COUNT = 3, 40

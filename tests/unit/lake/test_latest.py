@@ -12,7 +12,7 @@ from nexo.lake.catalog import Lake
 from nexo.lake.derived import latest
 from nexo.lake.derived.latest import finish, plan, run
 from nexo.lake.maintenance.maintain import Care, maintain
-from nexo.lake.ranges import file_ranges
+from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.tables import NEWEST, StreamId
 
 from .conftest import Filler

@@ -18,8 +18,8 @@ from nexo.lake.maintenance import ordering
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.once import WrittenRange, commit
 from nexo.lake.paths import local_path
-from nexo.lake.ranges import file_ranges
-from nexo.lake.read import LakeReader
+from nexo.lake.reading.ranges import file_ranges
+from nexo.lake.reading.replay import LakeReader
 from nexo.lake.rows import ROWS, rows
 from nexo.lake.tables import StreamId, offsets_of
 

@@ -16,9 +16,9 @@ from nexo.lake.folder import relocation as moved
 from nexo.lake.folder.relocation import relocate
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
-from nexo.lake.ranges import file_ranges
+from nexo.lake.reading.ranges import file_ranges
+from nexo.lake.reading.stored import find
 from nexo.lake.settings import LakeSettings
-from nexo.lake.stored import find
 from nexo.lake.tables import StreamId, offsets_of
 
 from .conftest import DAY_MS, Filler

@@ -14,7 +14,7 @@ from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.once import BATCHES, IDLE_MS, commit_once, last_batches
 from nexo.lake.paths import local_path
-from nexo.lake.ranges import file_ranges
+from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.rows import rows
 from nexo.lake.settings import LakeSettings
 from nexo.lake.snapshot import FilesGone, TableChange

@@ -14,8 +14,8 @@ from nexo.lake.failures import lake_errors
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.manifests import AvroRecord, write_manifest
 from nexo.lake.paths import local_path
-from nexo.lake.ranges import file_ranges
-from nexo.lake.read import LakeReader
+from nexo.lake.reading.ranges import file_ranges
+from nexo.lake.reading.replay import LakeReader
 from nexo.lake.snapshot import KEEP_SNAPSHOTS
 from nexo.lake.tables import offsets_of
 

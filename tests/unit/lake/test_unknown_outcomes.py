@@ -13,7 +13,7 @@ from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.once import WrittenRange, commit
 from nexo.lake.paths import local_path
-from nexo.lake.ranges import file_ranges
+from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.rows import rows
 from nexo.lake.settings import LakeSettings
 from nexo.lake.tables import offsets_of

@@ -16,8 +16,8 @@ import pyarrow as pa
 from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io, target
 from nexo.lake.names import file_label
 from nexo.lake.once import WrittenRange, commit
-from nexo.lake.ordered import SourceFile, WantedOffsets, every, rows_in_order
-from nexo.lake.ranges import FileRange, file_ranges
+from nexo.lake.reading.ordered import SourceFile, WantedOffsets, every, rows_in_order
+from nexo.lake.reading.ranges import FileRange, file_ranges
 from nexo.lake.tables import held_offsets
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nexo.lake.deletes import PATH_ID, POSITION_DELETES
 from nexo.lake.paths import local_file, local_path, location_of, read_metadata, sync_local
+from nexo.lake.reading.deletes import PATH_ID, POSITION_DELETES
 from nexo.lake.settings import CATALOG
 
 # ruff: noqa: PLC0415 - slow to import

@@ -20,7 +20,7 @@ from nexo.lake.files import DataFileFacts
 from nexo.lake.maintenance.ordering import ordered_files
 from nexo.lake.maintenance.sweep import sweep
 from nexo.lake.once import drafted
-from nexo.lake.ranges import FileRange, file_ranges
+from nexo.lake.reading.ranges import FileRange, file_ranges
 from nexo.lake.snapshot import FilesGone, TableChange, expiry
 from nexo.lake.tables import KIND, NEWEST, read_point
 

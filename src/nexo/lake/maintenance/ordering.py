@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from nexo.errors import Corrupt
 from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.names import PLACELESS, file_label
-from nexo.lake.ordered import PLACES, row_groups, rows_in_order
 from nexo.lake.paths import delete_files
-from nexo.lake.ranges import FileRange
+from nexo.lake.reading.ordered import PLACES, row_groups, rows_in_order
+from nexo.lake.reading.ranges import FileRange
 from nexo.lake.rows import chunked
 
 if TYPE_CHECKING:

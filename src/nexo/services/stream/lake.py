@@ -16,7 +16,7 @@ from nexo.services.connection import Done
 from nexo.services.stream.replay import Portion, StreamPosition
 
 if TYPE_CHECKING:
-    from nexo.lake.read import LakeReader
+    from nexo.lake.reading.replay import LakeReader
 
 
 MAX_READERS = 64
@@ -79,7 +79,7 @@ class LakeTier:
     def _open(self, stream: str) -> LakeReader:
         try:
             from nexo.lake.catalog import Lake  # noqa: PLC0415 - heavy, and rarely needed
-            from nexo.lake.read import LakeReader  # noqa: PLC0415
+            from nexo.lake.reading.replay import LakeReader  # noqa: PLC0415
         except ImportError as error:
             raise Unavailable(
                 f"older records of stream {stream!r} are in the lake, and {error.name} is not "

@@ -19,10 +19,10 @@ import msgspec
 from nexo.errors import Conflict, Corrupt, NexoError, Unavailable
 from nexo.lake.avro_records import records
 from nexo.lake.catalog import Lake
-from nexo.lake.deletes import DeletedRows, check_deletes, plain_path
 from nexo.lake.folder.relocation import relocate
 from nexo.lake.names import is_named
 from nexo.lake.paths import local_file, read_metadata
+from nexo.lake.reading.deletes import DeletedRows, check_deletes, plain_path
 from nexo.lake.schema import field_id_of
 from nexo.lake.settings import CATALOG
 from nexo.lake.tables import (
@@ -116,7 +116,7 @@ def find(lake: Lake, stream: StreamId, kind: str = RECORDS) -> StoredTable | Non
 
 
 def _of_table(table: Table) -> StoredTable:
-    from nexo.lake.ranges import file_ranges  # noqa: PLC0415 - slow to import
+    from nexo.lake.reading.ranges import file_ranges  # noqa: PLC0415 - slow to import
 
     stored = msgspec.json.decode(table.schema().model_dump_json())
     return StoredTable(

@@ -10,12 +10,12 @@ import pytest
 from nexo.errors import Corrupt
 from nexo.lake.catalog import Lake
 from nexo.lake.maintenance.maintain import Care, maintain
-from nexo.lake.ranges import file_ranges
-from nexo.lake.stored import StoredTable, find
+from nexo.lake.reading.ranges import file_ranges
+from nexo.lake.reading.stored import StoredTable, find
 from nexo.lake.tables import DEAD_LETTERS, StreamId
 from nexo.lake.typed import columns as typed
 
-from .conftest import Filler
+from ..conftest import Filler
 
 LOG = StreamId("log", 1)
 
@@ -64,7 +64,8 @@ def test_metadata_that_is_no_json_is_corrupt(lake: Lake, filler: Filler) -> None
 def test_a_query_imports_neither_pyiceberg_nor_spark(lake: Lake, filler: Filler) -> None:
     filler.append([b"x"])
     code = (
-        "import sys, pathlib; from nexo.sql import engine; from nexo.lake.stored import find;"
+        "import sys, pathlib; from nexo.sql import engine;"
+        "from nexo.lake.reading.stored import find;"
         "from nexo.lake.catalog import Lake, StreamId; from nexo.lake.settings import LakeSettings;"
         f"lake = Lake(LakeSettings(pathlib.Path({str(lake.settings.folder)!r})));"
         "assert find(lake, StreamId('log', 1)).files();"

@@ -2,7 +2,7 @@
 
 Other programs write to these tables, too. A file is taken to be in the order of offsets only if it
 says so: it is named as Nexo names files, and its bounds say that it holds one partition. Any other
-may hold rows of any partition in any order (`nexo.lake.ordered` reads both).
+may hold rows of any partition in any order (`nexo.lake.reading.ordered` reads both).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nexo.lake.deletes import check_deletes
 from nexo.lake.names import PLACELESS, file_name, is_named
-from nexo.lake.ordered import SourceFile
+from nexo.lake.reading.deletes import check_deletes
+from nexo.lake.reading.ordered import SourceFile
 from nexo.lake.rows import FIELD_IDS
 from nexo.lake.tables import check_version
 

@@ -11,9 +11,9 @@ from nexo.batch import BatchRecord, verify
 from nexo.errors import Conflict, NotFound
 from nexo.lake.catalog import Lake
 from nexo.lake.maintenance.maintain import Care, maintain
-from nexo.lake.read import LakeReader
+from nexo.lake.reading.replay import LakeReader
 
-from .conftest import DAY_MS, Filler
+from ..conftest import DAY_MS, Filler
 
 
 def records(reader: LakeReader, partition: int, offset: int, end: int) -> list[BatchRecord]:
