@@ -137,20 +137,43 @@ def test_recovery_without_truncation_would_be_noticed(monkeypatch: pytest.Monkey
         cut_recover_write_recover(name, data[:-20], 7)
 
 
+def flipped(data: bytes, *places: int) -> bytes:
+    changed = bytearray(data)
+    for at in places:
+        changed[at] ^= 0x41
+    return bytes(changed)
+
+
 @with_and_without_room
-def test_a_flip_of_any_byte_is_reported_and_costs_no_other_entry(room: bool) -> None:
+def test_damage_to_any_two_bytes_is_reported_and_costs_no_other_entry(room: bool) -> None:
     """Of a closed segment and of the last one, its last entry included."""
     _, contents = written(8, room)
     for name, data in contents.items():
         for at in range(min(len(data), SEGMENT_BYTES if name == min(contents) else LAST)):
             files, _ = written(8, room)
-            flipped = data[:at] + bytes([data[at] ^ 0x41]) + data[at + 1 :]
-            overwrite(files, FOLDER / name, flipped)
+            start, length = (64 + (at - 64) // ENTRY * ENTRY, ENTRY) if at >= 64 else (0, 64)
+            damaged = flipped(data, at, start + (at - start + 5) % length)
+            overwrite(files, FOLDER / name, damaged)
             base = int(name[:20])
             hit = base + (at - 64) // ENTRY if at >= 64 else None
             before = len(data) if name == min(contents) else LAST
             check_flip(files, hit, room)
-            assert content(files, FOLDER / name)[:before] == flipped[:before]
+            assert content(files, FOLDER / name)[:before] == damaged[:before]
+
+
+@with_and_without_room
+def test_a_flip_in_any_header_costs_nothing(room: bool) -> None:  # SPEC Q4
+    _, contents = written(8, room)
+    for name, data in contents.items():
+        size = SEGMENT_BYTES if name == min(contents) else LAST
+        for start in range(64, size, ENTRY):
+            for at in range(start, start + 64):
+                files, _ = written(8, room)
+                overwrite(files, FOLDER / name, flipped(data, at))
+                log = reopened(files, room)
+                assert bodies(log) == [body_of(n) for n in range(8)]
+                assert log.verify() == []
+                assert content(files, FOLDER / name)[:size] == data[:size], "it was put right"
 
 
 def check_flip(files: MemoryFiles, hit: int | None, room: bool) -> None:

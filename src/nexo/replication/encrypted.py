@@ -1,7 +1,9 @@
 """Objects encrypted with the user's own key, so that the store's operator cannot read them.
 
-AES-256-GCM. An object is ``NEXOENC\\0``, a random nonce of 12 bytes, and the sealed content, which
-is bound to the object's key: one object cannot be put in the place of another.
+AES-256-GCM. An object is ``NEXOEN2\0``, a random nonce of 12 bytes, the sealed content, which is
+bound to the object's key, and the second sum of both (`nexo.storage.mending`): no object can be put
+in the place of another, and a flipped bit is put right. Those of earlier versions begin with
+``NEXOENC\0`` and have no sum.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from nexo.errors import ConfigError, Corrupt
 from nexo.replication.objects import ObjectStore
+from nexo.storage.mending import SUM_BYTES, mended, second_sum
 
-MAGIC = b"NEXOENC\0"
+MAGIC = b"NEXOEN2\0"
+_UNSUMMED = b"NEXOENC\0"
 KEY_BYTES = 32
 _NONCE_BYTES = 12
 
@@ -47,17 +51,30 @@ class EncryptedObjects:
 
     def create(self, key: str, data: bytes) -> None:
         nonce = os.urandom(_NONCE_BYTES)
-        self._store.create(key, MAGIC + nonce + self._cipher.encrypt(nonce, data, key.encode()))
+        body = nonce + self._cipher.encrypt(nonce, data, key.encode())
+        self._store.create(key, MAGIC + body + second_sum(body))
 
     def get(self, key: str) -> bytes | None:
         """An object; `Corrupt` if it was not written with this key, or changed since."""
         data = self._store.get(key)
         if data is None:
             return None
-        if not data.startswith(MAGIC):
-            raise Corrupt(f"{key} is not encrypted: was it written without replicate_key_file?")
-        body = data[len(MAGIC) :]
+        found, body, stored = data[: len(MAGIC)], data[len(MAGIC) :], b""
+        if found != _UNSUMMED:
+            if sum(a == b for a, b in zip(found, MAGIC, strict=False)) < len(MAGIC) - 1:
+                raise Corrupt(f"{key} is not encrypted: was it written without replicate_key_file?")
+            body, stored = body[:-SUM_BYTES], body[-SUM_BYTES:]
+        content = self._opened(key, body)
+        if content is None and stored:
+            whole = mended(body, stored, lambda body: self._opened(key, body) is not None)
+            content = None if whole is None else self._opened(key, whole)
+        if content is None:
+            raise Corrupt(f"{key} cannot be decrypted: it is damaged, or the key differs")
+        return content
+
+    def _opened(self, key: str, body: bytes) -> bytes | None:
+        """The content; None if it was not written so, with this key."""
         try:
             return self._cipher.decrypt(body[:_NONCE_BYTES], body[_NONCE_BYTES:], key.encode())
         except (InvalidTag, ValueError):
-            raise Corrupt(f"{key} cannot be decrypted: it is damaged, or the key differs") from None
+            return None

@@ -29,7 +29,7 @@ from nexo.storage.segment import Damage, parse_name
 from nexo.storage.snapshot import MAGIC as SNAPSHOT_MAGIC
 
 ProblemKind: TypeAlias = Literal[
-    "damage", "journal", "snapshot", "torn tail", "header", "index", "leftover", "copy"
+    "damage", "journal", "snapshot", "torn tail", "flip", "header", "index", "leftover", "copy"
 ]
 
 SERIOUS: frozenset[ProblemKind] = frozenset({"damage", "journal"})
@@ -127,6 +127,7 @@ class Checkup:
             log = journal.log
         log.segments()
         if isinstance(files, OsFiles):
+            log.verify()
             log.close()
         return log, losses
 
@@ -194,5 +195,7 @@ def _planned(changes: list[DryChange]) -> Iterator[Finding]:
         if change.verb == "cut" and parse_name(name):
             detail = f"{change.size_bytes} bytes of an unfinished write; they are cut off"
             yield Finding(change.path, "torn tail", detail)
+        elif change.verb == "write" and parse_name(name):
+            yield Finding(change.path, "flip", "a flipped byte; it is put right, nothing is lost")
         elif change.verb == "write" and name.endswith(".idx"):
             yield Finding(change.path, "index", "absent or out of date; it is rebuilt")

@@ -192,11 +192,11 @@ class Committer:
         self._quiet = None
         if self._flusher.failed is not None:
             return
-        self._flusher.settle()
+        pause_s = QUIET_S / 5 if self._flusher.settle() else QUIET_S
         if self._flusher.dirty:
             self._open_window()
         if self._flusher.unsettled:
-            self._quiet = self._loop.call_later(QUIET_S, self._settle)
+            self._quiet = self._loop.call_later(pause_s, self._settle)
 
     async def close(self) -> None:
         """Sync what is left."""

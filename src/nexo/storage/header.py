@@ -67,6 +67,8 @@ class Flags(enum.IntFlag):
     """The body is a Kafka record batch, as a client sent it."""
     SOUND = 0x20
     """All records of that batch were read once, so that its consumers can read them too."""
+    SUMMED = 0x40
+    """The body ends with its second sum (`nexo.storage.mending`)."""
 
 
 class Header(NamedTuple):

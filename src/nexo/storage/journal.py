@@ -4,7 +4,8 @@ The body of an entry is::
 
     int64     synced: bytes of this segment known to be durable when the entry was written
     int32     n+1 times: where each record begins in what follows, and where the last one ends
-    bytes     the records, padded with zeros to a multiple of 8
+    bytes     the records, and zeros up to a multiple of 8 with what follows
+    uint32    the second sum of all before it (`nexo.storage.mending`)
 
 The producer id in its header identifies the boot of the machine that wrote it. Entries with
 the control flag belong to the journal: without records a *sync mark*, with records a *copy*
@@ -37,6 +38,7 @@ from google_crc32c import value
 from nexo.errors import NexoError
 from nexo.storage.header import ALIGN, SIZE, Flags, parse, seal
 from nexo.storage.log import SEGMENT_BYTES, SegmentedLog
+from nexo.storage.mending import SUM_BYTES, second_sum
 from nexo.storage.ports import Files
 from nexo.storage.segment import Damage
 from nexo.storage.snapshot import Snapshots
@@ -123,8 +125,8 @@ class Journal:
         count = len(records)
         body = encode(records, self.log.synced_bytes)
         head = seal(
-            body, count=count, span=count or 1, first_ms=now_ms, last_ms=now_ms, flags=flags,
-            producer_id=self._boot_id,
+            body, count=count, span=count or 1, first_ms=now_ms, last_ms=now_ms,
+            flags=flags | Flags.SUMMED, producer_id=self._boot_id,
         )  # fmt: skip
         return self.log.append(head, body)
 
@@ -240,10 +242,12 @@ def shown(losses: Sequence[Loss | str]) -> dict[str, Any]:
 
 
 def encode(records: Sequence[bytes], synced: int = 0) -> list[bytes]:
+    """The body of an entry, in parts."""
     ends = [*accumulate(map(len, records), initial=0)]
-    index = pack(f"<{len(ends)}i", *ends)
-    padding = bytes(-(_SYNCED.size + len(index) + ends[-1]) % ALIGN)
-    return [_SYNCED.pack(synced), index, *records, padding]
+    index = _SYNCED.pack(synced) + pack(f"<{len(ends)}i", *ends)
+    content = b"".join(records)
+    padding = bytes(-(len(index) + len(content) + SUM_BYTES) % ALIGN)
+    return [index, content, padding + second_sum(index, content, padding)]
 
 
 def decode(entry: bytes, count: int) -> tuple[int, list[bytes]]:

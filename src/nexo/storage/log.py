@@ -40,6 +40,9 @@ SEGMENT_BYTES = 64 * 1024 * 1024
 _RULE = f"whole multiples of {ALIGN} bytes, and a span of at least 1 and the count"
 _MAX_HINTS = 16
 _READ = 1024 * 1024
+_MUCH = 1024 * 1024
+"""The sums of this many bytes are written at once, also while more is written."""
+_MANY = 100
 _INDEX_EVERY = 8 * 1024 * 1024
 """Save the index after this much growth, which limits the scan when opening after a crash."""
 
@@ -48,8 +51,8 @@ class SegmentedLog:
     """An append-only sequence of entries (`nexo.storage.header`), addressed by offset."""
 
     __slots__ = ("_active", "_folder", "_hints", "_index_due", "_leftover", "_room_ahead",
-                 "_segment_bytes", "_sync_on_roll", "next_offset", "size_bytes",
-                 "start_offset")  # fmt: skip
+                 "_seen_bytes", "_segment_bytes", "_settled", "_summed", "_sync_on_roll",
+                 "_unsummed", "next_offset", "size_bytes", "start_offset")  # fmt: skip
 
     def __init__(
         self,
@@ -60,11 +63,13 @@ class SegmentedLog:
         sync_on_roll: bool = False,
         room_ahead: bool = False,
         power_kept: bool = False,
+        summed: bool = False,
     ) -> None:
         """``sync_on_roll`` keeps unsynced entries within the last segment.
 
         ``room_ahead`` is for a log that is synced after small writes (`nexo.storage.room`).
         ``power_kept`` says that no power was lost since the last write, so no write is missing.
+        ``summed`` is for entries without second sums of their own (`nexo.storage.sums`).
         """
         self._folder = SegmentFolder(files, folder, power_kept)
         self._segment_bytes = segment_bytes
@@ -78,8 +83,13 @@ class SegmentedLog:
         self.next_offset = 0
         self.start_offset = self._folder.start_offset
         self.size_bytes = self._folder.size_bytes
+        self._summed = summed
+        self._settled = False
+        self._seen_bytes = 0
+        self._unsummed: list[Segment] = []
         if self._folder.segments:
             self._begin_with(self._folder.segments[-1])
+            self._unsettle(self._folder.segments)
 
     # -- writing --------------------------------------------------------------
 
@@ -98,6 +108,8 @@ class SegmentedLog:
         position = self._write(segment, (head, *body), length)
         segment.index.note(offset, position, first_ms, last_ms)
         segment.end = self.next_offset = offset + span
+        if self._settled and count > 1:
+            self._unsettle([segment])
         if position >= self._index_due:
             self._index_due = position + _INDEX_EVERY
             segment.save_index()
@@ -170,6 +182,7 @@ class SegmentedLog:
             self._active.save_index()
         segment = self._folder.add(self.next_offset)
         self._begin_with(segment)
+        self._unsettle([segment])
         return segment
 
     # -- reading --------------------------------------------------------------
@@ -189,6 +202,8 @@ class SegmentedLog:
         length, following, cut_off = sound_run(data, base, not segment.compacted)
         if not length:
             if not cut_off:
+                if segment.mend(position, base):
+                    return self.read(offset, max_bytes)
                 raise segment.damage_at(position, base).error(segment.path)
             data, length, following = self._read_one(segment, position, base)
         self._remember(following, segment, position + length)
@@ -199,6 +214,8 @@ class SegmentedLog:
         head = head_at(segment.file.read_at(position, SIZE), 0)
         data = segment.file.read_at(position, head.length) if head else b""
         if head is None or not body_sound(data, 0, head):
+            if segment.mend(position, base):
+                return self._read_one(segment, position, base)
             raise segment.damage_at(position, base).error(segment.path)
         return data, head.length, head.next_offset
 
@@ -347,7 +364,38 @@ class SegmentedLog:
     def finish_rewrite(self, rewriting: Rewriting) -> int:
         """Put the rewritten segment in place, durably; returns the bytes freed."""
         rewriting.finish()
+        self._unsettle(self._folder.segments)
         return self._recount()
+
+    # -- second sums ----------------------------------------------------------
+
+    def _unsettle(self, segments: Sequence[Segment]) -> None:
+        """Have `settle` called: these may have entries whose sums are not written."""
+        if self._summed:
+            self._settled = False
+            self._unsummed += (each for each in segments if each not in self._unsummed)
+            self._folder.files.on_unsettled(self)
+
+    def settle(self) -> bool:
+        """Write the second sums of what is quiet or much; returns whether none are left.
+
+        A little at a time: it is called again.
+        """
+        quiet, self._seen_bytes = self._seen_bytes == self.size_bytes, self.size_bytes
+        for segment in self._unsummed[:_MANY]:
+            if segment is self._active and not quiet and segment.unsummed < _MUCH:
+                return False
+            if segment in self._folder.segments and not self._sum_up(segment):
+                return False
+            self._unsummed.remove(segment)
+        self._settled = not self._unsummed
+        return self._settled
+
+    def _sum_up(self, segment: Segment) -> bool:
+        try:
+            return segment.sum_up(_MUCH)
+        except (OSError, NexoError):  # it goes without: only damage would miss them
+            return True
 
     # -- looking --------------------------------------------------------------
 
@@ -404,9 +452,12 @@ class SegmentedLog:
                     self._remove_leftover()
                 self._active.give_back_room()
             self._active.save_index()
+            if self._active in self._unsummed:
+                self._sum_up(self._active)
         self.abandon()
 
     def abandon(self) -> None:
         """Close without touching the files, which may be gone."""
+        self._unsummed.clear()
         for segment in self._folder.segments:
             segment.close()

@@ -49,7 +49,7 @@ def _note_sound(segment: Segment, position: int, offset: int) -> tuple[int, int]
         data = _chunk_with_entry(segment, position)
         noted, offset = _note_run(segment, data, position, offset)
         position += noted
-        if noted:
+        if noted or segment.mend(position, offset):
             continue
         if segment.resync(position, offset) is None:
             break

@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
@@ -32,9 +32,11 @@ from google_crc32c import value
 
 from nexo.errors import Corrupt, NexoError
 from nexo.storage import index as indexes
-from nexo.storage.header import Header, body_sound, find_sound, head_at, locate_in
+from nexo.storage.header import SIZE, Header, body_sound, find_sound, head_at, locate_in
 from nexo.storage.index import SparseIndex
+from nexo.storage.mending import MAX_BYTES, mended_entry
 from nexo.storage.ports import File, Files
+from nexo.storage.sums import Sums
 
 MAGIC = b"NEXOLOG\0"
 VERSION = 1
@@ -99,7 +101,7 @@ def parse_name(name: str) -> tuple[int, int] | None:
 class Segment:
     """A segment's place in the log, and how to read it. Holds no bytes."""
 
-    __slots__ = ("_file", "_files", "_folder", "_index", "_times", "base", "compacted",
+    __slots__ = ("_file", "_files", "_folder", "_index", "_sums", "_times", "base", "compacted",
                  "damages", "end", "room_end", "size")  # fmt: skip
 
     def __init__(self, files: Files, folder: Path, base: int, end: int, compacted: bool) -> None:
@@ -107,6 +109,7 @@ class Segment:
         self._folder = folder
         self._file: File | None = None
         self._index: SparseIndex | None = None
+        self._sums: Sums | None = None
         self._times: tuple[int, int] | None = None
         self.base = base
         self.end = end
@@ -124,6 +127,10 @@ class Segment:
     @property
     def index_path(self) -> Path:
         return self.path.with_suffix(".idx")
+
+    @property
+    def sums_path(self) -> Path:
+        return self.path.with_suffix(".sums")
 
     @property
     def file(self) -> File:
@@ -187,6 +194,7 @@ class Segment:
 
     def remove(self) -> None:
         self.close()
+        self._files.remove(self.sums_path)
         self._files.remove(self.index_path)
         self._files.remove(self.path)
 
@@ -246,6 +254,9 @@ class Segment:
                 data, start = self.file.read_at(position, CHUNK), position
                 head = head_at(data, 0)
             if head is None or not self.follows(head, offset, position):
+                if self.mend(position, offset):
+                    data = b""
+                    continue
                 damage = self.damage_at(position, offset)
                 if not skip_damage:
                     raise damage.error(self.path)
@@ -288,7 +299,70 @@ class Segment:
             if damage.offset <= offset < damage.next_offset:
                 raise damage.error(self.path)
 
+    # -- second sums ----------------------------------------------------------
+
+    @property
+    def sums(self) -> Sums:
+        """The sums beside the segment, as far as they were written."""
+        if self._sums is None:
+            self._sums = Sums(self._files, self.sums_path)
+            if not HEADER <= self._sums.position <= self.size:
+                self._sums.position, self._sums.offset = HEADER, self.base
+        return self._sums
+
+    @property
+    def unsummed(self) -> int:
+        """How many bytes have no sums yet."""
+        return self.size - self.sums.position
+
+    def sum_up(self, max_bytes: int) -> bool:
+        """Write the second sums of about so many bytes; returns whether all entries have theirs."""
+        position, offset = self.sums.position, self.sums.offset
+        if position >= self.size:
+            return True
+        entries: list[tuple[int, Header, bytes]] = []
+        stop = position + max_bytes
+        for at, head in self.heads(position, offset, skip_damage=True):
+            if at >= stop:
+                break
+            if head.count > 1:
+                entry = self.file.read_at(at, head.length)
+                if body_sound(entry, 0, head):
+                    entries.append((at, head, entry))
+            position, offset = at + head.length, head.next_offset
+        else:
+            position = self.size
+        self.sums.write(entries, position, offset)
+        return position >= self.size
+
+    def forget_sums(self) -> None:
+        """Remove the file of sums: they are of other entries."""
+        self._sums = None
+        with suppress(OSError, NexoError):  # wrong sums mend nothing
+            self._files.remove(self.sums_path)
+
     # -- damage ---------------------------------------------------------------
+
+    def mend(self, position: int, offset: int) -> bool:
+        """Put a wrong byte of the entry at ``position`` right, in the file too; False if more is
+        wrong, or if that was tried before.
+        """
+        if offset in self.damages:
+            return False
+        head = head_at(self.file.read_at(position, SIZE), 0)
+        length = self.size - position if head is None else head.length
+        region = self.file.read_at(position, min(length, MAX_BYTES))
+        stored = Sums(self._files, self.sums_path).of(position)
+        whole = mended_entry(region, lambda head: self.follows(head, offset, position), stored)
+        if whole is None:
+            return False
+        try:
+            self.file.write_at(position, [whole])
+        except (OSError, NexoError) as error:
+            logger.warning("%s: offset %d could not be mended: %s", self.path, offset, error)
+            return False
+        logger.warning("%s: a flipped byte at offset %d was mended", self.path, offset)
+        return self.file.read_at(position, len(whole)) == whole
 
     def check_header(self) -> None:
         """Report a damaged file header; its name holds the same facts, so reading continues."""
@@ -335,6 +409,7 @@ class Segment:
         )
         if position <= HEADER:  # the header may be lost too; the first entry writes a new one
             position, self.damages = 0, {}
+        self.forget_sums()
         self._files.remove(self.index_path)  # first: a stale one would name entries that are gone
         self.file.truncate(position)
         self.size, self.end, self.room_end = position, offset, 0

@@ -191,6 +191,7 @@ class Rewriting:
         self._file.sync()
         self._file.close()
         self._folder.files.remove(self._new.index_path)
+        self._new.forget_sums()
         self._folder.files.rename(self._aside, self._new.path)
         self._folder.replace(old, self._new)
         for stale in old:

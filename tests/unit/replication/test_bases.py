@@ -196,7 +196,7 @@ def test_a_damaged_base_is_passed_over_and_nothing_it_replaces_is_deleted(tmp_pa
         fill(here, growing="1" * number)
         make(store, here, number)
     data = store.objects[numbered(BASE, 30)]
-    store.objects[numbered(BASE, 30)] = data[:-1] + bytes([data[-1] ^ 1])
+    store.objects[numbered(BASE, 30)] = data[:-9] + b"?" * 9
     found = bases.newest(store)
     assert found is not None
     assert found.number == 20
@@ -204,13 +204,53 @@ def test_a_damaged_base_is_passed_over_and_nothing_it_replaces_is_deleted(tmp_pa
     assert set(store.list("base/")) >= {numbered(BASE, 10), numbered(BASE, 20)}
 
 
-def test_damaged_content_is_noticed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("found", [None, b"22"])
+def test_content_that_is_missing_or_of_another_length_is_noticed(
+    tmp_path: Path, found: bytes | None
+) -> None:
     store, here = MemoryObjects(), tmp_path / "here"
     fill(here, a="1")
     made = make(store, here, 1)
-    store.objects[made.files[0].key] = b"2"
-    with pytest.raises(Corrupt, match="damaged"):
+    store.objects.pop(made.files[0].key)
+    if found is not None:
+        store.objects[made.files[0].key] = found
+    with pytest.raises(Corrupt, match=r"^a of the base at 1 is (missing|2 bytes long, not 1)$"):
         bases.restore(store, made, OsFiles(), tmp_path / "there")
+
+
+def test_damage_in_content_is_said_and_left_to_the_checks_of_what_it_holds(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC Q4
+    store, here = MemoryObjects(), tmp_path / "here"
+    fill(here, a="1", b="2")
+    made = make(store, here, 1)
+    store.objects[made.files[0].key] = b"?"
+    bases.restore(store, made, OsFiles(), tmp_path / "there")
+    assert contents(tmp_path / "there") == {"a": b"?", "b": b"2"}
+    assert f"a: the object {made.files[0].key} is damaged" in caplog.text
+
+
+def test_a_flipped_bit_of_an_encrypted_object_costs_nothing() -> None:  # SPEC Q4
+    inner = MemoryObjects()
+    store = EncryptedObjects(inner, KEY)
+    store.create("log/1", b"content" * 9)
+    whole = inner.objects["log/1"]
+    for at in range(len(whole)):
+        inner.objects["log/1"] = whole[:at] + bytes([whole[at] ^ 0x20]) + whole[at + 1 :]
+        assert store.get("log/1") == b"content" * 9
+    for at in range(8, len(whole) - 6):
+        wide = bytes(byte ^ 1 for byte in whole[at : at + 3])
+        inner.objects["log/1"] = whole[:at] + wide + whole[at + 3 :]
+        with pytest.raises(Corrupt):
+            store.get("log/1")
+
+
+def test_encrypted_objects_of_earlier_versions_are_read() -> None:
+    inner = MemoryObjects()
+    store = EncryptedObjects(inner, KEY)
+    store.create("log/1", b"content")
+    inner.objects["log/1"] = b"NEXOENC\0" + inner.objects["log/1"][8:-4]
+    assert store.get("log/1") == b"content"
 
 
 def test_a_maker_that_slept_through_a_takeover_deletes_nothing_its_successor_uses(

@@ -145,3 +145,25 @@ def test_writes_are_refused_below_the_reserve_and_resume_by_themselves() -> None
 
 def test_without_a_reserve_nothing_is_refused() -> None:
     DiskGuard(MemoryFiles(capacity_bytes=0), FOLDER, reserve_bytes=0).check(0)
+
+
+def test_settling_stops_early_and_then_begins_with_those_that_waited() -> None:
+    now = 0.0
+    settled: list[str] = []
+
+    class SlowLog:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def settle(self) -> bool:
+            nonlocal now
+            now += 0.003
+            settled.append(self.name)
+            return False
+
+    files = MemoryFiles()
+    flusher = Flusher(files, Path("/data"), timer=lambda: now)
+    for name in "abcde":
+        files.on_unsettled(SlowLog(name))
+    assert [flusher.settle() for _ in range(3)] == [True, True, True]
+    assert settled == [*"abcdea"]

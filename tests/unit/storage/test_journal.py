@@ -62,7 +62,11 @@ def test_a_damaged_newest_snapshot_falls_back_to_the_one_before_and_its_records(
     data = content(files, path)
     for at in range(len(data)):
         overwrite(files, path, data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-        assert recovered(files) == (b"state 1", [b"record 2"])
+        assert recovered(files) == (b"state 2", []), "a flipped bit costs nothing (SPEC Q4)"
+    for at in range(len(data) - 6):
+        wide = bytes(byte ^ 1 for byte in data[at : at + 3])
+        overwrite(files, path, data[:at] + wide + data[at + 3 :])
+        assert recovered(files) == (b"state 1", [b"record 2"]), at
     for size in range(len(data)):
         overwrite(files, path, data[:size])
         assert recovered(files) == (b"state 1", [b"record 2"])
@@ -81,11 +85,11 @@ def test_damage_to_records_that_a_checkpoint_replaced_is_none() -> None:
         if name.endswith(".idx"):
             files.remove(FOLDER / name)
     data = content(files, path)
-    overwrite(files, path, data.replace(b"record 1", b"recorD 1"))
+    overwrite(files, path, data.replace(b"record 1", b"RECORD 1"))
     log = Journal(files, FOLDER).log
     log.segments()  # for its index it reads all there is
     assert log.verify() == []
-    overwrite(files, path, data.replace(b"kept", b"kepT"))
+    overwrite(files, path, data.replace(b"kept", b"KEPT"))
     (damage,) = Journal(files, FOLDER).log.verify()
     assert damage.offset == 3
 
@@ -99,10 +103,10 @@ def test_the_first_snapshot_has_a_fallback_too() -> None:
     journal.append([b"b"], 0)
     path = FOLDER / f"{1:020}.snap"
     data = content(files, path)
-    overwrite(files, path, b"?" + data[1:])
+    overwrite(files, path, b"???" + data[3:])
     assert recovered(files) == (None, [b"a", b"b"])
     kept = path.with_name(path.name + ".damaged")
-    assert content(files, kept) == b"?" + data[1:], "what is damaged is kept"
+    assert content(files, kept) == b"???" + data[3:], "what is damaged is kept"
 
 
 def test_a_damaged_snapshot_does_not_count_as_a_fallback() -> None:
@@ -182,23 +186,38 @@ def after_power_loss(files: FaultyFiles) -> FaultyFiles:
     return files.crash_keeping(lambda path, sector: True)
 
 
-def flipped(files: FaultyFiles, path: Path, at: int) -> FaultyFiles:
+def flipped(files: FaultyFiles, path: Path, *places: int) -> FaultyFiles:
     after = after_power_loss(files)
     file = after.open(path)
-    byte = file.read_at(at, 1)[0]
-    file.write_at(at, [bytes([byte ^ 0x10])])
+    for at in places:
+        byte = file.read_at(at, 1)[0]
+        file.write_at(at, [bytes([byte ^ 0x10])])
     return after
 
 
 @pytest.mark.parametrize("size", [100, 1_500], ids=["small", "sectors"])
-def test_any_flip_in_a_quiet_journal_costs_one_entry(size: int) -> None:
+def test_any_flip_in_a_journal_costs_nothing(size: int) -> None:  # SPEC Q4
+    files = FaultyFiles()
+    (info,) = settled(files, 4, size).log.segments()
+    kept = [b"%d" % n + b"." * size for n in range(4)]
+    for at in range(64, info.size_bytes, 1 if size == 100 else 7):
+        after = flipped(files, info.path, at)
+        recovery = Journal(after, FOLDER).recover()
+        assert [record for _, record in recovery.records] == kept, at
+        assert recovery.losses == []
+        assert content(after, info.path) == content(files, info.path), "it was put right"
+
+
+@pytest.mark.parametrize("size", [100, 1_500], ids=["small", "sectors"])
+def test_any_damage_in_a_quiet_journal_costs_one_entry(size: int) -> None:
     """Finding F1: recover, write, recover again; nothing else is lost, nothing removed."""
     files = FaultyFiles()
     (info,) = settled(files, 4, size).log.segments()
     entry = (info.size_bytes - 64 - 80) // 4
     for at in range(0, info.size_bytes, 1 if size == 100 else 7):
         hit = (at - 64) // entry if at >= 64 else -1
-        after = flipped(files, info.path, at)
+        start, length = (64 + hit * entry, 80 if hit == 4 else entry) if hit >= 0 else (0, 64)
+        after = flipped(files, info.path, at, start + (at - start + 5) % length)
         kept = [b"%d" % n + b"." * size for n in range(4) if n != hit]
         journal = Journal(after, FOLDER)
         recovery = journal.recover()
@@ -222,7 +241,7 @@ def test_zeros_in_a_damaged_entry_are_no_torn_write_once_it_was_synced() -> None
     flusher.settle()
     flusher.sync()
     (info,) = journal.log.segments()
-    after = flipped(files, info.path, 300)
+    after = flipped(files, info.path, 300, 302, 340)
     recovery = Journal(after, FOLDER).recover()
     assert list(recovery.records) == [(0, b"first")]
     assert [(loss.offset, loss.next_offset) for loss in recovery.losses] == [(1, 2)]
@@ -267,7 +286,7 @@ def test_what_a_killed_process_left_is_settled_by_the_next() -> None:
         flusher.sync()
         flusher.settle()
     flusher.sync()
-    after = flipped(restarted, info.path, 64 + 70)
+    after = flipped(restarted, info.path, 64 + 70, 64 + 75)
     recovery = Journal(after, FOLDER).recover()
     assert [record for _, record in recovery.records] == [b"b"]
     assert len(recovery.losses) == 1
@@ -285,7 +304,9 @@ def test_records_that_were_written_twice_survive_a_flip_anywhere() -> None:
     flusher.sync()
     (info,) = journal.log.segments()
     for at in range(64, 64 + 2 * 88):
-        recovery = Journal(flipped(files, info.path, at), FOLDER).recover()
+        start = 64 + (at - 64) // 88 * 88
+        after = flipped(files, info.path, at, start + (at - start + 5) % 88)
+        recovery = Journal(after, FOLDER).recover()
         assert [record for _, record in recovery.records] == [b"base", b"built on it"]
         assert len(recovery.losses) == 1
     recovery = Journal(after_power_loss(files), FOLDER).recover()

@@ -150,9 +150,13 @@ def test_operations_cannot_leave_their_folder(path: str) -> None:
         apply(outside, MemoryFiles(), ROOT)
 
 
-def test_any_flip_in_a_packed_group_is_noticed() -> None:
+def test_any_flip_in_a_packed_group_costs_nothing_and_more_is_noticed() -> None:  # SPEC Q4
     operations: list[Operation] = [FileCreated("a"), FileWritten("a", 0, b"content")]
     data = log_objects.FORMAT.pack(LogObject(1, "a", operations), 3)
     for at in range(len(data)):
+        flipped = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        assert log_objects.FORMAT.unpack(flipped, 3) == LogObject(1, "a", operations)
+    for at in range(len(data) - 6):
+        wide = data[:at] + bytes(byte ^ 1 for byte in data[at : at + 3]) + data[at + 3 :]
         with pytest.raises(Corrupt):
-            log_objects.FORMAT.unpack(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], 3)
+            log_objects.FORMAT.unpack(wide, 3)

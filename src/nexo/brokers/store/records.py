@@ -15,6 +15,7 @@ import msgspec
 from nexo.brokers.store.engine import StoreEngine
 from nexo.brokers.store.values import ListValue, MapValue, SetValue, StoreValue, value_bytes
 from nexo.storage.header import ALIGN, SIZE, Flags, seal
+from nexo.storage.mending import SUM_BYTES, second_sum
 
 CHUNK_KEYS = 1_000
 CHUNK_BYTES = 1 << 20
@@ -94,8 +95,12 @@ def encode_chunk(rows: Sequence[Row], before: int, now_ms: int) -> bytes:
     """An entry with ``rows``; ``before`` is the number of rows in the entries before it."""
     raw = _encode(rows)
     body = len(raw).to_bytes(_LENGTH_BYTES, "little") + raw
-    body += bytes(-len(body) % ALIGN)
-    head = seal([body], count=len(rows), first_ms=now_ms, last_ms=now_ms, base_offset=before)
+    body += bytes(-(len(body) + SUM_BYTES) % ALIGN)
+    body += second_sum(body)
+    head = seal(
+        [body], count=len(rows), first_ms=now_ms, last_ms=now_ms, flags=Flags.SUMMED,
+        base_offset=before,
+    )  # fmt: skip
     return bytes(head) + body
 
 

@@ -20,6 +20,7 @@ from nexo.brokers.store import records
 from nexo.brokers.store.engine import StoreEngine
 from nexo.errors import Corrupt
 from nexo.storage.header import ALIGN, SIZE, Flags, Header, find_sound, parse, verify
+from nexo.storage.mending import MAX_BYTES, mended_entry
 from nexo.storage.ports import File, Files
 
 NAME = "store.snapshot"
@@ -127,16 +128,31 @@ def _load(file: File, store: StoreEngine, now_ms: int) -> int:
 
 
 def _sound_entries(file: File) -> Iterator[tuple[Header, bytes]]:
-    """Entries that pass their checks; damage between them is skipped."""
-    at, end = 0, file.size()
+    """Entries that pass their checks, with a flipped byte put right; other damage is skipped."""
+    at, end, keys = 0, file.size(), 0
     while at < end:
         try:
             header = parse(file.read_at(at, SIZE))
             entry = file.read_at(at, header.length)
-            yield verify(entry), entry
-            at += header.length
+            verify(entry)
         except Corrupt:
-            at = _next_sound(file, at + ALIGN, end)
+            found = _mended(file, at, keys)
+            if found is None:
+                at = _next_sound(file, at + ALIGN, end)
+                continue
+            entry, header = found, parse(found)
+        yield header, entry
+        at, keys = at + header.length, header.next_offset
+
+
+def _mended(file: File, at: int, keys: int) -> bytes | None:
+    """The entry after so many keys, with a flipped byte put right."""
+    try:
+        length = parse(file.read_at(at, SIZE)).length
+    except Corrupt:
+        length = MAX_BYTES
+    region = file.read_at(at, min(length, MAX_BYTES))
+    return mended_entry(region, lambda header: header.base_offset == keys)
 
 
 def _next_sound(file: File, at: int, end: int) -> int:

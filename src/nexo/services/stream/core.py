@@ -128,6 +128,7 @@ class Core:
             segment_bytes=self.runtime.settings.segment_bytes,
             room_ahead=persistence is Persistence.FILE_SYNC,
             power_kept=self._power_kept,
+            summed=True,
         )
 
     # -- life ----------------------------------------------------------------------

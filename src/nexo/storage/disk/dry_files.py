@@ -27,7 +27,7 @@ class DryChange:
 
 
 class DryFile:
-    """One file, of which only the reported length can change."""
+    """One file. Reads see its cuts and what was written within its length."""
 
     def __init__(self, files: DryFiles, path: Path, size: int) -> None:
         self.path = path
@@ -36,9 +36,11 @@ class DryFile:
         self._size = size
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> int:
-        length = sum(map(len, parts))
-        self._files.changes.append(DryChange("write", self.path, length))
-        return length
+        data = b"".join(parts)
+        self._files.changes.append(DryChange("write", self.path, len(data)))
+        if position + len(data) <= self._size:
+            self._files.patches.setdefault(self.path, []).append((position, data))
+        return len(data)
 
     def read_at(self, position: int, size: int) -> bytes:
         """Up to ``size`` bytes, none of them past a simulated cut."""
@@ -47,7 +49,13 @@ class DryFile:
             return b""
         with self.path.open("rb") as file:
             file.seek(position)
-            return file.read(length)
+            found = file.read(length)
+        for at, data in self._files.patches.get(self.path, ()):
+            first, end = max(at, position), min(at + len(data), position + length)
+            if first < end:
+                patch = data[first - at : end - at]
+                found = found[: first - position] + patch + found[end - position :]
+        return found
 
     def size(self) -> int:
         return self._size
@@ -70,6 +78,8 @@ class DryFiles:
         self.on_unsettled: Callable[[Settles], None] = lambda journal: None
         self.boot_id = boot_id()
         self.changes: list[DryChange] = []
+        self.patches: dict[Path, list[tuple[int, bytes]]] = {}
+        """What would have been written within the length of each file."""
         self._made: set[Path] = set()
 
     def open(self, path: Path, *, create: bool = False) -> DryFile:

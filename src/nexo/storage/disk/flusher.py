@@ -17,6 +17,8 @@ from nexo.errors import DiskFull, NexoError, ReadOnly
 from nexo.histogram import Histogram
 from nexo.storage.ports import File, Files, Settles
 
+_SETTLE_S = 0.004
+"""How long one call may settle logs."""
 MANY_FILES = 16
 """Above this many dirty files, one ``syncfs`` is faster than an ``fdatasync`` for each."""
 _EWMA_WEIGHT = 0.2
@@ -82,11 +84,19 @@ class Flusher:
         """Whether a journal has yet to record that all of it is synced."""
         return bool(self._unsettled)
 
-    def settle(self) -> None:
-        """Let journals that are synced and idle record it. Call it in the thread that owns them."""
+    def settle(self) -> bool:
+        """Let logs that are synced and idle record it. Call it in the thread that owns them.
+
+        Returns whether it stopped early, so that nobody waits long: call it again soon.
+        """
+        until = self._timer() + _SETTLE_S
         for journal in list(self._unsettled):
-            if journal.settle():
-                self._unsettled.pop(journal, None)
+            del self._unsettled[journal]
+            if not journal.settle():
+                self._unsettled[journal] = None  # at the end: the next call begins with others
+            if self._timer() > until:
+                return True
+        return False
 
     def _note_unsettled(self, journal: Settles) -> None:
         self._unsettled[journal] = None

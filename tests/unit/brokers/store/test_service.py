@@ -338,7 +338,7 @@ class TestSaving:
         first.set("k")
         first.service.close()
         files, folder = first.runtime.files, first.runtime.folder
-        files.open(folder / NAME).write_at(70, [b"\xff\xff"])
+        files.open(folder / NAME).write_at(70, [b"\xff" * 5])
         for _ in range(2):  # the second start finds what the first one found
             again = Session(StoreRuntime(files, store_snapshot_ms=1_000))
             assert again.get("k") is None
@@ -354,7 +354,7 @@ class TestSaving:
             first.set(f"k{n:04}")
         first.service.close()
         files, folder = first.runtime.files, first.runtime.folder
-        files.open(folder / NAME).write_at(70, [b"\xff\xff"])  # in the first thousand
+        files.open(folder / NAME).write_at(70, [b"\xff" * 5])  # in the first thousand
         for _ in range(2):  # nothing is saved in between
             again = Session(StoreRuntime(files, store_snapshot_ms=1_000))
             assert again.service.status()["keys"] == 2_000
@@ -445,6 +445,7 @@ def test_a_damaged_part_of_the_snapshot_costs_itself_alone() -> None:  # F2
     for place in (100, len(raw) // 2, 8):  # a body, a later body, a header's length
         flipped = bytearray(raw)
         flipped[place] ^= 1
+        flipped[place + 2] ^= 1
         files.open(path, create=True).write_at(0, [bytes(flipped)])
         after = Session(StoreRuntime(files, store_snapshot_ms=60_000))
         found = sum(after.get(f"{number:05}") == VALUE for number in range(2_500))

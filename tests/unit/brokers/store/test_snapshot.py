@@ -107,16 +107,20 @@ def test_a_file_cut_anywhere_is_reported() -> None:
     assert len(loaded(files).keyspace) == 6
 
 
-def test_a_flipped_bit_anywhere_is_reported() -> None:
+def test_a_flipped_bit_anywhere_costs_nothing_and_more_is_reported() -> None:  # SPEC Q4
     files = MemoryFiles()
     snapshot.save(files, FOLDER, filled(), NOW)
     file = files.open(FOLDER / NAME)
     whole = file.read_at(0, 1 << 20)
     for at in range(len(whole)):
         file.write_at(at, [bytes([whole[at] ^ 0x10])])
+        assert len(loaded(files).keyspace) == 6
+        file.write_at(at, [whole[at : at + 1]])
+    for at in range(64, 120):
+        file.write_at(at, [bytes(byte ^ 0x41 for byte in whole[at : at + 3])])
         with pytest.raises(Corrupt):
             loaded(files)
-        file.write_at(at, [whole[at : at + 1]])
+        file.write_at(at, [whole[at : at + 3]])
 
 
 def test_a_damaged_file_is_copied_under_a_name_of_its_content() -> None:
