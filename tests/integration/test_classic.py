@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import struct
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from nexo.testing import Process, process
+import nexo
+from nexo.config.keywords import ServerSettings
+from nexo.errors import InvalidName
+from nexo.names import name_of
+from nexo.testing import Process, process, server
 from tests.integration.classic import ERR, OK, Classic, Refused, text, value
 
 VALUES: list[Any] = [
@@ -180,7 +186,7 @@ def test_an_oversize_frame_is_refused_before_it_is_read_and_the_server_stays_up(
     classic: Classic, served: Process
 ) -> None:
     classic.sock.sendall(struct.pack(">BBII", 1, 0x02, 7, 2**32 - 1))
-    status, data = classic.reply(0)
+    status, data = classic.reply(7)
     assert status == ERR
     assert b"too large" in data
     with pytest.raises(ConnectionError):
@@ -206,3 +212,66 @@ def test_a_frame_may_trickle_in_byte_by_byte(served: Process) -> None:
             client.sock.sendall(bytes((byte,)))
         assert client.reply(9) == (OK, b"")
         assert client.map_get("slow") == "v"
+
+
+@pytest.mark.parametrize("name", ["with space", "a+b,c", "größe-日本", "emoji 🎉", "..", "a:b:x"])
+def test_names_are_what_that_server_takes(classic: Classic, served: Process, name: str) -> None:
+    """SPEC R1: an application moves over with the names that it has."""
+    classic.q_create(name)
+    classic.q_push(name, "job")
+    ((job_id, value),) = classic.q_consume(name, waitMs=0)
+    assert value == "job"
+    classic.q_ack(name, job_id)
+    classic.call(0x30, text(name) + text("{}"))
+    classic.call(0x31, text(name) + b"\x01record")
+    joined = classic.call(0x33, text(name) + text(name))
+    assert joined is not None
+    floor, generation = struct.unpack_from(">QQ", joined)
+    consumer = joined[20:].decode()
+    member = text(name) + text(name) + text(consumer) + struct.pack(">Q", generation)
+    fetched = classic.call(0x32, member + struct.pack(">II", 10, 0))
+    assert fetched is not None
+    assert fetched.endswith(b"\x01record")
+    classic.call(0x34, member + struct.pack(">Q", floor + 1))
+    with nexo.connect(served.url) as client:
+        assert client.queue(name_of(name)).exists()
+        assert client.stream(name_of(name)).exists()
+        with pytest.raises(InvalidName):
+            client.queue("with space").exists()
+    classic.call(0x36, text(name))
+    classic.call(0x15, text(name))
+
+
+def test_deleting_a_queue_that_is_not_there_is_fine(classic: Classic) -> None:
+    classic.call(0x15, text("never-there"))
+    with pytest.raises(Refused, match=r"^Queue 'no such queue' not found. Create it first\.$"):
+        classic.q_push("no such queue", 1)
+
+
+def test_the_variables_of_that_server_have_their_effect() -> None:  # SPEC R2
+    settings = ServerSettings(
+        classic_ttl_ms=60_000,
+        classic_batch=2,
+        classic_wait_ms=0,
+        group_ack_wait_ms=1_234,
+        group_max_deliveries=3,
+        group_max_ack_pending=4,
+    )
+    with (
+        server(**settings) as url,
+        Classic("127.0.0.1", urlsplit(url).port or 0) as old,
+        nexo.connect(url) as client,
+    ):
+        old.map_set("key", "value")
+        assert 0 < (client.store.ttl("key") or 0) <= 60
+        client.store.set("ours", "value")
+        assert client.store.ttl("ours") == math.inf
+        old.q_create("q")
+        for n in range(3):
+            old.q_push("q", n)
+        assert len(old.q_consume("q")) == 2
+        old.call(0x30, text("s") + text("{}"))
+        old.call(0x33, text("g") + text("s"))
+        (found,) = client.stream("s").groups()
+        assert found.options["ack_wait_ms"] == 1_234
+        assert (found.options["max_deliveries"], found.options["max_ack_pending"]) == (3, 4)

@@ -51,6 +51,57 @@ def test_every_variable_of_the_documents_works(variable: str) -> None:  # SPEC A
     assert getattr(load(environ={variable: text}), name) == expected
 
 
+INHERITED = {
+    "NEXO_LOG": ("warn", "log", "warning"),
+    "QUEUE_VISIBILITY_MS": ("1500", "queue_visibility_ms", 1_500),
+    "QUEUE_MAX_RETRIES": ("7", "queue_max_retries", 7),
+    "QUEUE_DEFAULT_BATCH_SIZE": ("10", "classic_batch", 10),
+    "QUEUE_DEFAULT_WAIT_MS": ("0", "classic_wait_ms", 0),
+    "STORE_TTL_SECS": ("3600", "classic_ttl_ms", 3_600_000),
+    "PUBSUB_DEFAULT_RETAINED_TTL_SECS": ("60", "retained_ttl_ms", 60_000),
+    "STREAM_ACK_WAIT_MS": ("2000", "group_ack_wait_ms", 2_000),
+    "STREAM_MAX_DELIVERIES": ("3", "group_max_deliveries", 3),
+    "STREAM_MAX_ACK_PENDING": ("100", "group_max_ack_pending", 100),
+    "STREAM_MAX_SEGMENT_SIZE": ("1048576", "segment_bytes", 1_048_576),
+    "STREAM_DEFAULT_RETENTION_AGE_MS": ("5000", "retention_ms", 5_000),
+    "STREAM_DEFAULT_RETENTION_BYTES": ("6000", "retention_bytes", 6_000),
+    "STREAM_RETENTION_CHECK_MS": ("7000", "retention_check_ms", 7_000),
+}
+WITHOUT_EFFECT = [
+    "CHANNEL_CAPACITY_SOCKET_WRITE",
+    "PUBSUB_CLEANUP_INTERVAL_SECS",
+    "PUBSUB_RETAINED_FLUSH_MS",
+    "QUEUE_DEFAULT_FLUSH_MS",
+    "NEXO_QUEUE_DEFAULT_FLUSH_MS",
+    "QUEUE_WRITER_BATCH_SIZE",
+    "STORE_CLEANUP_INTERVAL_SECS",
+    "STREAM_EVICTION_INTERVAL_MS",
+    "STREAM_RAM_HARD_LIMIT",
+    "STREAM_RAM_SOFT_LIMIT",
+]
+
+
+@pytest.mark.parametrize("variable", INHERITED)
+def test_a_variable_of_the_documents_server_has_its_effect(variable: str) -> None:  # SPEC R2
+    text, name, expected = INHERITED[variable]
+    assert getattr(load(environ={variable: text}), name) == expected
+    assert doubtful_variables({variable: text}) == []
+
+
+@pytest.mark.parametrize("variable", [*WITHOUT_EFFECT, "NEXO_LOG"])
+def test_a_variable_without_effect_is_named_in_a_warning(variable: str) -> None:  # SPEC R2
+    text = "nexo=debug,hyper=warn" if variable == "NEXO_LOG" else "1"
+    assert load(environ={variable: text}) == load()
+    (warning,) = doubtful_variables({variable: text})
+    assert re.search(rf"{variable}\b.* has no effect here", warning)
+
+
+def test_our_own_variable_goes_before_the_one_of_the_documents_server() -> None:  # SPEC R2
+    environ = {"STREAM_RETENTION_BYTES": "1", "STREAM_DEFAULT_RETENTION_BYTES": "2"}
+    assert load(environ=environ).retention_bytes == 1
+    assert load(environ={"NEXO_LOG": "trace"}).log == "debug"
+
+
 def test_each_source_goes_before_the_one_below(tmp_path: Path) -> None:  # SPEC A8
     file = toml(tmp_path, "port = 1\nhttp_port = 1\nflush_ms = 1\n")
     environ = {"SERVER_SOCKET_TCP_PORT": "2", "SERVER_DASHBOARD_HTTP_PORT": "2"}

@@ -55,13 +55,19 @@ class ServerSettings(TypedDict, total=False):
     hot_ms: int | str
     hot_messages: int
     stream_unsynced_bytes: int | str
+    group_ack_wait_ms: int | str
+    group_max_deliveries: int
+    group_max_ack_pending: int
     auto_create_streams: bool
     stream_cdc: bool
     store_max_bytes: int | str
+    classic_ttl_ms: int | str
     store_snapshot_ms: int | str
     retained_ttl_ms: int | str
     subscriber_queue_messages: int
     subscriber_queue_bytes: int | str
+    classic_batch: int
+    classic_wait_ms: int | str
     auto_create_queues: bool
     queue_visibility_ms: int | str
     queue_max_retries: int

@@ -12,8 +12,8 @@ from msgspec import Meta
 
 from nexo.model import Broker, Persistence
 from nexo.options.option import option
-from nexo.options.queue import LeaseMillis, QueueOptions, Retries
-from nexo.options.stream import MAX_PARTITIONS, StreamOptions
+from nexo.options.queue import MAX_POP, LeaseMillis, QueueOptions, Retries
+from nexo.options.stream import MAX_PARTITIONS, SharedOptions, StreamOptions
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -246,6 +246,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "Published bytes that may wait for their sync before producers are refused.",
         ),
     ] = 256 * MIB
+    group_ack_wait_ms: Annotated[
+        PositiveMillis,
+        setting(
+            "STREAM_ACK_WAIT_MS",
+            "Default time that a record delivered to a shared group may take to be acked.",
+        ),
+    ] = 30_000
+    group_max_deliveries: Annotated[
+        CountOrZero,
+        setting(
+            "STREAM_MAX_DELIVERIES",
+            "Default deliveries of a shared group before a record is parked; 0: no limit.",
+        ),
+    ] = 5
+    group_max_ack_pending: Annotated[
+        Count,
+        setting(
+            "STREAM_MAX_ACK_PENDING",
+            "Default for the most records of a shared group delivered and not yet settled.",
+        ),
+    ] = 10_000
     auto_create_streams: Annotated[
         bool,
         setting(
@@ -260,6 +281,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Bytes,
         setting(
             "STORE_MAX_BYTES", "Memory budget of the store; 0 for none. Over it, LRU eviction."
+        ),
+    ] = 0
+    classic_ttl_ms: Annotated[
+        Millis,
+        setting(
+            "STORE_TTL_MS",
+            "How long keys last that came without a TTL from clients without HELLO; 0: for ever.",
         ),
     ] = 0
     store_snapshot_ms: Annotated[
@@ -278,6 +306,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     subscriber_queue_bytes: Annotated[
         AtLeastKib, setting("PUBSUB_SUBSCRIBER_QUEUE_BYTES", "Bytes kept for a slow subscriber.")
     ] = 8 * MIB
+    classic_batch: Annotated[
+        int,
+        Meta(ge=1, le=MAX_POP),
+        setting(
+            "QUEUE_DEFAULT_BATCH_SIZE",
+            "Jobs at once for clients without HELLO that do not say how many.",
+        ),
+    ] = 50
+    classic_wait_ms: Annotated[
+        Millis,
+        setting(
+            "QUEUE_DEFAULT_WAIT_MS",
+            "How long clients without HELLO wait for jobs if they do not say.",
+        ),
+    ] = 20_000
     auto_create_queues: Annotated[
         bool, setting("NEXO_AUTO_CREATE_QUEUES", "Let the first push or pop of a queue create it.")
     ] = False
@@ -373,6 +416,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             persistence=self.stream_persistence,
             retention_ms=self.retention_ms,
             retention_bytes=self.retention_bytes,
+        )
+
+    @property
+    def group_options(self) -> SharedOptions:
+        """Options of a shared group that is created without any."""
+        return SharedOptions(
+            ack_wait_ms=self.group_ack_wait_ms,
+            max_deliveries=self.group_max_deliveries,
+            max_ack_pending=self.group_max_ack_pending,
         )
 
     @property

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nexo.config import names
+from nexo.config import inherited, names
 from nexo.config.checks import check_together
 from nexo.config.settings import Settings
 from nexo.errors import ConfigError
@@ -24,7 +24,6 @@ from nexo.options.option import Described, Unfit
 SETTINGS = described(Settings)
 _VARIABLES = {each.variable: (name, each.meaning) for name, each in SETTINGS.items()}
 """Each variable's setting, and what it does."""
-_SECONDS = {"PUBSUB_DEFAULT_RETAINED_TTL_SECS": "retained_ttl_ms"}
 _NOT_SETTINGS = {"NEXO_URL", "NEXO_CONFIG", "NEXO_USER", "NEXO_PASSWORD", "NEXO_TOKEN"}
 
 
@@ -49,10 +48,10 @@ def load(
 
 
 def doubtful_variables(environ: Mapping[str, str]) -> list[str]:
-    """A warning for each unknown variable whose name is close to one of ours (SPEC A8)."""
-    known = [*_VARIABLES, *_SECONDS]
+    """Warnings of variables without effect: nearly ours (SPEC A8), or another server's (R2)."""
+    known = [*_VARIABLES, *inherited.KNOWN]
     named = ((key, _nearly(key, known)) for key in environ if key not in known)
-    return [
+    return inherited.warnings(environ) + [
         f"the environment variable {key} is not known; did you mean {close}?"
         for key, close in named
         if close
@@ -80,18 +79,20 @@ def _from_file(file: Path) -> dict[str, Any]:
 
 def _from_environ(environ: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for key, value in environ.items():
+    renamed: dict[str, Any] = {}
+    for key, value in inherited.translated(environ).items():
         if key in _VARIABLES:
             name, _ = _VARIABLES[key]
             found[name] = checked(name, value, key)
-        elif key in _SECONDS:
-            setting = SETTINGS[_SECONDS[key]]
-            found[setting.name] = _fitting(setting, setting.keyword, value, key)
+        elif (name := inherited.RENAMED.get(key, "")) or key in inherited.SECONDS:
+            setting = SETTINGS[name or inherited.SECONDS[key]]
+            spelled = name or setting.keyword
+            renamed[setting.name] = _fitting(setting, spelled, value, key)
         elif key.startswith("NEXO_") and not _foreign(key, value):
             known = dict.fromkeys(_NOT_SETTINGS, ("", "")) | _VARIABLES
             meant = names.did_you_mean(key, known, "`nexo serve --help` names all of them")
             raise ConfigError(f"unknown environment variable {key}{meant}")
-    return found
+    return renamed | found
 
 
 def _foreign(key: str, value: str) -> bool:

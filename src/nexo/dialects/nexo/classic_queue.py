@@ -11,7 +11,7 @@ import msgspec
 
 from nexo.blocks import ID_SIZE, pack_id, parse_id, values_of
 from nexo.brokers.queue.jobs import NewJobs
-from nexo.dialects.nexo.handlers import Handler, Peer, json_options
+from nexo.dialects.nexo.handlers import Handler, Peer, json_options, name_in
 from nexo.dialects.nexo.replies import reply_data, reply_ok, reply_parts
 from nexo.errors import LeaseLost, NotFound
 from nexo.model import Buffer
@@ -80,7 +80,7 @@ class ClassicQueueRequests:
     def _create(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Idempotent; the first options stay."""
         reader = FieldReader(payload)
-        name, given = reader.text(), json_options(reader.text(), _Create)
+        name, given = name_in(peer, reader), json_options(reader.text(), _Create)
         self._queues.create(peer, name, self._rules(given), reply_ok(peer, request_id), "keep")
 
     def _rules(self, given: _Create) -> dict[str, Any]:
@@ -95,40 +95,48 @@ class ClassicQueueRequests:
 
     def _exists(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         with _in_its_words():
-            self._queues.info(peer, FieldReader(payload).text())
+            self._queues.info(peer, name_in(peer, FieldReader(payload)))
         peer.ok(request_id)
 
     def _delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        with _in_its_words():
-            self._queues.delete(peer, FieldReader(payload).text())
+        """OK also if there is none, for that client; ours want to know."""
+        name = name_in(peer, FieldReader(payload))
+        try:
+            self._queues.delete(peer, name)
+        except NotFound:
+            if peer.said_hello:
+                raise NotFound("Queue not found") from None
         peer.ok(request_id)
 
     # -- jobs ---------------------------------------------------------------------
 
     def _push(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = FieldReader(payload)
-        name, given, value = reader.text(), json_options(reader.text(), _Push), bytes(reader.rest())
+        name, given = name_in(peer, reader), json_options(reader.text(), _Push)
+        value = bytes(reader.rest())
         check_value(value)
         jobs = NewJobs.of([value], given.priority or 0, given.delay_ms or 0)
         self._queues.push(peer, name, jobs, reply_ok(peer, request_id))
 
     def _consume(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = FieldReader(payload)
-        name, given = reader.text(), json_options(reader.text(), _Consume)
-        limit = 50 if given.batch_size is None else given.batch_size
-        wait_ms = 20_000 if given.wait_ms is None else given.wait_ms
+        name, given = name_in(peer, reader), json_options(reader.text(), _Consume)
+        settings = self._queues.settings
+        limit = settings.classic_batch if given.batch_size is None else given.batch_size
+        wait_ms = settings.classic_wait_ms if given.wait_ms is None else given.wait_ms
         done = reply_parts(peer, request_id, _delivery)
         self._queues.pop(peer, request_id, name, limit, wait_ms, done)
 
     def _ack(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = FieldReader(payload)
-        raw_id, name = bytes(reader.take(ID_SIZE)), reader.text()
+        raw_id, name = bytes(reader.take(ID_SIZE)), name_in(peer, reader)
         with _in_its_words("ACK failed"):
             self._queues.settle_held(peer, name, raw_id, ACK, reply_ok(peer, request_id))
 
     def _nack(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = FieldReader(payload)
-        raw_id, name, reason = bytes(reader.take(ID_SIZE)), reader.text(), reader.text()
+        raw_id, name = bytes(reader.take(ID_SIZE)), name_in(peer, reader)
+        reason = reader.text()
         outcome = RELEASE if reason == RETURNED else NACK
         with _in_its_words("NACK failed"):
             self._queues.settle_held(
@@ -139,7 +147,7 @@ class ClassicQueueRequests:
 
     def _peek_dead(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = FieldReader(payload)
-        name, limit, offset = reader.text(), reader.u32(), reader.u32()
+        name, limit, offset = name_in(peer, reader), reader.u32(), reader.u32()
         with _in_its_words():
             page = self._queues.dead(peer, name, min(limit, MAX_PAGE), offset)
         parts: list[Buffer] = [pack_u32(page.total), pack_u32(len(page.jobs))]
@@ -154,7 +162,7 @@ class ClassicQueueRequests:
         act: Callable[[Peer, str, Sequence[str], Done[int]], None],
     ) -> None:  # fmt: skip
         reader = FieldReader(payload)
-        name, job_id = reader.text(), bytes(reader.take(ID_SIZE)).hex()
+        name, job_id = name_in(peer, reader), bytes(reader.take(ID_SIZE)).hex()
         with _in_its_words():
             self._queues.check_admin(peer, name)
         try:
@@ -165,7 +173,7 @@ class ClassicQueueRequests:
     def _purge_dead(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         with _in_its_words():
             done = reply_data(peer, request_id, pack_u32)
-            self._queues.delete_dead(peer, FieldReader(payload).text(), None, done)
+            self._queues.delete_dead(peer, name_in(peer, FieldReader(payload)), None, done)
 
 
 def _delivery(found: LeasedJobs | None) -> list[Buffer]:

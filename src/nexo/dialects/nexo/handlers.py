@@ -9,6 +9,8 @@ import msgspec
 
 from nexo.errors import InvalidInput, NexoError
 from nexo.model import Buffer
+from nexo.names import name_of
+from nexo.protocol.frames import FieldReader
 from nexo.services.connection import Connection
 
 T = TypeVar("T")
@@ -44,6 +46,15 @@ DirectHandler: TypeAlias = Callable[[Peer, memoryview], bytes | None]
 """``answer(peer, payload)``, for requests that never wait: it returns the reply, None for
 NULL and ``b""`` for OK. Cheaper than a `Handler`; otherwise the same.
 """
+
+
+def name_in(peer: Peer, reader: FieldReader) -> str:
+    """The next field as a name of a queue, stream or group.
+
+    The existing client may call them anything; ours say what cannot be a name (SPEC R1).
+    """
+    text = reader.text()
+    return text if peer.said_hello else name_of(text)
 
 
 def json_options(text: str, kind: type[T], refusal: type[InvalidInput] = InvalidInput) -> T:

@@ -31,7 +31,7 @@ class Inbox:
 
     __slots__ = (
         "_kept", "_large", "_large_end", "_large_size", "_shared", "_sink", "_until", "count",
-        "halted", "max_payload", "op", "runs",
+        "halted", "max_payload", "op", "refused", "runs",
     )  # fmt: skip
 
     def __init__(self, shared: memoryview, max_payload: int, sink: FrameSink) -> None:
@@ -44,6 +44,8 @@ class Inbox:
         self._until = 0
         """Where the deliverable frames end; 0 while halted."""
         self.halted = False
+        self.refused = 0
+        """The id of the request that was too large."""
         self.op = self.count = 0
         """The meta byte of the last frame read, and how many in a row had it."""
         self.runs: list[tuple[int, int]] = []
@@ -108,6 +110,7 @@ class Inbox:
             if length > limit:
                 limit = self.max_payload  # a login may have raised it meanwhile
                 if length > limit:
+                    self.refused = request_id if kind == FrameKind.REQUEST else 0
                     raise self._refusal(kind, length)
             stop = at + HEADER_SIZE + length
             if stop > end:
@@ -161,7 +164,7 @@ class Drain:
 
     __slots__ = ("_shared",)
 
-    op = count = 0
+    op = count = refused = 0
     runs: tuple[tuple[int, int], ...] = ()
     midway = halted = False
 

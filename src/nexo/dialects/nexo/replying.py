@@ -160,8 +160,8 @@ class ReplyingSession(BaseSession):
             self._client_leaves = True
             self._send(frame(FrameKind.GOODBYE, 0, 0))
 
-    def refuse(self, error: NexoError) -> None:
+    def refuse(self, error: NexoError, request_id: int = 0) -> None:
         """Reject the connection, as when the next frame's boundary is unknown: say why, close."""
         self._in_flight += 1
-        self.fail(0, error)
+        self.fail(request_id, error)
         self.finish()

@@ -85,7 +85,7 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         try:
             self._inbox.received(nbytes)
         except NexoError as error:
-            self.refuse(error)
+            self.refuse(error, self._inbox.refused)
         finally:
             self._replying = False
             self.flush()

@@ -83,6 +83,8 @@ class StoreRequests:
         key, options, value = classic.decode_map_set(payload)
         if options and (ttl_ms := classic.options_ttl_ms(options)) is not None:
             self._service.set(peer, key, value, ttl_ms=ttl_ms)
+        elif self._service.classic_ttl_ms and not peer.said_hello:
+            self._service.set(peer, key, value, ttl_ms=self._service.classic_ttl_ms)
         else:
             self._service.put(peer, key, value)
         return b""

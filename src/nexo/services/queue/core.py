@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from nexo.brokers.deadlines import KeyDeadlines
 from nexo.brokers.queue.engine import Jitter
+from nexo.config.settings import Settings
 from nexo.errors import NexoError
 from nexo.options.queue import QueueOptions
 from nexo.services.connection import Done
@@ -42,6 +43,10 @@ class QueueCore:
         self._deadlines: KeyDeadlines[str] = KeyDeadlines(runtime.wake_at)
         self._used_by: dict[int, dict[OpenQueue, None]] = {}
         """The queues that each connection took jobs from."""
+
+    @property
+    def settings(self) -> Settings:
+        return self.runtime.settings
 
     @property
     def defaults(self) -> QueueOptions:

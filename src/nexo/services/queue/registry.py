@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nexo.errors import Corrupt, DiskFailed, NexoError, NotFound
 from nexo.model import check_name, name_of_segment, path_segment
+from nexo.names import text_of
 from nexo.options.queue import QueueOptions
 from nexo.services.queue.open_queue import OpenQueue
 from nexo.services.queue.values import Budget
@@ -157,4 +158,4 @@ class QueueRegistry:
 
 def missing(name: str) -> NotFound:
     """The error for a queue that does not exist."""
-    return NotFound(f"Queue '{name[:255]}' not found. Create it first.")
+    return NotFound(f"Queue '{text_of(name)[:255]}' not found. Create it first.")

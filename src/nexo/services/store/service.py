@@ -48,6 +48,8 @@ class StoreService:
         self._lease_due: dict[str, int] = {}
         """When to look again at a key whose leases are waited for."""
         self._hits = self._misses = self._commands = 0
+        self.classic_ttl_ms = settings.classic_ttl_ms
+        """How long keys last whose clients cannot say; 0 for ever."""
         self._check_leads = runtime.check_leads if settings.replicate else None
         """Called before every change, which needs no disk and would be acknowledged at once."""
         self.maps = MapUseCases(self._store, self._may)

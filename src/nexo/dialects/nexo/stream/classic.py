@@ -18,7 +18,7 @@ import msgspec
 from nexo.batch import decode, entries
 from nexo.brokers.stream.groups.flight import Refusal
 from nexo.brokers.stream.publishing import Placed
-from nexo.dialects.nexo.handlers import Handler, Peer, json_options
+from nexo.dialects.nexo.handlers import Handler, Peer, json_options, name_in
 from nexo.dialects.nexo.replies import reply_data, reply_ok, reply_parts
 from nexo.errors import InvalidOption, NexoError, NotFound, ProtocolError
 from nexo.model.stream import SettleRecords, Verb
@@ -82,26 +82,27 @@ class ClassicRequests:
     def create(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Create a stream; an existing one keeps its options."""
         reader = FieldReader(payload)
-        name, options = reader.text(), json_options(reader.text(), CreateOptions, InvalidOption)
+        name = name_in(peer, reader)
+        options = json_options(reader.text(), CreateOptions, InvalidOption)
         self._admin.ensure(peer, name, options.given(), reply_ok(peer, request_id))
 
     def exists(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """OK, or an error."""
-        name = FieldReader(payload).text()
+        name = name_in(peer, FieldReader(payload))
         with self._in_classic_words(name, "Stream not found"):
             self._admin.outline(peer, name)
         peer.ok(request_id)
 
     def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Delete a stream and its groups."""
-        name = FieldReader(payload).text()
+        name = name_in(peer, FieldReader(payload))
         with self._in_classic_words(name, "Stream not found"):
             self._admin.delete(peer, name, reply_ok(peer, request_id))
 
     def publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Store one value; the reply is its sequence."""
         reader = FieldReader(payload)
-        name = reader.text()
+        name = name_in(peer, reader)
         with self._in_classic_words(name):
             partitions = self._publishing.target(peer, name).options.partitions
         value = bytes(reader.rest())
@@ -118,13 +119,13 @@ class ClassicRequests:
     def join(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Join a group: the group's name comes first here."""
         reader = FieldReader(payload)
-        group, stream = reader.text(), reader.text()
+        group, stream = name_in(peer, reader), name_in(peer, reader)
         with self._in_classic_words(stream):
             self._groups.join(peer, stream, group, reply_data(peer, request_id, _joined))
 
     def leave(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Leave a group; a fetch that waits is answered."""
-        stream, group, consumer, generation = _member(FieldReader(payload))
+        stream, group, consumer, generation = _member(peer, FieldReader(payload))
         done = reply_ok(peer, request_id)
         with self._in_classic_words(stream):
             self._groups.leave(peer, stream, group, consumer, done, generation=generation)
@@ -132,7 +133,7 @@ class ClassicRequests:
     def fetch(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Lease records; wait for some if there are none."""
         reader = FieldReader(payload)
-        stream, group, consumer, generation = _member(reader)
+        stream, group, consumer, generation = _member(peer, reader)
         limit, wait_ms = reader.u32(), reader.u32()
         limit, done = min(max(1, limit), MAX_LIMIT), reply_parts(peer, request_id, _records)
         with self._in_classic_words(stream):
@@ -144,7 +145,7 @@ class ClassicRequests:
     def settle(self, peer: Peer, request_id: int, payload: memoryview, verb: Verb) -> None:
         """Ack one record, or nack it: then it is redelivered at once."""
         reader = FieldReader(payload)
-        stream, group, consumer, generation = _member(reader)
+        stream, group, consumer, generation = _member(peer, reader)
 
         def done(refusals: list[Refusal] | NexoError) -> None:
             first = refusals[0].error if isinstance(refusals, list) and refusals else refusals
@@ -160,7 +161,8 @@ class ClassicRequests:
     def seek(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Reset a group to the beginning or the end."""
         reader = FieldReader(payload)
-        stream, group, target = reader.text(), reader.text(), _target(reader.u8())
+        stream, group = name_in(peer, reader), name_in(peer, reader)
+        target = _target(reader.u8())
         with self._in_classic_words(stream):
             self._groups.seek(peer, stream, group, reply_ok(peer, request_id), to=target)
 
@@ -176,9 +178,9 @@ class ClassicRequests:
             raise NotFound("Group not found" if there else no_stream) from None
 
 
-def _member(reader: FieldReader) -> tuple[str, str, str, int]:
+def _member(peer: Peer, reader: FieldReader) -> tuple[str, str, str, int]:
     """Stream, group, consumer and generation."""
-    return reader.text(), reader.text(), reader.text(), reader.u64()
+    return name_in(peer, reader), name_in(peer, reader), reader.text(), reader.u64()
 
 
 def _target(number: int) -> Literal["beginning", "end"]:

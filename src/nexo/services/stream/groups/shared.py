@@ -109,7 +109,7 @@ class Groups:
         """The group, created if necessary, tuned if options are given."""
         core, group = self._core, stream.groups.get(name)
         if group is None:
-            wanted = merged(options, SharedOptions(), "group")
+            wanted = merged(options, core.runtime.settings.group_options, "group")
             wanted.check_members()
             return self._make(stream, name, positions(core.replay, stream, start), wanted)
         group.options.check_members()
@@ -326,7 +326,8 @@ class Groups:
     def _reset(self, stream: OpenStream, name: str, starts: dict[int, int]) -> int:
         group = stream.groups.get(name)
         if group is None:
-            group = self._make(stream, name, starts, SharedOptions())
+            defaults = self._core.runtime.settings.group_options
+            group = self._make(stream, name, starts, defaults)
         generation = group.seek(starts)
         self.leasing.moved(stream, name, group)
         return generation
