@@ -10,7 +10,8 @@ _KAFKA_4 = {
     12: "0-4", 13: "0-5", 14: "0-5", 15: "0-6", 16: "0-5", 17: "0-1", 18: "0-4", 19: "2-7",
     20: "1-6", 21: "0-2", 22: "0-6", 23: "2-4", 24: "0-5", 25: "0-4", 26: "0-5", 28: "0-5",
     32: "1-4", 33: "0-2", 36: "0-2", 37: "0-3", 42: "0-2", 44: "0-1", 47: "0", 60: "0-2",
-    68: "0-1", 69: "0-1",
+    68: "0-1", 69: "0-1", 29: "1-3", 35: "1-4", 43: "0-2", 46: "0", 55: "0-2", 57: "0-2",
+    61: "0", 65: "0", 66: "0-2", 75: "0",
 }  # fmt: skip
 """The versions of Kafka 4.x by key."""
 _NOTES = {
@@ -23,18 +24,25 @@ _NOTES = {
     22: "after a restart of the server a transactional producer asks again: its open transaction "
     "was rolled back",
     23: "there is one leader ever",
+    29: "`SECURITY_DISABLED`: permissions are grants of [users](../guide/security.md)",
+    35: "one folder",
+    43: "every partition has its leader",
+    46: "no partition moves",
+    55: "the one broker leads itself",
+    57: "refused: there are no features to switch on",
+    61: "producers that the partition remembers",
+    65: "transactional ids that the client may use",
+    66: "transactional ids that the client may use",
     37: "refused: the number of partitions is fixed",
     68: "topics by name, not by pattern",
 }
 _ABSENT = [
-    ("29-31", "ACLs", "[users and permissions](../guide/security.md) are managed with `nexo user`"),
-    ("34, 35, 43, 45, 46", "log folders, elections, reassignment", "there is one broker"),
+    ("30, 31", "changes of ACLs", "[users](../guide/security.md) are managed with `nexo user`"),
+    ("34, 45", "moving log folders and partitions", "there is one broker"),
     ("38-41", "delegation tokens", "[tokens](../guide/security.md) are logins like passwords"),
     ("48, 49", "client quotas", "limits are [settings](configuration.md)"),
     ("50, 51", "SCRAM credentials", "`nexo user passwd` makes them"),
-    ("61, 65, 66", "describe producers and transactions", "not there"),
     ("71, 72", "client telemetry", "the server counts by itself: [metrics](../howto/monitor.md)"),
-    ("75", "describe topic partitions", "clients use Metadata instead"),
     ("76-79, 83-86", "share groups (KIP-932)", "not yet; [shared groups](../guide/stream.md) of "
      "`client.stream` work that way"),
 ]  # fmt: skip

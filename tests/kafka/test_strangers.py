@@ -103,7 +103,9 @@ class World:
             "rebalance_ms": 30_000, "generation": -1 if plain else 1, "acks": -1, "count": 9,
             "max_bytes": 1_000_000, "type": 2, "timestamp": -2, "offset": 0, "instance": None,
             "committed": 1, "configs": "retention.ms", "value": "1", "broker": 0,
-            "session_epoch": -1, "mechanism": "PLAIN", "states": "Stable", "types": "classic",
+            "ids": NAME, "limit": 100, "cursor": None, "producer_ids": self.producer[0],
+            "duration_ms": -1, "session_epoch": -1, "mechanism": "PLAIN", "states": "Stable",
+            "types": "classic",
         }  # fmt: skip
         if api.key is ApiKey.INIT_PRODUCER_ID and plain:
             names |= {"producer_id": -1, "epoch": -1}

@@ -145,6 +145,10 @@ class Transactions:
             raise Conflict(f"transaction {number} is being committed")
         return found
 
+    def known(self, number: int | None) -> OpenTransaction | None:
+        """A transaction if it is open, whoever's it is."""
+        return None if number is None else self._open.get(number)
+
     def has(self, number: int, owner: Hashable) -> bool:
         """Whether this owner's transaction is open."""
         found = self._open.get(number)

@@ -110,8 +110,9 @@ def metadata(request: Request) -> None:
         lambda topics: request.answer(cluster | {"topics": topics})
     )
     if asked is None or (request.version == 0 and not asked):
-        for outline in _all(request):
-            gather.expect()(_topic(request, outline))
+        asks = request["topic_operations"]
+        for outline in all_topics(request):
+            gather.expect()(described_topic(request, outline, asks=asks))
     else:
         for row in asked:
             if row["name"] is None and row["id"] != NO_TOPIC_ID:
@@ -121,7 +122,8 @@ def metadata(request: Request) -> None:
     gather.complete()
 
 
-def _all(request: Request) -> Iterable[Outline]:
+def all_topics(request: Request) -> Iterable[Outline]:
+    """All that the client may see."""
     admin, after = request.session.streams.admin, ""
     try:
         while names := admin.names(request.session, after=after, limit=_PAGE):
@@ -132,7 +134,7 @@ def _all(request: Request) -> Iterable[Outline]:
 
 
 def _look_up(request: Request, topic: str, gather: Gather[KafkaMessage]) -> None:
-    done = gather.expect()
+    done, asks = gather.expect(), request["topic_operations"]
     session = request.session
     admin, settings = session.streams.admin, session.state.host.settings
 
@@ -140,12 +142,12 @@ def _look_up(request: Request, topic: str, gather: Gather[KafkaMessage]) -> None
         if isinstance(found, NexoError):
             done({"error": error_of(found), "name": topic})
         else:
-            done(_topic(request, admin.outline(session, found.name)))
+            done(described_topic(request, admin.outline(session, found.name), asks=asks))
 
     with errors_to(created):
         name = stream_of(topic)
         try:
-            done(_topic(request, admin.outline(session, name)))
+            done(described_topic(request, admin.outline(session, name), asks=asks))
         except NotFound:
             check_legal(topic)
             if not (settings.kafka_auto_create and request["auto_create"]) or topic in INTERNAL:
@@ -157,14 +159,16 @@ def _look_up(request: Request, topic: str, gather: Gather[KafkaMessage]) -> None
 
 def _by_id(request: Request, found: UUID) -> KafkaMessage:
     try:
-        return _topic(request, outline_of(request, found))
+        asks = request["topic_operations"]
+        return described_topic(request, outline_of(request, found), asks=asks)
     except (NotFound, Forbidden):  # an id that was guessed tells nothing
         return {"error": Error.UNKNOWN_TOPIC_ID, "name": None, "id": found}
     except NexoError as error:
         return {"error": error_of(error), "name": None, "id": found}
 
 
-def _topic(request: Request, outline: Outline) -> KafkaMessage:
+def described_topic(request: Request, outline: Outline, *, asks: bool) -> KafkaMessage:
+    """A topic and its partitions, with what the client may do if it ``asks``."""
     here = [NODE_ID]
     partitions = [
         {"partition": index, "leader": NODE_ID, "replicas": here, "isr": here}
@@ -176,5 +180,4 @@ def _topic(request: Request, outline: Outline) -> KafkaMessage:
         "internal": outline.is_system,
         "partitions": partitions,
     }
-    asks = request["topic_operations"]
     return found | ({"operations": on_topic(request, outline.name)} if asks else {})

@@ -166,9 +166,9 @@ def rows_of(request: Request) -> list[tuple[str, Any]]:
     ]
 
 
-def by_topic(rows: Iterable[tuple[str, KafkaMessage]]) -> list[KafkaMessage]:
+def by_topic(rows: Iterable[tuple[str, Any]]) -> list[KafkaMessage]:
     """Rows of partitions as Kafka's responses have them: under their topics, in order."""
-    found: dict[str, list[KafkaMessage]] = {}
+    found: dict[str, list[Any]] = {}
     for topic, row in rows:
         found.setdefault(topic, []).append(row)
     return [{"name": topic, "partitions": parts} for topic, parts in found.items()]

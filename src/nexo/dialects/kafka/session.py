@@ -19,6 +19,7 @@ from nexo.dialects.kafka import (
     sasl,
     transactions,
 )
+from nexo.dialects.kafka.describing import controller, partitions, producers
 from nexo.dialects.kafka.format.apis import APIS, UNKNOWN, ApiKey
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.wire import I16, Input
@@ -66,6 +67,16 @@ HANDLERS: dict[ApiKey, Callable[[Request], None]] = {
     ApiKey.METADATA: cluster.metadata,
     ApiKey.FIND_COORDINATOR: cluster.find_coordinator,
     ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: partitions.describe_topic_partitions,
+    ApiKey.DESCRIBE_LOG_DIRS: partitions.describe_log_dirs,
+    ApiKey.ELECT_LEADERS: partitions.elect_leaders,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: partitions.list_reassignments,
+    ApiKey.DESCRIBE_PRODUCERS: producers.describe_producers,
+    ApiKey.DESCRIBE_TRANSACTIONS: producers.describe_transactions,
+    ApiKey.LIST_TRANSACTIONS: producers.list_transactions,
+    ApiKey.DESCRIBE_QUORUM: controller.describe_quorum,
+    ApiKey.UPDATE_FEATURES: controller.update_features,
+    ApiKey.DESCRIBE_ACLS: controller.describe_acls,
 }
 assert HANDLERS.keys() == APIS.keys()
 

@@ -8,7 +8,7 @@ are durable.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 
 from nexo.brokers.stream.producers import ProducerSession
@@ -61,6 +61,9 @@ class KafkaTransactions:
 
     def __init__(self) -> None:
         self._known: dict[str, Transactional] = {}
+
+    def all(self) -> Collection[Transactional]:
+        return self._known.values()
 
     def known(self, name: str) -> Transactional | None:
         """What is known of an id."""

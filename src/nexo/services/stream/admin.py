@@ -162,6 +162,10 @@ class StreamAdmin:
         stream = self._core.permitted(connection, ANY, name)
         return self._core.replay.first_offset(stream, partition)
 
+    def size_bytes(self, connection: Connection, name: str, partition: int) -> int:
+        """What a partition's log takes."""
+        return self._core.permitted(connection, ANY, name).partition(partition).log.size_bytes
+
     def outline_numbered(self, connection: Connection, number: int, created_ms: int) -> Outline:
         """Show the stream with a number; `NotFound` if there is none."""
         stream = self._core.engine.streams.numbered(number)

@@ -114,6 +114,11 @@ class Publishing:
             return False
         return True
 
+    def producers(self, name: str, partition: int) -> list[tuple[int, int, int]]:
+        """Id, epoch and last sequence of the idempotent producers that a partition remembers."""
+        state = self._core.engine.streams.get(name).partition(partition).producers.state()
+        return [(number, epoch, batches[-1][1] - 1) for number, epoch, batches in state if batches]
+
     def current_producer(self, name: str) -> ProducerSession | None:
         """The producer that started last with this name, if that is still known."""
         return self._core.engine.current_producer(name)

@@ -62,6 +62,24 @@ class Transact:
         core.runtime.wake_at(deadline_ms)
         return found.id
 
+    def deadline_ms(self, number: int | None) -> int | None:
+        """When a transaction will be rolled back; None if it is not open."""
+        found = self._core.engine.transactions.known(number)
+        return None if found is None else found.deadline_ms
+
+    def touched(self, number: int | None) -> list[tuple[str, int]]:
+        """The partitions that a transaction has written to, if it is open."""
+        found = self._core.engine.transactions.known(number)
+        if found is None:
+            return []
+        return [(stream.name, index) for (_, index), stream in found.touched.items()]
+
+    def start_in(self, number: int | None, name: str, partition: int) -> int | None:
+        """The first offset that a transaction has written in a partition, if it is open."""
+        ranges = self._core.engine.streams.get(name).partition(partition).open_ranges
+        mine = ranges.get(-1 if number is None else number)
+        return mine[0][0] if mine else None
+
     def is_open(self, number: int, owner: Hashable) -> bool:
         """Whether this transaction of an owner has neither ended nor been rolled back."""
         return self._core.engine.transactions.has(number, owner)

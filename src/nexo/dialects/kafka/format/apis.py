@@ -2,69 +2,12 @@
 
 from __future__ import annotations
 
-import enum
+from nexo.dialects.kafka.format.api import Api, ApiKey
+from nexo.dialects.kafka.format.describing_apis import DESCRIBING
 
-from nexo.dialects.kafka.format.codec import Schema
+__all__ = ["APIS", "UNKNOWN", "Api", "ApiKey"]
 
 _NEVER = 999
-
-
-class ApiKey(enum.IntEnum):
-    """The number that a request begins with."""
-
-    UNKNOWN = -1
-    PRODUCE = 0
-    FETCH = 1
-    LIST_OFFSETS = 2
-    METADATA = 3
-    OFFSET_COMMIT = 8
-    OFFSET_FETCH = 9
-    FIND_COORDINATOR = 10
-    JOIN_GROUP = 11
-    HEARTBEAT = 12
-    LEAVE_GROUP = 13
-    SYNC_GROUP = 14
-    DESCRIBE_GROUPS = 15
-    LIST_GROUPS = 16
-    SASL_HANDSHAKE = 17
-    API_VERSIONS = 18
-    CREATE_TOPICS = 19
-    DELETE_TOPICS = 20
-    DELETE_RECORDS = 21
-    INIT_PRODUCER_ID = 22
-    OFFSET_FOR_LEADER_EPOCH = 23
-    ADD_PARTITIONS_TO_TXN = 24
-    ADD_OFFSETS_TO_TXN = 25
-    END_TXN = 26
-    TXN_OFFSET_COMMIT = 28
-    DESCRIBE_CONFIGS = 32
-    ALTER_CONFIGS = 33
-    SASL_AUTHENTICATE = 36
-    CREATE_PARTITIONS = 37
-    DELETE_GROUPS = 42
-    INCREMENTAL_ALTER_CONFIGS = 44
-    OFFSET_DELETE = 47
-    DESCRIBE_CLUSTER = 60
-    CONSUMER_GROUP_HEARTBEAT = 68
-    CONSUMER_GROUP_DESCRIBE = 69
-
-
-class Api:
-    """One API: its versions, and what is said in them."""
-
-    __slots__ = ("_flexible_from", "high", "key", "low", "request", "response")
-
-    def __init__(
-        self, key: ApiKey, low: int, high: int, flexible_from: int, request: str, response: str
-    ) -> None:
-        self.key, self.low, self.high = key, low, high
-        self._flexible_from = flexible_from
-        self.request = Schema(request, flexible_from)
-        self.response = Schema(response, flexible_from)
-
-    def is_flexible(self, version: int) -> bool:
-        """Whether lengths are variable numbers and structures have tags."""
-        return version >= self._flexible_from
 
 
 _BROKER = "node_id:i32 host:str port:i32"
@@ -171,7 +114,7 @@ _ALL = (
     ),
     Api(ApiKey.SASL_HANDSHAKE, 1, 1, _NEVER, "mechanism:str", "error:i16 mechanisms:[]str"),
     Api(
-        ApiKey.API_VERSIONS, 0, 3, 3,
+        ApiKey.API_VERSIONS, 0, 4, 3,
         "name:str@3+ version:str@3+",
         "error:i16 keys:[ key:i16 low:i16 high:i16 ] throttle:i32@1+",
     ),
@@ -275,6 +218,7 @@ _ALL = (
         epoch:i32 client_id:str client_host:str topics:[]str regex:str=null
         assignment:{{ {_ASSIGNED} }} target:{{ {_ASSIGNED} }} ] operations:i32=-2147483648 ]""",
     ),
+    *DESCRIBING,
 )  # fmt: skip
 
 APIS = {api.key.value: api for api in _ALL}

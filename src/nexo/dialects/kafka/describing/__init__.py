@@ -1,0 +1,1 @@
+"""Requests of administrators' tools that only look: producers, partitions, the controller."""

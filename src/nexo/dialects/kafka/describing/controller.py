@@ -1,0 +1,46 @@
+"""What Kafka's controllers answer: the quorum, features, access control lists."""
+
+from __future__ import annotations
+
+from nexo.dialects.kafka.describing.partitions import may_see_cluster
+from nexo.dialects.kafka.format.codec import KafkaMessage
+from nexo.dialects.kafka.format.errors import Error
+from nexo.dialects.kafka.request import NODE_ID, Request, by_topic
+
+_METADATA = "__cluster_metadata"
+
+
+def describe_quorum(request: Request) -> None:
+    """The one broker leads itself."""
+    if not may_see_cluster(request):
+        request.answer({"error": Error.CLUSTER_AUTHORIZATION_FAILED})
+        return
+    voter: KafkaMessage = {"id": NODE_ID, "end": 0}
+    rows: list[tuple[str, KafkaMessage]] = []
+    for topic in request["topics"] or ():
+        for part in topic["partitions"] or ():
+            row: KafkaMessage = {"partition": part["partition"]}
+            if (topic["name"], part["partition"]) == (_METADATA, 0):
+                row |= {"leader": NODE_ID, "voters": [voter]}
+            else:
+                row["error"] = Error.UNKNOWN_TOPIC_OR_PARTITION
+            rows.append((topic["name"] or "", row))
+    request.answer({"topics": by_topic(rows)})
+
+
+def update_features(request: Request) -> None:
+    """Refused: what this server can do is not switched on by clients."""
+    seen = may_see_cluster(request)
+    error = Error.FEATURE_UPDATE_FAILED if seen else Error.CLUSTER_AUTHORIZATION_FAILED
+    reason = "the server has no features that clients switch on"
+    rows = [
+        {"feature": row["feature"], "error": error, "message": reason}
+        for row in request["updates"] or ()
+    ]
+    request.answer({"error": error, "message": reason, "results": rows})
+
+
+def describe_acls(request: Request) -> None:
+    """There are none: permissions are grants of users, and tools know what this answer means."""
+    reason = "there are no access control lists here: see `nexo user`"
+    request.answer({"error": Error.SECURITY_DISABLED, "message": reason})
