@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import pytest
@@ -499,6 +501,35 @@ def restart(server: ScriptedServer, last: bytes = b"") -> None:
     server.start()
 
 
+HTTP = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
+ENDLESS = HEADER.pack(FrameKind.RESPONSE, Status.DATA, 0, 1 << 29)
+
+
+@pytest.mark.parametrize("answer", [HTTP, ENDLESS, b"SSH-2.0-OpenSSH_9.6\r\n"])
+def test_another_programs_port_is_found_out_at_once(open_link: Open, answer: bytes) -> None:
+    """Its first bytes are no frame's, or of one as long as no welcome is (finding T17)."""
+
+    def speak(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                other, _ = listener.accept()
+                open_ones.append(other)
+                other.sendall(answer)
+
+    open_ones: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        speaking = pool.submit(speak, listener)
+        try:
+            link = open_link(f"nexo://127.0.0.1:{listener.getsockname()[1]}?timeout=60")
+            with pytest.raises(ProtocolError, match=r"not the port of a Nexo server.*7654"):
+                link.call(Op.ECHO, b"x")
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            speaking.result(20)
+            for other in open_ones:
+                other.close()
+
+
 # -- what the server sends unasked
 
 
@@ -601,7 +632,7 @@ def test_garbage_from_the_server_fails_the_request(server: ScriptedServer, open_
     poll = link.poll(HOLD_OP, timeout_s=2)
     server.wait_for(lambda: server.held)
     server.write(b"\x02\x00\x00\x00\x00\x01\xff\xff\xff\xff")
-    with pytest.raises(ProtocolError, match="too long"):
+    with pytest.raises(ProtocolError, match="begins no frame"):
         poll.reply()
     assert link.call(Op.ECHO, b"fresh") == b"fresh"
 

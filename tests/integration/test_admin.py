@@ -10,6 +10,7 @@ import signal
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -741,3 +742,23 @@ def test_the_openapi_document_describes_every_path_and_refusal(api: Api) -> None
     for row in TABLE:
         described = paths[row.path][row.method.lower()]["responses"].keys()
         assert {"200", "400", "401", "403", "404", "409", "503", "504"} <= described, row.path
+
+
+def test_a_start_waits_for_the_dashboard_of_a_killed_server(tmp_path: Path) -> None:
+    """It still holds the HTTP port (finding T26)."""
+    with process(tmp_path / "d") as server, ThreadPoolExecutor(1) as pool:
+        Api(server.http_url).wait_ready()
+        old = admin_pid(server)
+        assert old is not None
+        os.kill(old, signal.SIGSTOP)  # it notices nothing
+        os.kill(server.pid, signal.SIGKILL)
+        assert server._process is not None
+        server._process.wait()
+        starting = pool.submit(server.start)
+        try:
+            wait_until(lambda: b"waiting: data_dir" in server.log_file.read_bytes())
+        finally:
+            os.kill(old, signal.SIGCONT)
+        starting.result()
+        Api(server.http_url).wait_ready()
+        assert admin_pid(server) not in (None, old)

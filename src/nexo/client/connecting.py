@@ -6,7 +6,14 @@ from random import SystemRandom
 from typing import TYPE_CHECKING, TypeGuard
 
 from nexo.client.address import Address
-from nexo.errors import ConnectionLost, InvalidInput, LockedOut, NexoError, Unauthenticated
+from nexo.errors import (
+    ConnectionLost,
+    InvalidInput,
+    LockedOut,
+    NexoError,
+    ProtocolError,
+    Unauthenticated,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -38,11 +45,11 @@ def is_final(error: Exception | None, *, was_up: bool) -> TypeGuard[NexoError]:
     """Whether trying again is useless.
 
     A client that ``was_up`` and is now locked out, by failed logins of others at its address,
-    only has to wait.
+    only has to wait; so has one whose server's port another program has meanwhile.
     """
-    if isinstance(error, LockedOut) and was_up:
+    if isinstance(error, LockedOut | ProtocolError) and was_up:
         return False
-    return isinstance(error, Unauthenticated | InvalidInput)
+    return isinstance(error, Unauthenticated | InvalidInput | ProtocolError)
 
 
 def _hint(error: ssl.SSLCertVerificationError) -> str:

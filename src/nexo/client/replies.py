@@ -8,7 +8,16 @@ from typing import TypeAlias
 from nexo.client.address import Address
 from nexo.errors import NexoError, PayloadTooLarge, ProtocolError
 from nexo.model import Broker, Buffer
-from nexo.protocol.frames import FieldReader, FrameKind, Status, frame, pack_u32, unpack_error
+from nexo.protocol.frames import (
+    HEADER,
+    HEADER_SIZE,
+    FieldReader,
+    FrameKind,
+    Status,
+    frame,
+    pack_u32,
+    unpack_error,
+)
 from nexo.protocol.hello import Hello, Welcome, encode_hello
 from nexo.protocol.ops import Op
 
@@ -17,7 +26,10 @@ Reply: TypeAlias = bytes | memoryview | None
 
 MAX_REPLY_BYTES = 1 << 30
 """A longer frame than this can only be garbage."""
-
+MAX_WELCOME_BYTES = 64 * 1024
+"""Nor can one that is longer than this before the server has answered HELLO."""
+_KINDS = frozenset(map(int, FrameKind))
+_SHOWN_BYTES = 12
 
 _HEAD_BYTES = 1_024
 """The most bytes that a joined request takes besides its items."""
@@ -35,6 +47,24 @@ def check_sizes(welcome: Welcome | None, sizes: Iterable[int]) -> None:
     largest, most = max(sizes, default=0), welcome.max_payload_bytes
     if largest > most:
         raise PayloadTooLarge(f"an item of {largest} bytes is too large: the server takes {most}")
+
+
+def check_frame(address: Address, frame: Buffer, most: int) -> int:
+    """The size of the frame that begins so; `ProtocolError` if it is none of a Nexo server.
+
+    What speaks another protocol is found out at once, instead of waited for.
+    """
+    kind, _, _, length = HEADER.unpack_from(frame)
+    size = HEADER_SIZE + int(length)
+    if kind not in _KINDS or size > most:
+        begins = bytes(frame[:_SHOWN_BYTES])
+        raise ProtocolError(
+            f"{address} is not the port of a Nexo server: its answer begins with {begins!r}; "
+            "name the TCP port (7654 by default), not the dashboard's"
+            if most == MAX_WELCOME_BYTES
+            else f"{address} sent {begins!r}, which begins no frame"
+        )
+    return size
 
 
 def error_of(status: int, payload: Buffer) -> NexoError:

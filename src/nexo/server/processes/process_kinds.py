@@ -159,19 +159,31 @@ class BrokerProcess:
 class AdminProcess:
     """The dashboard's process. Its listening socket stays open while it restarts."""
 
-    def __init__(self, settings: Settings, listener: socket.socket, run: Path, url: str) -> None:
-        """``url`` is what users open."""
+    def __init__(
+        self,
+        settings: Settings,
+        listener: socket.socket,
+        run: Path,
+        url: str,
+        lock_fds: Sequence[int] = (),
+    ) -> None:
+        """``url`` is what users open.
+
+        While the process lives, its port is in use, so it holds the locks of the folders too: the
+        next server waits for it.
+        """
         self._settings = settings
         self._listener = listener
         self._run = run
         self._url = url
+        self._lock_fds = lock_fds
         self._lifeline, self._theirs = socket.socketpair()
         self.child = Child("admin", self._command)
 
     def _command(self) -> tuple[list[str], Sequence[int]]:
-        fds = (self._listener.fileno(), self._theirs.fileno())
+        fds = (self._listener.fileno(), self._theirs.fileno(), *self._lock_fds)
         arguments = [
-            *map(str, fds),
+            *map(str, fds[:2]),
             str(self._run),
             self._url,
             worker.settings_text(self._settings),

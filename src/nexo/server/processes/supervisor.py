@@ -65,7 +65,8 @@ class Supervisor:
         self._health = HealthServer(health_listener, self._serving)
         self._admin: AdminProcess | None = None
         if http_listener is not None:
-            self._admin = AdminProcess(settings, http_listener, run, self.addresses.http_url)
+            url = self.addresses.http_url
+            self._admin = AdminProcess(settings, http_listener, run, url, lock.fds)
         self._refusals = Refusals(settings)
         self._replica: Replica | None = None
         if settings.replicate:

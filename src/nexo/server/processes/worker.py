@@ -98,15 +98,15 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
         host.adopt(arrival.sock, arrival.dialect, tls if arrival.tls else None)
 
     def told(said: bytes) -> None:
-        if not said:
-            stop.set()
         end.set()
+        if not said:  # the supervisor is gone: the next one waits for this process to end
+            stop.set()
 
     handover.listen(channel, adopt, told)
     channel.send(READY)
     _settle_memory()
     await stop.wait()
-    if replicating is None or replicating.refusal() is None:
+    if not end.is_set() and (replicating is None or replicating.refusal() is None):
         await _settle(host, channel, end)
     links.close()
     dashboard.close()

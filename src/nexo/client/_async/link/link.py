@@ -21,7 +21,7 @@ from nexo.client._async.link.wire import PushHandler, ReplyFuture, SentRequest, 
 from nexo.client.address import Address, door_path, tls_context
 from nexo.client.connecting import Reached, is_final, no_welcome, pause_s, reason
 from nexo.client.forks import NotPicklable
-from nexo.client.replies import Reply, hello_frame
+from nexo.client.replies import MAX_REPLY_BYTES, Reply, hello_frame
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, ShuttingDown
 from nexo.model import Broker, Buffer
 from nexo.protocol.hello import Welcome, decode_welcome
@@ -296,7 +296,7 @@ class Link(Repeating, NotPicklable):
             except BaseException:
                 wire.abort(ConnectionLost("the connection could not be opened"))
                 raise
-        wire.max_bytes = self.welcome.max_payload_bytes
+        wire.max_bytes, wire.max_frame = self.welcome.max_payload_bytes, MAX_REPLY_BYTES
         return wire
 
     def _connect_failed(self, error: Exception) -> None:

@@ -14,13 +14,12 @@ from typing import TypeAlias, cast
 from nexo.client._async.link.deadlines import MAX_ID, RequestDeadlines
 from nexo.client.address import Address
 from nexo.client.forks import on_fork
-from nexo.client.replies import MAX_REPLY_BYTES, Reply, control_answer, error_of
+from nexo.client.replies import MAX_WELCOME_BYTES, Reply, check_frame, control_answer, error_of
 from nexo.errors import (
     ConnectionLost,
     InvalidInput,
     NexoError,
     PayloadTooLarge,
-    ProtocolError,
     RequestTimeout,
     ShuttingDown,
 )
@@ -67,6 +66,7 @@ class Wire(asyncio.BufferedProtocol):
         self.loop = loop
         self._new_future = loop.create_future
         self.max_bytes = MAX_ID
+        self.max_frame = MAX_WELCOME_BYTES
         self._address = address
         self._next_id = 1
         self._deadlines = RequestDeadlines(address.timeout_s)
@@ -302,9 +302,7 @@ class Wire(asyncio.BufferedProtocol):
         """Keep the beginning of an incomplete frame."""
         kept = len(data) - at
         if kept >= HEADER_SIZE:
-            size = HEADER_SIZE + _unpack(data, at)[3]
-            if size > MAX_REPLY_BYTES:
-                raise ProtocolError(f"a frame of {size} bytes from the server is too long")
+            size = check_frame(self._address, data[at:], self.max_frame)
             if size > _LARGE_BYTES:
                 self._start_large(data, at, size)
                 return

@@ -17,13 +17,20 @@ from typing import TYPE_CHECKING
 from nexo.client.address import Address, door_path, tls_context
 from nexo.client.connecting import is_final, no_welcome, pause_s, reason
 from nexo.client.forks import on_fork
-from nexo.client.replies import MAX_REPLY_BYTES, Reply, control_answer, error_of, hello_frame
+from nexo.client.replies import (
+    MAX_REPLY_BYTES,
+    MAX_WELCOME_BYTES,
+    Reply,
+    check_frame,
+    control_answer,
+    error_of,
+    hello_frame,
+)
 from nexo.errors import (
     ConnectionLost,
     NexoError,
     NotLeader,
     PayloadTooLarge,
-    ProtocolError,
     RequestTimeout,
     ShuttingDown,
 )
@@ -61,6 +68,7 @@ class Wire:
         self.cut = False
         """Whether nothing more can be sent: a frame is half written, or the server ends it."""
         self._timeout_s = 0.0
+        self._max_frame = MAX_WELCOME_BYTES
         context = tls_context(address, broker) if address.tls else None
         if address.door_folder is None:
             self._socket = _connect_to(place or address.places[0], address, context)
@@ -78,7 +86,7 @@ class Wire:
         except BaseException:
             self.close()
             raise
-        self._max_bytes = self.welcome.max_payload_bytes
+        self._max_bytes, self._max_frame = self.welcome.max_payload_bytes, MAX_REPLY_BYTES
         self._idle_limit_s = self.welcome.idle_ping_ms / 1_000
         self.trusted_s = min(_TRUSTED_IDLE_S, self._idle_limit_s)
         """Unused for longer, it is to be checked before use."""
@@ -238,8 +246,7 @@ class Wire:
         while filled - at >= HEADER_SIZE:
             end = at + HEADER_SIZE + _unpack(self._buffer, at)[3]
             if end > filled:
-                if end - at > MAX_REPLY_BYTES:
-                    raise ProtocolError(f"a frame of {end - at} bytes from the server is too long")
+                check_frame(self.address, self._view[at:filled], self._max_frame)
                 if not at and end > len(self._buffer):
                     self._grow(end)
                 break
