@@ -24,6 +24,8 @@ from nexo.storage.disk.files import OsFiles
 log = logging.getLogger("nexo.supervisor")
 
 FILE = "nexo.lock"
+ENDING_S = 60.0
+"""How long a start waits for the processes of a server that was killed: they end by themselves."""
 _UNKNOWN = "a process that is starting or stopping"
 
 
@@ -63,6 +65,8 @@ class FolderLock:
         flags = os.O_RDWR | os.O_CREAT if self._touch else os.O_RDONLY
         with _naming("data_dir", folder):
             self.fds.append(os.open(file, flags | os.O_CLOEXEC, 0o644))
+        if wait_s and _has_ended(file):
+            wait_s = ENDING_S
         _acquire(self.fds[-1], f"data_dir = {folder}", wait_s, _holder(file) or _UNKNOWN)
         if not _is_open(file, self.fds[-1]):  # its holder removed it, so lock a new one
             self._let_go()
@@ -120,6 +124,17 @@ def _is_open(path: Path, fd: int) -> bool:
         return os.path.samestat(path.stat(), os.fstat(fd))
     except FileNotFoundError:
         return False
+
+
+def _has_ended(path: Path) -> bool:
+    """Whether the server that wrote the facts is gone, so that only its processes hold the lock."""
+    try:
+        os.kill(int(json.loads(path.read_bytes())["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return False
 
 
 def _holder(path: Path) -> str:
