@@ -171,8 +171,8 @@ class SetCommands(Collections[SetValue]):
         """Remove members; returns how many existed."""
         return self._remove(key, now_ms, lambda held: held.remove(members), 0)
 
-    def pop(self, key: str, count: int, now_ms: int) -> list[bytes]:
-        """Remove up to ``count`` arbitrary members; fewer if the reply is full."""
+    def pop(self, key: str, count: int, now_ms: int, *, left: bool = False) -> list[bytes]:
+        """Remove up to ``count`` arbitrary members, ``left`` or not; fewer if the reply is full."""
         check_range("count", count, low=1)
         most = self._keyspace.max_reply_bytes
         return self._remove(key, now_ms, lambda held: held.pop(count, most_bytes=most), [])

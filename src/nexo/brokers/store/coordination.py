@@ -80,7 +80,9 @@ class KeyLeases(Collections[MapValue]):
             dues = [_holder(key, held, name)[0] for name in held.items if name != holder]
             live = [due for due in dues if due > now_ms]
             if len(live) >= limit:
-                return LeaseAnswer(None, sorted(live)[len(live) - limit] - now_ms)
+                free_ms = sorted(live)[len(live) - limit]
+                due_ms = self._keyspace.expiry.due.get(key, free_ms)  # `expire` may have set it
+                return LeaseAnswer(None, min(free_ms, due_ms) - now_ms)
             if len(live) < len(dues):
                 over = [name for name in held.items if _holder(key, held, name)[0] <= now_ms]
                 self._end(key, held, over)

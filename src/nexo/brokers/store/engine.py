@@ -227,8 +227,8 @@ class StoreEngine:
         due_ms = self.keyspace.expiry.due.get(key)
         return due_ms is None or due_ms > now_ms
 
-    def clear(self) -> int:
-        """Delete every key; returns how many there were. Counters are kept."""
+    def clear(self, now_ms: int = 0) -> int:
+        """Delete every key, at whatever time; returns how many there were. Counters are kept."""
         count = len(self.keyspace)
         old = self.keyspace
         self._use(Keyspace(old.max_bytes, old.max_reply_bytes))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Mapping
 
 from msgspec.structs import asdict
 
@@ -15,51 +14,10 @@ from nexo.protocol import store_classic as classic
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
 from nexo.services.connection import Done
+from nexo.services.store.commands import COMMANDS
 from nexo.services.store.service import StoreService
 
-UseCase: TypeAlias = Callable[..., object]
-
-
-def _use_cases(store: StoreService) -> dict[Op, UseCase]:
-    """The use case of each request that is answered at once; it gets the fields by name."""
-    return {
-        Op.KEY_SET: store.set,
-        Op.KEY_DELETE: store.delete,
-        Op.KEY_DELETE_IF: store.delete_if,
-        Op.KEY_EXISTS: store.exists,
-        Op.KEY_MGET: store.mget,
-        Op.KEY_MSET: store.mset,
-        Op.KEY_INCR: store.incr,
-        Op.KEY_GETDEL: store.getdel,
-        Op.KEY_EXPIRE: store.expire,
-        Op.KEY_PERSIST: store.persist,
-        Op.KEY_INSPECT: store.inspect,
-        Op.KEY_SCAN: store.scan,
-        Op.STORE_CLEAR: store.clear,
-        Op.LEASE_RENEW: store.renew_lease,
-        Op.LEASE_RELEASE: store.release_lease,
-        Op.RATE_BUCKET: store.take_tokens,
-        Op.RATE_WINDOW: store.count_in_window,
-        Op.FIELDS_SET: store.maps.set,
-        Op.FIELDS_GET: store.maps.get,
-        Op.FIELDS_ALL: store.maps.all,
-        Op.FIELDS_DELETE: store.maps.delete,
-        Op.FIELDS_INCR: store.maps.incr,
-        Op.FIELDS_COUNT: store.maps.length,
-        Op.LIST_PUSH: store.lists.push,
-        Op.LIST_POP: store.lists.pop,
-        Op.LIST_RANGE: store.lists.range,
-        Op.LIST_REPLACE: store.lists.replace,
-        Op.LIST_TRIM: store.lists.trim,
-        Op.LIST_REMOVE: store.lists.remove,
-        Op.LIST_LENGTH: store.lists.length,
-        Op.SET_ADD: store.sets.add,
-        Op.SET_REMOVE: store.sets.remove,
-        Op.SET_POP: lambda who, key, count, left: store.sets.pop(who, key, count),
-        Op.SET_CONTAINS: store.sets.contains,
-        Op.SET_MEMBERS: store.sets.members,
-        Op.SET_SIZE: store.sets.length,
-    }
+_SET, _DELETE = COMMANDS["KEY_SET"], COMMANDS["KEY_DELETE"]
 
 
 class StoreRequests:
@@ -71,7 +29,7 @@ class StoreRequests:
             Op.MAP_SET: self._map_set,
             Op.MAP_GET: self._map_get,
             Op.MAP_DEL: self._map_del,
-        } | {op: self._answer(op, use_case) for op, use_case in _use_cases(service).items()}
+        } | {op: self._answer(op) for op in wire.REQUESTS if not COMMANDS[op.name].blocks}
         self.handlers: Mapping[int, Handler] = {
             op: handler_of(answer) for op, answer in self.answers.items()
         } | {Op.LEASE_TAKE: self._take_lease}
@@ -82,20 +40,23 @@ class StoreRequests:
     def _map_set(self, peer: Peer, payload: memoryview) -> bytes:
         key, options, value = classic.decode_map_set(payload)
         if options and (ttl_ms := classic.options_ttl_ms(options)) is not None:
-            self._service.set(peer, key, value, ttl_ms=ttl_ms)
+            self._service.run(peer, _SET, key=key, value=value, ttl_ms=ttl_ms)
         elif self._service.classic_ttl_ms and not peer.said_hello:
-            self._service.set(peer, key, value, ttl_ms=self._service.classic_ttl_ms)
+            ttl_ms = self._service.classic_ttl_ms
+            self._service.run(peer, _SET, key=key, value=value, ttl_ms=ttl_ms)
         else:
             self._service.put(peer, key, value)
         return b""
 
     def _map_del(self, peer: Peer, payload: memoryview) -> bytes:
-        self._service.delete(peer, [classic.decode_map_key(payload)])
+        self._service.run(peer, _DELETE, keys=[classic.decode_map_key(payload)])
         return b""
 
-    def _answer(self, op: Op, use_case: UseCase) -> DirectHandler:
+    def _answer(self, op: Op) -> DirectHandler:
+        command, run = COMMANDS[op.name], self._service.run
+
         def answer(peer: Peer, payload: memoryview) -> bytes:
-            return pack(use_case(peer, **asdict(wire.decode_request(op, payload))))
+            return pack(run(peer, command, **asdict(wire.decode_request(op, payload))))
 
         return answer
 

@@ -5,20 +5,22 @@ All answer at once except `take_lease`, which may wait for a free lease.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Unpack
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
+from typing import Any
 
-from nexo.access.grants import Action, Extent
-from nexo.access.permit import ADMIN, READ, WRITE, permit
-from nexo.brokers.store.engine import SetConditions, StoreEngine
+from nexo.access.grants import Extent
+from nexo.access.login import Identity
+from nexo.access.permit import READ, WRITE, permit
+from nexo.brokers.store.engine import StoreEngine
 from nexo.brokers.store.status import status
 from nexo.limits import LEASE_WAIT_MS, REPLY_PAYLOADS
 from nexo.model import Broker
-from nexo.model.store import KeyInfo, KeysPage, LeaseAnswer, RateAnswer, SetResult
+from nexo.model.store import LeaseAnswer
 from nexo.services.connection import Connection, Done
 from nexo.services.service import Runtime
 from nexo.services.store import fencing
-from nexo.services.store.collections import ListUseCases, MapUseCases, SetUseCases
+from nexo.services.store.commands import COMMANDS, StoreCommand
 from nexo.services.store.saving import Saving
 from nexo.services.waiting import Wait, WaitingRoom
 
@@ -29,7 +31,7 @@ SWEEP_KEYS = 500
 class StoreService:
     """Implements `nexo.services.service.Service` around a `StoreEngine`.
 
-    A use case does what the engine's command of the same name does, after the permission check.
+    `nexo.services.store.commands` says what each command needs and does.
     """
 
     broker = Broker.STORE
@@ -47,27 +49,62 @@ class StoreService:
         self._room = WaitingRoom()
         self._lease_due: dict[str, int] = {}
         """When to look again at a key whose leases are waited for."""
-        self._hits = self._misses = self._commands = 0
+        self._hits = self._misses = self._commands = self._evicted = 0
         self.classic_ttl_ms = settings.classic_ttl_ms
         """How long keys last whose clients cannot say; 0 for ever."""
         self._check_leads = runtime.check_leads if settings.replicate else None
         """Called before every change, which needs no disk and would be acknowledged at once."""
-        self.maps = MapUseCases(self._store, self._may)
-        self.lists = ListUseCases(self._store, self._may)
-        self.sets = SetUseCases(self._store, self._may)
+        self._calls: dict[str, Callable[..., Any]] = {}
+        self._find_calls()
 
-    def _may(self, connection: Connection, actions: Sequence[Action], keys: Iterable[str]) -> int:
-        """Check permission for a command on ``keys`` and count it; returns the time."""
+    def _find_calls(self) -> None:
+        """The engine's methods by command; `StoreEngine.clear` replaces some."""
+        self._calls = {row.name: attrgetter(row.method)(self._store) for row in COMMANDS.values()}
+
+    # -- commands -------------------------------------------------------------------
+
+    def run(self, connection: Connection, command: StoreCommand, **asked: Any) -> Any:
+        """Run a command that does not block, with the arguments of its engine method."""
+        now_ms = self._may(connection, command, asked)
+        result = self._calls[command.name](**asked, now_ms=now_ms)
+        if command.changes:
+            self._changed(command, asked)
+        return result
+
+    def _may(self, connection: Connection, command: StoreCommand, asked: Mapping[str, Any]) -> int:
+        """Check permission for a command and count it; returns the time."""
         identity = connection.identity
         if identity is not None:
-            for key in keys:
-                permit(identity, Broker.STORE, actions, key)
-        if self._check_leads is not None and actions is not READ:
+            self._permit(identity, command, asked)
+        if self._check_leads is not None and command.changes:
             self._check_leads()
         self._commands += 1
         return self._now_ms()
 
-    # -- one plain value -----------------------------------------------------------
+    def _permit(self, identity: Identity, command: StoreCommand, asked: Mapping[str, Any]) -> None:
+        if command.keys in ("prefix", "all"):
+            prefix = asked.get(command.keys, "")
+            permit(identity, Broker.STORE, command.actions, prefix, Extent.PREFIX)
+            return
+        for key in _keys(command, asked):
+            permit(identity, Broker.STORE, command.actions, key)
+
+    def _changed(self, command: StoreCommand, asked: Mapping[str, Any]) -> None:
+        """After a change: look again at leases that are waited for, and plan expiry."""
+        if command.keys == "all":
+            self._find_calls()
+        if self._lease_due:
+            self._wake(self._lease_due if command.keys == "all" else _keys(command, asked))
+        if command.expires:
+            self._wake_for_expiry()
+
+    def _wake(self, keys: Iterable[str]) -> None:
+        """Let those try again who wait for a lease of these keys, or of any if one was evicted."""
+        evicted, self._evicted = self._evicted, self._store.keyspace.evicted
+        for key in list(keys if evicted == self._evicted else self._lease_due):
+            self._room.wake(key)
+
+    # -- the two that have to be quick -----------------------------------------------
 
     def get(self, connection: Connection, key: str) -> bytes | None:
         if connection.identity is not None:
@@ -89,75 +126,9 @@ class StoreService:
         self._store.put(key, value)
         self._commands += 1
         if self._lease_due:
-            self._room.wake(key)
+            self._wake((key,))
 
-    def set(
-        self, connection: Connection, key: str, value: bytes, **given: Unpack[SetConditions]
-    ) -> SetResult:
-        result = self._store.set(key, value, self._may(connection, WRITE, (key,)), **given)
-        self._wake_for_expiry()
-        return result
-
-    def getdel(self, connection: Connection, key: str) -> bytes | None:
-        return self._store.getdel(key, self._may(connection, WRITE, (key,)))
-
-    def delete_if(self, connection: Connection, key: str, if_equal: bytes) -> bool:
-        return self._store.delete_if(key, if_equal, self._may(connection, WRITE, (key,)))
-
-    def incr(self, connection: Connection, key: str, by: float, ttl_ms: int | None = None) -> float:
-        total = self._store.incr(key, by, self._may(connection, WRITE, (key,)), ttl_ms)
-        self._wake_for_expiry()
-        return total
-
-    # -- several keys ---------------------------------------------------------------
-
-    def mget(self, connection: Connection, keys: Sequence[str]) -> list[bytes | None]:
-        return self._store.mget(keys, self._may(connection, READ, keys))
-
-    def mset(
-        self, connection: Connection, values: Mapping[str, bytes], ttl_ms: int | None = None
-    ) -> None:
-        self._store.mset(values, self._may(connection, WRITE, values), ttl_ms)
-        self._wake_for_expiry()
-
-    def delete(self, connection: Connection, keys: Sequence[str]) -> int:
-        count = self._store.delete(keys, self._may(connection, WRITE, keys))
-        for key in keys if self._lease_due else ():
-            self._room.wake(key)
-        return count
-
-    def exists(self, connection: Connection, keys: Sequence[str]) -> int:
-        return self._store.exists(keys, self._may(connection, READ, keys))
-
-    def scan(
-        self, connection: Connection, prefix: str, glob: str, cursor: str, limit: int
-    ) -> KeysPage:
-        permit(connection.identity, Broker.STORE, READ, prefix, Extent.PREFIX)
-        now_ms = self._may(connection, READ, ())
-        return self._store.scan(now_ms, prefix=prefix, glob=glob, cursor=cursor, limit=limit)
-
-    def clear(self, connection: Connection) -> int:
-        permit(connection.identity, Broker.STORE, ADMIN, "", Extent.PREFIX)
-        self._may(connection, ADMIN, ())
-        count = self._store.clear()
-        for key in list(self._lease_due):
-            self._room.wake(key)
-        return count
-
-    # -- life time ------------------------------------------------------------------
-
-    def expire(self, connection: Connection, key: str, ttl_ms: int) -> bool:
-        done = self._store.expire(key, ttl_ms, self._may(connection, WRITE, (key,)))
-        self._wake_for_expiry()
-        return done
-
-    def persist(self, connection: Connection, key: str) -> bool:
-        return self._store.persist(key, self._may(connection, WRITE, (key,)))
-
-    def inspect(self, connection: Connection, key: str) -> KeyInfo | None:
-        return self._store.inspect(key, self._may(connection, READ, (key,)))
-
-    # -- leases and rate limits -------------------------------------------------------
+    # -- the one that blocks ----------------------------------------------------------
 
     def take_lease(
         self,
@@ -171,7 +142,7 @@ class StoreService:
         done: Done[LeaseAnswer],
     ) -> None:
         """Grant ``holder`` one of ``limit`` leases of a key, waiting if none is free."""
-        now_ms = self._may(connection, WRITE, (key,))
+        now_ms = self._may(connection, COMMANDS["LEASE_TAKE"], {"key": key})
         refused = LeaseAnswer(None, 0)
 
         def attempt() -> LeaseAnswer | None:
@@ -192,36 +163,12 @@ class StoreService:
 
         due_ms = now_ms + max(0, min(wait_ms, LEASE_WAIT_MS))
         self._room.answer_or_wait(Wait(connection, ticket, (key,), due_ms, attempt, answer), now_ms)
+        if self._store.keyspace.evicted != self._evicted:
+            self._wake(())
         if not self._room.waiting_on(key):
             self._lease_due.pop(key, None)
         elif (next_ms := self._room.next_due_ms()) is not None:
             self._runtime.wake_at(next_ms)
-
-    def renew_lease(self, connection: Connection, key: str, holder: str, ttl_ms: int) -> bool:
-        now_ms = self._may(connection, WRITE, (key,))
-        return self._store.leases.renew(key, holder, ttl_ms, now_ms)
-
-    def release_lease(self, connection: Connection, key: str, holder: str) -> bool:
-        released = self._store.leases.release(key, holder, self._may(connection, WRITE, (key,)))
-        if self._lease_due:
-            self._room.wake(key)
-        return released
-
-    def take_tokens(
-        self, connection: Connection, key: str, capacity: float, per_second: float, cost: float
-    ) -> RateAnswer:
-        now_ms = self._may(connection, WRITE, (key,))
-        rate = self._store.rates.bucket(key, capacity, per_second, cost, now_ms)
-        self._wake_for_expiry()
-        return rate
-
-    def count_in_window(
-        self, connection: Connection, key: str, limit: int, window_ms: int, cost: int
-    ) -> RateAnswer:
-        now_ms = self._may(connection, WRITE, (key,))
-        rate = self._store.rates.window(key, limit, window_ms, cost, now_ms)
-        self._wake_for_expiry()
-        return rate
 
     def _look_again(self, key: str, due_ms: int) -> None:
         self._lease_due[key] = due_ms
@@ -287,3 +234,8 @@ class StoreService:
         """Answer waiting requests; save, if persistence is on."""
         self._room.stop()
         self._saving.close()
+
+
+def _keys(command: StoreCommand, asked: Mapping[str, Any]) -> Iterable[str]:
+    named: str | Iterable[str] = asked[command.keys]
+    return (named,) if isinstance(named, str) else named

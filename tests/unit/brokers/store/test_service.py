@@ -71,6 +71,7 @@ class RecordingPeer:
 
     def __init__(self) -> None:
         self.replies: dict[int, bytes | str | None] = {}
+        self.errors: dict[int, NexoError] = {}
 
     def ok(self, request_id: int) -> None:
         self.replies[request_id] = "OK"
@@ -81,7 +82,8 @@ class RecordingPeer:
     def data(self, request_id: int, *parts: Buffer) -> None:
         self.replies[request_id] = b"".join(parts)
 
-    def fail(self, request_id: int, error: NexoError) -> None: ...
+    def fail(self, request_id: int, error: NexoError) -> None:
+        self.errors[request_id] = error
 
     def push(self, frames: Buffer) -> None: ...
 
@@ -420,6 +422,51 @@ class TestLeases:  # SPEC O1
         self.take(session, "b", 5_000, 2)
         session.ask(Op.KEY_DELETE, wire.Keys(["lock"]))
         assert self.number(session, 2) is not None
+
+    @pytest.mark.parametrize(
+        ("op", "change"),
+        [
+            (Op.KEY_DELETE, wire.Keys(["other", "lock"])),
+            (Op.STORE_CLEAR, wire.Clear()),
+            (Op.FIELDS_DELETE, wire.Fields("lock", ["a"])),
+        ],
+    )
+    def test_who_waits_gets_it_at_once_however_it_was_freed(
+        self, session: Session, op: Op, change: wire.StoreRequest
+    ) -> None:
+        self.take(session, "a", 0, 1, 60_000)
+        self.take(session, "b", 60_000, 2)
+        session.ask(op, change)
+        assert self.number(session, 2) is not None
+
+    @pytest.mark.parametrize("op", ["expire", "persist and expire"])
+    def test_who_waits_gets_it_when_the_key_expires_earlier_than_it_was_leased(
+        self, session: Session, op: str
+    ) -> None:  # T11
+        self.take(session, "a", 0, 1, 60_000)
+        if op != "expire":
+            session.ask(Op.KEY_PERSIST, wire.OneKey("lock"))
+        self.take(session, "b", 60_000, 2)
+        session.ask(Op.KEY_EXPIRE, wire.Expire("lock", 300))
+        assert session.runtime.time.now + 300 in session.runtime.wakes
+        assert 2 not in session.peer.replies
+        session.runtime.time.now += 300
+        session.service.tick(session.runtime.time.now)
+        assert self.number(session, 2) is not None
+
+    def test_who_waits_gets_it_when_the_lock_was_evicted(self) -> None:
+        session = Session(StoreRuntime(store_max_bytes=1_000))
+        self.take(session, "a", 0, 1, 60_000)
+        self.take(session, "b", 60_000, 2)
+        session.set("large", VALUE + bytes(700))
+        assert self.number(session, 2) is not None
+
+    def test_a_plain_set_of_a_locks_key_answers_who_waits(self, session: Session) -> None:
+        self.take(session, "a", 0, 1, 60_000)
+        self.take(session, "b", 60_000, 2)
+        session.set("lock")
+        with pytest.raises(WrongType):
+            raise session.peer.errors.pop(2)
 
     def test_a_cancelled_or_closed_wait_takes_nothing(self, session: Session) -> None:
         self.take(session, "a", 0, 1)
