@@ -290,6 +290,7 @@ class SimSocket:
 
     def _leave(self) -> None:
         self.gone = True
+        self.network.world.troubles += 1
         self.process.sockets.pop(self._fd, None)
 
     def _lag_ns(self) -> int:
@@ -322,6 +323,7 @@ class SimSocket:
         if self.gone or self.error:
             return
         self.error = number
+        self.network.world.troubles += 1
         self.arrived.clear()
         self.arm()
 

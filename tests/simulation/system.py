@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from tests.simulation import jobs, seams
 from tests.simulation.disk import Disk, DiskFault, SimFiles
@@ -24,18 +24,40 @@ from nexo.config import Settings
 from nexo.errors import NexoError
 from nexo.server.embedded import EmbeddedServer
 from tests.simulation.clients.actor import Actor
+from tests.simulation.clients.bounded import BoundedActor
+from tests.simulation.clients.groups import GroupMember
+from tests.simulation.clients.pubsub import Announcer
 from tests.simulation.clients.queue import Pusher, Worker
-from tests.simulation.clients.store import LockActor, StoreActor, WaitingActor
+from tests.simulation.clients.store import LockActor, StoreActor
 from tests.simulation.clients.stream import Publisher, SyncPublisher
+from tests.simulation.clients.transactions import Reader, Transactor
+from tests.simulation.clients.waiting import ListeningActor, WaitingActor
 from tests.simulation.oracle.everywhere import watch_logs
-from tests.simulation.oracle.store import LockModel
+from tests.simulation.oracle.model import Model
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Model)
 PORT = 7654
 FAULTS_S = 60
 """How long faults happen."""
 CHECKED_S = 400
 """How long the checks may take after that."""
+
+
+AREAS: dict[str, tuple[tuple[str, type[Actor]], ...]] = {
+    "store": (("s0", StoreActor), ("s1", StoreActor), ("l0", LockActor), ("l1", LockActor)),
+    "waiting": (("w0", WaitingActor), ("w1", WaitingActor), ("h0", ListeningActor)),
+    "queue": (
+        ("p0", Pusher), ("p1", Pusher), ("k0", Worker), ("k1", Worker), ("b0", BoundedActor),
+    ),
+    "stream": (
+        ("e0", Publisher), ("e1", Publisher), ("o0", SyncPublisher), ("o1", SyncPublisher),
+    ),
+    "transactions": (("t0", Transactor), ("t1", Transactor), ("r0", Reader)),
+    "groups": (("g0", GroupMember), ("g1", GroupMember)),
+    "pubsub": (("a0", Announcer), ("a1", Announcer)),
+}  # fmt: skip
+"""Who acts, by what it is about."""
 
 
 @dataclass
@@ -47,13 +69,16 @@ class Knobs:
     """Module constants, by module and name."""
     machines: int = 2
     lag_us: tuple[int, int] = (30, 400)
+    areas: tuple[str, ...] = tuple(AREAS)
 
 
 def draw_knobs(chance: random.Random) -> Knobs:
-    """One run of four keeps the defaults."""
+    """One run of four keeps the defaults; each has three of the areas."""
+    areas = tuple(chance.sample(list(AREAS), 3))
     if chance.random() < 0.25:
-        return Knobs()
+        return Knobs(areas=areas)
     return Knobs(
+        areas=areas,
         settings={
             "segment_bytes": chance.choice((16, 64, 1024, 64 * 1024)) * 1024,
             "flush_ms": chance.choice((5, 50, 200)),
@@ -109,6 +134,7 @@ class Server:
             process.kill()
             return
         self.system.world.story(f"{process.name} serves")
+        self.system.server_started()
         await self._until_term(server, process)
 
     async def _until_term(self, server: EmbeddedServer, process: Process) -> None:
@@ -155,9 +181,8 @@ class System:
         self.faults = list(faults)
         self.is_quiet = False
         self.lives = 0
-        self.troubles = 0
-        """Faults that struck; who measures times looks whether any did meanwhile."""
-        self.async_oracles: list[Any] = []
+        self.clock_was_set = False
+        self._models: dict[str, Model] = {}
         self._shared: dict[str, Any] = {}
         self._number = 0
         self._events = EventFaults(self.faults)
@@ -175,12 +200,25 @@ class System:
         found: T = self._shared[name]
         return found
 
+    def model(self, name: str, make: Callable[[], M]) -> M:
+        """What all actors of a run know of one thing; it hears of the servers' fate."""
+        if name not in self._models:
+            self._models[name] = make()
+        found = self._models[name]
+        return cast("M", found)
+
     def first(self, what: str) -> bool:
         """Whether nobody has asked this before: what one actor does for all."""
         asked: set[str] = self.shared("asked", set)
         is_first = what not in asked
         asked.add(what)
         return is_first
+
+    def last(self, what: str, of: int) -> bool:
+        """Whether all but the caller have asked this before."""
+        asked: dict[str, int] = self.shared("last", dict)
+        asked[what] = asked.get(what, 0) + 1
+        return asked[what] == of
 
     def next_number(self) -> int:
         self._number += 1
@@ -202,11 +240,10 @@ class System:
     def make_servers(self) -> dict[str, Server]:
         return {"m0": Server(self, Machine(self.world, "m0"))}
 
-    kinds: tuple[tuple[str, Any], ...] = (
-        ("s0", StoreActor), ("s1", StoreActor), ("l0", LockActor), ("l1", LockActor),
-        ("w0", WaitingActor), ("p0", Pusher), ("p1", Pusher), ("k0", Worker), ("k1", Worker),
-        ("e0", Publisher), ("e1", Publisher), ("o0", SyncPublisher), ("o1", SyncPublisher),
-    )  # fmt: skip
+    @property
+    def kinds(self) -> list[tuple[str, Any]]:
+        """The actors of this run, by name."""
+        return [one for area in self.knobs.areas for one in AREAS[area]]
 
     def _start_clients(self) -> None:
         for number in range(self.knobs.machines):
@@ -249,15 +286,19 @@ class System:
         if self.is_quiet:
             return
         self.world.story(f"fault {fault}")
-        self.troubles += 1
+        self.world.troubles += 1
         getattr(self, f"_{fault.kind}")(fault)
 
     def server_ended(self) -> None:
         """A process of a server is gone, in whatever way."""
         self.lives += 1
-        models: dict[str, LockModel] = self.shared("locks", dict)
-        for model in models.values():
+        for model in self._models.values():
             model.server_ended()
+
+    def server_started(self) -> None:
+        """A server serves."""
+        for model in self._models.values():
+            model.server_started()
 
     def _kill(self, fault: Fault) -> None:
         server = self.servers[fault.target]
@@ -269,8 +310,8 @@ class System:
         server = self.servers[fault.target]
         if not server.runs:
             return
-        for oracle in self.async_oracles:
-            oracle.power_lost(5.0 + self.paused_s)
+        for model in self._models.values():
+            model.power_lost(5.0 + self.paused_s)
         server.disk.lose_power()
         self.world.after(fault.for_ns, server.start)
         assert server.process is not None
@@ -286,7 +327,7 @@ class System:
             process.pause()
 
     def _proceed(self, process: Process) -> None:
-        self.troubles += 1
+        self.world.troubles += 1
         process.proceed()
 
     def _term(self, fault: Fault) -> None:
@@ -322,7 +363,7 @@ class System:
                 self.world.after(fault.for_ns, self._heal, direction)
 
     def _heal(self, direction: tuple[str, str]) -> None:
-        self.troubles += 1
+        self.world.troubles += 1
         self.network.heal(*direction)
 
     def _slow(self, fault: Fault) -> None:
@@ -334,6 +375,7 @@ class System:
         self.network.slow.clear()
 
     def _clock(self, fault: Fault) -> None:
+        self.clock_was_set = True
         self.world.machines[fault.target].skew_ns += fault.for_ns
 
     def _flip(self, fault: Fault) -> None:

@@ -47,6 +47,8 @@ class World:
         self.machines: dict[str, Machine] = {}
         self.findings: list[Finding] = []
         self.events = 0
+        self.troubles = 0
+        """Faults that struck and connections that ended; who measures times looks for them."""
         self.kept: list[object] = []
         """What is dead and must not be collected: its ``finally`` blocks would still run."""
         self.on_event: Callable[[str, Process | None], None] = lambda _name, _process: None

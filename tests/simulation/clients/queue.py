@@ -19,7 +19,7 @@ class QueueActor(Actor):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.oracle: QueueOracle = self.system.shared(
+        self.oracle: QueueOracle = self.system.model(
             f"queue {self.queue_name}", lambda: QueueOracle(self.world, self.queue_name)
         )
         self.queue = self.client.queue(self.queue_name)
@@ -36,10 +36,10 @@ class Pusher(QueueActor):
 
     async def _push(self) -> None:
         value = self.system.next_number()
-        self.oracle.pushing(value)
         padded = {"n": value, "pad": "x" * self.chance.choice((0, 10, 200, 3_000))}
         delay_s = self.chance.choice((0, 0, 0, 0.5, 3))
         priority = self.chance.choice((0, 0, 5))
+        self.oracle.pushing(value, self.world.now_s + delay_s)
         work = self.queue.push(padded, delay=delay_s, priority=priority)
         self.oracle.pushed(value, await self.attempt(f"push {value}", work))
 
@@ -51,6 +51,7 @@ class Worker(QueueActor):
 
     async def act(self) -> None:
         done, began_s = self.oracle.finished(), self.world.now_s
+        self.oracle.clock_was_set |= self.system.clock_was_set
         batch = self.chance.choice((1, 1, 5, 20))
         ended = await self.attempt("pop", self.queue.pop(batch, wait=self.chance.choice((0, 1, 5))))
         if not ended.ok:
@@ -85,6 +86,7 @@ class Worker(QueueActor):
         """Drain the queue; whoever comes first does it for all."""
         if not self.system.first(f"drained {self.queue_name}"):
             return
+        self.oracle.clock_was_set |= self.system.clock_was_set
         left: set[int] = set()
         idle_s = 0.0
         while idle_s < 8:

@@ -20,12 +20,10 @@ class StreamActor(Actor):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         window_s = 0.0 if self.options["persistence"] != "file_async" else 5.0
-        self.oracle: StreamOracle = self.system.shared(
+        self.oracle: StreamOracle = self.system.model(
             f"stream {self.stream_name}",
             lambda: StreamOracle(self.world, self.stream_name, window_s),
         )
-        if self.oracle not in self.system.async_oracles:
-            self.system.async_oracles.append(self.oracle)
         self.stream = self.client.stream(self.stream_name)
 
     async def begin(self) -> None:

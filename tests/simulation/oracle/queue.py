@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tests.simulation.oracle.model import Model
 from tests.simulation.oracle.outcomes import Outcome
 from tests.simulation.world import World
 
@@ -26,25 +27,32 @@ class JobModel:
     done: bool = False
     """An ack was confirmed."""
     maybe_done: bool = False
+    due_s: float = 0.0
+    """Not delivered before, by a clock that is not set meanwhile."""
     dead: bool = False
 
 
 @dataclass
-class QueueOracle:
+class QueueOracle(Model):
     """All jobs of one queue."""
 
     world: World
     name: str
     jobs: dict[int, JobModel] = field(default_factory=dict)
+    ids: dict[str, int] = field(default_factory=dict)
+    """By id: the value that it was given to."""
+    clock_was_set: bool = False
 
-    def pushing(self, value: int) -> None:
-        self.jobs[value] = JobModel()
+    def pushing(self, value: int, due_s: float = 0.0) -> None:
+        self.jobs[value] = JobModel(due_s=due_s)
 
     def pushed(self, value: int, ended: Outcome) -> None:
         job = self.jobs[value]
         job.pushed = ended.kind
         if ended.ok:
             job.ids.add(ended.value)
+            if self.ids.setdefault(ended.value, value) != value:
+                self._found("id twice", f"{ended.value}: {self.ids[ended.value]} and {value}")
         elif ended.kind == "refused" and job.deliveries:
             self._found("refused job", f"{value} was refused and had been delivered")
         self._check_id(value)
@@ -62,6 +70,8 @@ class QueueOracle:
             self._found("refused job", f"{value} was refused and is delivered")
         if value in done_before:
             self._found("finished job", f"{value} is delivered after its ack was confirmed")
+        if self.world.now_s < job.due_s and not self.clock_was_set:
+            self._found("delay", f"{value} is delivered {job.due_s - self.world.now_s:.3f} s early")
         job.deliveries.append(delivery)
         job.ids.add(job_id)
         self._check_id(value)

@@ -3,83 +3,133 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
+from tests.simulation.oracle.model import Model
 from tests.simulation.oracle.outcomes import Outcome
 from tests.simulation.world import World
 
 ABSENT = "absent"
+_REMEMBERED = 300
+_SLACK_S = 0.2
+"""A time to live ends so much later at most."""
+
+
+@dataclass(eq=False)
+class Write:
+    """A value that a key got, and between which moments it did."""
+
+    value: Any
+    began_s: float
+    ended_s: float = inf
+    certain: bool = False
+    until_s: float = inf
+    """When its time to live has ended for certain."""
 
 
 @dataclass
-class Register:
-    """One key with one writer: what it may hold."""
+class KeyModel(Model):
+    """One key with any number of writers; no two write the same value."""
 
     world: World
     key: str
-    may_be: set[Any] = field(default_factory=lambda: {ABSENT})
-    late: set[Any] = field(default_factory=set)
-    """What unsure writes may still bring, at any time."""
-    ever: set[Any] = field(default_factory=lambda: {ABSENT})
-    lives: int = 0
-    """How often the server had started when this was last brought up to date."""
+    kept: bool
+    """Whether a restart finds an older state instead of none."""
+    writes: list[Write] = field(default_factory=lambda: [Write(ABSENT, -1.0, -1.0, certain=True)])
+    _restart: list[Write] = field(default_factory=list)
 
-    def server_started(self, lives: int, *, kept: bool) -> None:
-        """A server that ended has forgotten the key, or kept an older state of it."""
-        if lives != self.lives:
-            self.lives = lives
-            self.may_be |= self.ever if kept else {ABSENT}
+    def writing(self, value: Any) -> Write:
+        """A write begins."""
+        write = Write(value, self.world.now_s)
+        self.writes.append(write)
+        del self.writes[:-_REMEMBERED]
+        return write
 
-    def wrote(self, ended: Outcome, value: Any) -> None:
-        if ended.ok:
-            self.may_be = {value}
-        elif ended.unsure:
-            self.late.add(value)
-        if ended.kind != "refused":
-            self.ever.add(value)
+    def wrote(self, write: Write, ended: Outcome, ttl_s: float | None = None) -> None:
+        """It ended; a refused one has changed nothing."""
+        if ended.kind == "refused" or ended.value is False:
+            if write in self.writes:
+                self.writes.remove(write)
+            return
+        if ended.ok and write.ended_s == inf:
+            write.ended_s, write.certain = self.world.now_s, True
+        if ttl_s is not None:
+            write.until_s = write.ended_s + ttl_s + _SLACK_S
+            ends = Write(ABSENT, write.began_s + ttl_s, write.until_s)
+            self.writes.append(ends)
 
-    def read(self, value: Any) -> None:
-        if value not in self.may_be and value not in self.late:
+    def server_ended(self) -> None:
+        now_s = self.world.now_s
+        for write in self.writes:
+            write.ended_s = min(write.ended_s, now_s)
+            write.until_s = inf
+        values = {ABSENT, *(write.value for write in self.writes)} if self.kept else {ABSENT}
+        self._restart = [
+            Write(value, now_s, certain=not self.kept) for value in sorted(values, key=str)
+        ]
+        self.writes += self._restart
+
+    def server_started(self) -> None:
+        for write in self._restart:
+            write.ended_s = min(write.ended_s, self.world.now_s)
+
+    def read(self, value: Any, began_s: float) -> None:
+        """A read that began then returned the value."""
+        now_s = self.world.now_s
+        sources = [write for write in self.writes if write.value == value]
+        if not any(self._may_be(write, began_s, now_s) for write in sources):
+            newest = max(self.writes, key=lambda write: write.ended_s if write.certain else -1)
             self.world.found(
                 "store register",
-                f"{self.key} holds {value!r}, not one of "
-                f"{sorted(map(str, self.may_be | self.late))}",
+                f"{self.key} holds {value!r}; the last write was {newest.value!r} at "
+                f"{newest.ended_s:.3f}",
             )
-        self.may_be = {value}
+
+    def _may_be(self, write: Write, began_s: float, now_s: float) -> bool:
+        if write.began_s > now_s or began_s > write.until_s:
+            return False
+        return not any(
+            other.certain and other.began_s > write.ended_s and other.ended_s < began_s
+            for other in self.writes
+        )
 
 
 @dataclass
-class Counter:
-    """A number with one writer: at least what was acknowledged, at most that and the unsure."""
+class Counter(Model):
+    """A number that many add 1 to: each sum is new, and later ones are larger."""
 
     world: World
     key: str
-    low: int = 0
-    high: int = 0
+    asked: int = 0
+    sums: dict[int, float] = field(default_factory=dict)
+    """Each sum that was acknowledged in this life of the server, and when."""
     lives: int = 0
 
-    def server_started(self, lives: int, *, kept: bool) -> None:
-        if lives != self.lives:
-            self.lives = lives
-            self.low = 0
+    def adding(self) -> tuple[int, float]:
+        self.asked += 1
+        return self.lives, self.world.now_s
 
-    def added(self, ended: Outcome) -> None:
-        if ended.ok:
-            self._check(ended.value - 1)
-            unsure = self.high - self.low
-            self.low, self.high = ended.value, ended.value + unsure
-        elif ended.unsure:
-            self.high += 1
-
-    def _check(self, before: int) -> None:
-        if not self.low <= before <= self.high:
+    def added(self, asked: tuple[int, float], ended: Outcome) -> None:
+        lives, asked_s = asked
+        if not ended.ok or lives != self.lives:
+            return
+        total = ended.value
+        before = max((one for one, at_s in self.sums.items() if at_s < asked_s), default=0)
+        if total in self.sums or not before < total <= self.asked:
             self.world.found(
-                "store counter", f"{self.key} was {before}, not {self.low} to {self.high}"
+                "store counter",
+                f"{self.key} is {total} after {before}, {self.asked} times asked for",
             )
+        self.sums[total] = self.world.now_s
+
+    def server_ended(self) -> None:
+        self.lives += 1
+        self.sums.clear()
 
 
 @dataclass
-class LockModel:
+class LockModel(Model):
     """One holder at a time, whose number is larger than every number before."""
 
     world: World

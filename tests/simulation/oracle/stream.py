@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tests.simulation.oracle.model import Model
 from tests.simulation.oracle.outcomes import Outcome
 from tests.simulation.world import World
 
@@ -24,7 +25,7 @@ class Sent:
 
 
 @dataclass
-class StreamOracle:
+class StreamOracle(Model):
     """All records of one stream."""
 
     world: World
@@ -32,7 +33,8 @@ class StreamOracle:
     window_s: float
     """Acknowledged records this young may be lost with the power; 0: none."""
     records: dict[str, Sent] = field(default_factory=dict)
-    places: dict[tuple[int, int], Sent] = field(default_factory=dict)
+    given: dict[tuple[int, int], str] = field(default_factory=dict)
+    """By place: the value for which a client was told it. None is told again for another one."""
     lost_power_s: float = -1.0
     """When power was lost last."""
 
@@ -45,15 +47,15 @@ class StreamOracle:
         sent.kind = ended.kind
         if not ended.ok:
             return
+        place = (ended.value.partition, ended.value.offset)
+        other = self.given.setdefault(place, sent.value)
+        if other != sent.value:
+            self._found("offset twice", f"{place} was given to {other} and to {sent.value}")
         if self.window_s and sent.sent_s <= self.lost_power_s:  # the reply outlived the record
             sent.kind = "unsure"
             return
         sent.acked_s = self.world.now_s
-        sent.place = place = (ended.value.partition, ended.value.offset)
-        other = self.places.get(place)
-        if other is not None and other.kind == "ok":
-            self._found("offset twice", f"{place} was given to {other.value} and to {sent.value}")
-        self.places[place] = sent
+        sent.place = place
 
     def power_lost(self, window_s: float) -> None:
         """What was acknowledged just before may be gone, if it need not be synced."""
@@ -64,7 +66,6 @@ class StreamOracle:
         for sent in self.records.values():
             if sent.kind == "ok" and sent.acked_s >= since_s:
                 sent.kind = "unsure"
-                self.places.pop(sent.place or (-1, -1), None)
                 sent.place = None
 
     @property

@@ -1,0 +1,16 @@
+"""What every model of a broker may want to know of the servers."""
+
+from __future__ import annotations
+
+
+class Model:
+    """What is known of one thing; each hook may be left out."""
+
+    def server_ended(self) -> None:
+        """A server's process is gone, in whatever way."""
+
+    def server_started(self) -> None:
+        """A server serves again."""
+
+    def power_lost(self, window_s: float) -> None:
+        """What was acknowledged up to ``window_s`` ago may be gone, if it need not be synced."""
