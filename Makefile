@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE  # each process of each server would compile th
 
 TEST_EXTRAS := dev,docs,server,compress,kafka,pydantic,redis,replication,spark
 TEST_PACKAGES := redis-server chromium postgresql curl kcat default-jdk-headless
-TEST_NPM := kafkajs@2.2.4 pyright@1.1.414
+TEST_NPM := kafkajs@2.2.4 @platformatic/kafka@1.35.0 pyright@1.1.414
 SOAK_NPM := azurite@3.37.0
 BENCH_PACKAGES := redis-server mosquitto rabbitmq-server
 IMAGE_PACKAGES := buildah mmdebstrap

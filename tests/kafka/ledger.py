@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "kafka-compatibility.md"
-KAFKAJS = "2.2.4"
+NPM = {"kafkajs": "2.2.4", "@platformatic/kafka": "1.35.0"}
 _JARS = {
     "Java kafka-clients": "kafka-clients",
     "Kafka Connect": "connect-runtime",
@@ -84,8 +84,8 @@ class Ledger:
 
 
 def _named(client: str) -> str:
-    if client == "kafkajs":
-        return f"kafkajs {KAFKAJS}"
+    if client in NPM:
+        return f"{client} {NPM[client]}"
     if client == "kcat":
         return "kcat (Debian)"
     if client in _JARS:

@@ -14,20 +14,25 @@ from nexo.dialects.kafka.configs import TopicConfigs, broker_configs, usual_opti
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, error_of, failure
 from nexo.dialects.kafka.request import (
+    NO_TOPIC_ID,
     NODE_ID,
     Request,
     answer_each,
     by_topic,
     errors_to,
+    found_by_id,
     rows_of,
     stream_of,
+    topic_id,
 )
 from nexo.dialects.kafka.topic_names import check_new_topic
 from nexo.errors import InvalidInput, InvalidOption, NexoError
 from nexo.model.stream import StreamInfo
+from nexo.names import text_of
 from nexo.options.stream import StreamOptions
 from nexo.services.stream.admin import StreamAdmin
 
+_DELETED_BY_ID = 6
 _TOPIC, _BROKER = 2, 4
 """Kinds of resources that have configurations."""
 _NO_TOPIC = Error.TOPIC_AUTHORIZATION_FAILED
@@ -63,12 +68,15 @@ def _create_one(request: Request, row: KafkaMessage, done: Callable[[KafkaMessag
         else:
             settings = TopicConfigs(found, _settings(request)).described(None)
             answer = {"partitions": found.partitions, "replication": 1, "configs": settings}
-            done({"name": topic} | answer)
+            done({"name": topic} | answer | known)
+
+    known: KafkaMessage = {}
 
     def stored(found: StreamInfo | NexoError) -> None:
         if isinstance(found, NexoError):
             created(found)
         else:
+            known["id"] = topic_id(_admin(request).outline(request.session, found.name))
             created(convert(found.options, StreamOptions))
 
     with errors_to(created):
@@ -99,16 +107,34 @@ def _named(row: KafkaMessage) -> list[tuple[str, str | None]]:
 
 
 def delete_topics(request: Request) -> None:
-    answer_each(request, "topics", "topics", _delete_one)
+    """Delete topics by name; from version 6 on by id too."""
+    if request.version < _DELETED_BY_ID:
+        answer_each(request, "topics", "topics", _delete_named)
+    else:
+        answer_each(request, "named", "topics", _delete_one)
 
 
-def _delete_one(request: Request, topic: str | None, done: Callable[[KafkaMessage], None]) -> None:
+def _delete_named(
+    request: Request, topic: str | None, done: Callable[[KafkaMessage], None]
+) -> None:
+    _delete_one(request, {"name": topic or "", "id": NO_TOPIC_ID}, done)
+
+
+def _delete_one(request: Request, row: KafkaMessage, done: Callable[[KafkaMessage], None]) -> None:
+    answer: KafkaMessage = {"name": row["name"], "id": row["id"]}
+
     def deleted(error: NexoError | None) -> None:
-        row: KafkaMessage = {"name": topic or ""}
-        done(row if error is None else row | failure(error))
+        done(answer if error is None else answer | failure(error))
 
     with errors_to(deleted):
-        _admin(request).delete(request.session, stream_of(topic), deleted)
+        if row["id"] == NO_TOPIC_ID:
+            name = stream_of(row["name"])
+        elif row["name"] is None:
+            name = found_by_id(request, row["id"]).name
+            answer["name"] = text_of(name)
+        else:
+            raise Refused(Error.INVALID_REQUEST, "name a topic, or give its id, not both")
+        _admin(request).delete(request.session, name, deleted)
 
 
 def create_partitions(request: Request) -> None:

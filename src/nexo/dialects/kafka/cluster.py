@@ -18,8 +18,8 @@ from nexo.dialects.kafka.request import (
     Gather,
     Request,
     errors_to,
+    found_by_id,
     group_of,
-    outline_of,
     stream_of,
     topic_id,
 )
@@ -160,9 +160,7 @@ def _look_up(request: Request, topic: str, gather: Gather[KafkaMessage]) -> None
 def _by_id(request: Request, found: UUID) -> KafkaMessage:
     try:
         asks = request["topic_operations"]
-        return described_topic(request, outline_of(request, found), asks=asks)
-    except (NotFound, Forbidden):  # an id that was guessed tells nothing
-        return {"error": Error.UNKNOWN_TOPIC_ID, "name": None, "id": found}
+        return described_topic(request, found_by_id(request, found), asks=asks)
     except NexoError as error:
         return {"error": error_of(error), "name": None, "id": found}
 

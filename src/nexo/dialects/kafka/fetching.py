@@ -5,15 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any
+from uuid import UUID
 
 from nexo.batch.kafka_write import gap
 from nexo.dialects.kafka.format.errors import Error, error_of
 from nexo.dialects.kafka.format.wire import I16, I32, write_length
-from nexo.dialects.kafka.request import Request, outline_with, rows_of
+from nexo.dialects.kafka.request import (
+    Request,
+    found_by_id,
+    outline_with,
+    rows_of,
+    with_partition,
+)
 from nexo.errors import NexoError
+from nexo.services.stream.admin import Outline
 from nexo.services.stream.reading import ReadFrom, RecordSlice
 
 _FLEXIBLE = 12
+_BY_ID = 13
 _PARTITION = Struct(">ihqq")
 _I64 = Struct(">q")
 _NO_OFFSET = -1
@@ -23,7 +32,8 @@ _NO_OFFSET = -1
 class Wanted:
     """One partition of a fetch, and what is there."""
 
-    topic: str
+    topic: str | UUID
+    """Its name, or its id in later versions."""
     partition: int
     offset: int
     error: Error = Error.NONE
@@ -37,7 +47,7 @@ def fetch(request: Request) -> None:
         request.answer({"error": error, "topics": []})
         return
     reading, session = request.session.streams.reading, request.session
-    rows = rows_of(request)
+    rows = rows_of(request, by_id=request.version >= _BY_ID)
     wanted = [Wanted(topic, part["partition"], part["offset"]) for topic, part in rows]
     asked = {one: place for one in wanted if (place := _place(request, one)) is not None}
 
@@ -68,13 +78,19 @@ def fetch(request: Request) -> None:
 
 def _place(request: Request, one: Wanted) -> ReadFrom | None:
     try:
-        name = outline_with(request, one.topic, one.partition).name
+        name = _outline(request, one).name
         place = ReadFrom(name, one.partition, one.offset)
         request.session.streams.reading.check(request.session, place)
     except NexoError as error:
         one.error = error_of(error)
         return None
     return place
+
+
+def _outline(request: Request, one: Wanted) -> Outline:
+    if isinstance(one.topic, UUID):
+        return with_partition(found_by_id(request, one.topic), one.partition)
+    return outline_with(request, one.topic, one.partition)
 
 
 # -- the response, by hand, so that records are never copied -----------------------------
@@ -96,14 +112,17 @@ def _answer(request: Request, wanted: list[Wanted]) -> None:
     out = bytearray(4)
     if version >= 7:
         out += bytes(6)  # no error, and no session: every fetch is whole
-    topics: dict[str, list[Wanted]] = {}
+    topics: dict[str | UUID, list[Wanted]] = {}
     for one in wanted:
         topics.setdefault(one.topic, []).append(one)
     write_length(out, len(topics), I32, flexible)
     for topic, rows in topics.items():
-        raw = topic.encode()
-        write_length(out, len(raw), I16, flexible)
-        out += raw
+        if isinstance(topic, UUID):
+            out += topic.bytes
+        else:
+            raw = topic.encode()
+            write_length(out, len(raw), I16, flexible)
+            out += raw
         write_length(out, len(rows), I32, flexible)
         for one in rows:
             out = _write(request, one, out, parts)

@@ -16,10 +16,11 @@ from nexo.dialects.dialect import Dialect, HostPort, Origin
 from nexo.dialects.kafka.format.apis import Api, ApiKey
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.encodings import Encodings
+from nexo.dialects.kafka.format.errors import Error, Refused
 from nexo.dialects.kafka.transactional_ids import KafkaTransactions
 from nexo.dialects.pipelined import Pending, PipelinedSession
 from nexo.dialects.session import DialectState
-from nexo.errors import NexoError, NotFound
+from nexo.errors import Forbidden, NexoError, NotFound
 from nexo.names import name_of
 from nexo.services.stream.admin import Outline
 
@@ -157,10 +158,10 @@ def errors_to(done: Callable[[NexoError], None]) -> Iterator[None]:
         done(error)
 
 
-def rows_of(request: Request) -> list[tuple[str, Any]]:
-    """Topic and row of every partition that a request names."""
+def rows_of(request: Request, *, by_id: bool = False) -> list[tuple[Any, Any]]:
+    """Topic, which may be its id, and row of every partition that a request names."""
     return [
-        (topic["name"] or "", part)
+        (topic["id"] if by_id else topic["name"] or "", part)
         for topic in request["topics"] or ()
         for part in topic["partitions"] or ()
     ]
@@ -181,7 +182,13 @@ def stream_of(topic: str | None) -> str:
 
 def outline_with(request: Request, topic: str, index: int) -> Outline:
     """The stream that a topic is; `NotFound` if it does not have this partition."""
-    found = request.session.streams.admin.outline(request.session, stream_of(topic))
+    return with_partition(
+        request.session.streams.admin.outline(request.session, stream_of(topic)), index
+    )
+
+
+def with_partition(found: Outline, index: int) -> Outline:
+    """A stream that has this partition; else `NotFound`."""
     if not 0 <= index < found.options.partitions:
         raise NotFound(f"stream {found.name!r} has no partition {index}")
     return found
@@ -196,6 +203,14 @@ def outline_of(request: Request, found: UUID) -> Outline:
     """The stream with a topic id; `NotFound` if there is none."""
     admin = request.session.streams.admin
     return admin.outline_numbered(request.session, found.int & _LOW, found.int >> _HALF)
+
+
+def found_by_id(request: Request, found: UUID) -> Outline:
+    """The stream with a topic id; an id that was guessed tells nothing."""
+    try:
+        return outline_of(request, found)
+    except (NotFound, Forbidden):
+        raise Refused(Error.UNKNOWN_TOPIC_ID, f"there is no topic with the id {found}") from None
 
 
 def caller_of(request: Request) -> Caller:

@@ -27,14 +27,15 @@ _ALL = (
         message:str@8+=null ] ] throttle:i32""",
     ),
     Api(
-        ApiKey.FETCH, 4, 12, 12,
-        """replica_id:i32 max_wait_ms:i32 min_bytes:i32 max_bytes:i32 isolation:i8
-        session_id:i32@7+ session_epoch:i32@7+=-1 topics:[ name:str partitions:[ partition:i32
-        leader_epoch:i32@9+=-1 offset:i64 last_epoch:i32@12+ log_start:i64@5+ max_bytes:i32 ] ]
-        forgotten:[ name:str partitions:[]i32 ]@7+ rack:str@11+""",
+        ApiKey.FETCH, 4, 17, 12,
+        """replica_id:i32@4-14 max_wait_ms:i32 min_bytes:i32 max_bytes:i32 isolation:i8
+        session_id:i32@7+ session_epoch:i32@7+=-1 topics:[ name:str@4-12 id:uuid@13+
+        partitions:[ partition:i32 leader_epoch:i32@9+=-1 offset:i64 last_epoch:i32@12+
+        log_start:i64@5+ max_bytes:i32 ] ]
+        forgotten:[ name:str@4-12 id:uuid@13+ partitions:[]i32 ]@7+ rack:str@11+""",
         # written by hand in `fetching`
-        """throttle:i32 error:i16@7+ session_id:i32@7+ topics:[ name:str partitions:[ partition:i32
-        error:i16 high:i64=-1 stable:i64=-1 log_start:i64@5+=-1
+        """throttle:i32 error:i16@7+ session_id:i32@7+ topics:[ name:str@4-12 id:uuid@13+
+        partitions:[ partition:i32 error:i16 high:i64=-1 stable:i64=-1 log_start:i64@5+=-1
         aborted:[ producer_id:i64 first_offset:i64 ] replica:i32@11+=-1 records:bytes=null ] ]""",
     ),
     Api(
@@ -119,17 +120,17 @@ _ALL = (
         "error:i16 keys:[ key:i16 low:i16 high:i16 ] throttle:i32@1+",
     ),
     Api(
-        ApiKey.CREATE_TOPICS, 2, 6, 5,
+        ApiKey.CREATE_TOPICS, 2, 7, 5,
         """topics:[ name:str partitions:i32 replication:i16 assignments:[ partition:i32
         brokers:[]i32 ] configs:[ name:str value:str ] ] timeout_ms:i32 validate_only:bool""",
-        """throttle:i32 topics:[ name:str error:i16 message:str=null partitions:i32@5+=-1
+        """throttle:i32 topics:[ name:str id:uuid@7+ error:i16 message:str=null partitions:i32@5+=-1
         replication:i16@5+=-1 configs:[ name:str value:str read_only:bool source:i8
         sensitive:bool ]@5+ ]""",
     ),
     Api(
-        ApiKey.DELETE_TOPICS, 1, 5, 4,
-        "topics:[]str timeout_ms:i32",
-        "throttle:i32 topics:[ name:str error:i16 message:str@5+=null ]",
+        ApiKey.DELETE_TOPICS, 1, 6, 4,
+        "named:[ name:str id:uuid ]@6+ topics:[]str@1-5 timeout_ms:i32",
+        "throttle:i32 topics:[ name:str id:uuid@6+ error:i16 message:str@5+=null ]",
     ),
     Api(
         ApiKey.DELETE_RECORDS, 0, 2, 2,
