@@ -455,6 +455,8 @@ def test_connections_are_found_by_name(dashboard: Dashboard) -> None:
     expect(page.locator("tbody tr").first).to_contain_text("traffic")
     page.get_by_role("button", name="Queue", exact=True).click()
     expect(page).to_have_url(re.compile("broker=queue"))
+    page.get_by_role("table", name="Applications").get_by_role("link", name="traffic").first.click()
+    expect(page.get_by_role("table", name="Connections").locator("tbody tr")).not_to_have_count(0)
 
 
 def test_alerts_lead_to_what_they_are_about(dashboard: Dashboard) -> None:

@@ -158,6 +158,34 @@ def checked_families(text: str) -> dict[str, str]:
     return kinds
 
 
+def test_the_connections_of_one_application_are_one_row(api: Api, running: Process) -> None:
+    with nexo.connect(running.url, client="shop-43") as client:
+        client.store.set("k", 1)
+        client.queue("of-an-application").create()
+        (row,) = api.get("/clients", search="SHOP-43")["clients"]
+    assert (row["name"], row["host"], row["brokers"]) == (
+        "shop-43",
+        "127.0.0.1",
+        ["queue", "store"],
+    )
+    assert row["connections"] >= 2
+    assert api.get("/clients", search="nobody-has-this-name")["clients"] == []
+
+
+def test_the_busiest_queues_and_streams_come_first(api: Api, running: Process) -> None:
+    with nexo.connect(running.url) as client:
+        client.queue("a-quiet").create()
+        client.queue("z-full").create().push_many(["job"] * 500)
+        client.stream("a-quiet").create()
+        client.stream("z-full").create().publish_many(["x"] * 500)
+
+    def first(kind: str) -> str:
+        row = api.get(f"/{kind}/list", sort="activity", search="-")[f"{kind}s"][0]
+        return str(row["name"] if kind == "stream" else row["info"]["name"])
+
+    wait_until(lambda: (first("queue"), first("stream")) == ("z-full", "z-full"))
+
+
 def test_connections_name_their_clients(api: Api, running: Process) -> None:
     with nexo.connect(f"{running.url}?client=shop-42") as client:
         client.store.set("connected", 1)
@@ -247,7 +275,7 @@ def test_the_requests_of_the_guide_work_on_a_fresh_server(tmp_path: Path) -> Non
     """SPEC K4: in the order in which they stand there."""
     guide = Path("docs/guide/dashboard.md").read_text(encoding="utf-8")
     found = re.findall(r"-d '(.*?)'[^$]*?http://127.0.0.1:8080(/\S+)", guide, re.DOTALL)
-    assert len(found) == 2
+    assert len(found) == 3
     with process(tmp_path / "nexo") as server:
         api = Api(server.http_url)
         api.wait_ready()

@@ -64,6 +64,7 @@ PAGES: dict[str, dict[str, object]] = {
     "/queue/jobs?working": {"queue": "many/00007", "state": "working"},
     "/queue/cron/list": {"queue": "many/00007"},
     "/connections": {},
+    "/clients": {},
     "/pipeline/tables": {},
 }
 

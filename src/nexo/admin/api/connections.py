@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from itertools import chain
 from typing import Any, Literal
 
@@ -59,15 +60,78 @@ class ConnectionPage(msgspec.Struct):
     total: int
 
 
+class ClientRow(msgspec.Struct):
+    """All connections of one application: of one name and user, from one host."""
+
+    name: str
+    host: str
+    user: str | None
+    brokers: list[str]
+    connections: int
+    opened_ms: int
+    """Of the oldest connection."""
+    heard_ms: int
+    requests: int
+    bytes_in: int
+    bytes_out: int
+    in_flight: int
+    unsent_bytes: int
+    slow: bool
+    internal: bool
+
+
+class ClientPage(msgspec.Struct):
+    """Applications, the one heard last first."""
+
+    clients: list[ClientRow]
+    total: int
+
+
+@routes.get("/clients")
+async def clients(context: ApiContext, ask: ConnectionsAsk) -> ClientPage:
+    """The connections of every broker, or one, gathered by application."""
+    found = defaultdict[tuple[str, str, str], list[ConnectionRow]](list)
+    for row in await _everyone(context, ask):
+        found[row.name, _host(row), row.user or ""].append(row)
+    rows = sorted(map(_client, found.values()), key=lambda row: -row.heard_ms)
+    return ClientPage(*page(rows, ask, lambda row: f"{row.name} {row.host} {row.user or ''}"))
+
+
+def _host(row: ConnectionRow) -> str:
+    return row.address.rpartition(":")[0] or row.address
+
+
+def _client(rows: list[ConnectionRow]) -> ClientRow:
+    return ClientRow(
+        name=rows[0].name,
+        host=_host(rows[0]),
+        user=rows[0].user,
+        brokers=sorted({row.broker for row in rows}),
+        connections=len(rows),
+        opened_ms=min(row.opened_ms for row in rows),
+        heard_ms=max(row.heard_ms for row in rows),
+        requests=sum(row.requests for row in rows),
+        bytes_in=sum(row.bytes_in for row in rows),
+        bytes_out=sum(row.bytes_out for row in rows),
+        in_flight=sum(row.in_flight for row in rows),
+        unsent_bytes=sum(row.unsent_bytes for row in rows),
+        slow=any(row.slow for row in rows),
+        internal=all(row.internal for row in rows),
+    )
+
+
 @routes.get("/connections")
 async def connections(context: ApiContext, ask: ConnectionsAsk) -> ConnectionPage:
     """The connections of every broker, or one."""
-    chosen = [broker for broker in Broker if ask.broker in (None, broker.label)]
-    lists = await asyncio.gather(*(peers(context, broker) for broker in chosen))
-    rows = sorted(chain(*lists), key=lambda row: -row.opened_ms)
+    rows = sorted(await _everyone(context, ask), key=lambda row: -row.opened_ms)
     return ConnectionPage(
         *page(rows, ask, lambda row: f"{row.name} {row.address} {row.user or ''}")
     )
+
+
+async def _everyone(context: ApiContext, ask: ConnectionsAsk) -> list[ConnectionRow]:
+    chosen = [broker for broker in Broker if ask.broker in (None, broker.label)]
+    return list(chain(*await asyncio.gather(*(peers(context, broker) for broker in chosen))))
 
 
 async def peers(context: ApiContext, broker: Broker) -> list[ConnectionRow]:

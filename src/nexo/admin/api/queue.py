@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -11,6 +12,7 @@ from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, ChangeCount, Nothing
 from nexo.admin.options import Known, Option
 from nexo.admin.values import NewValue, python_value
+from nexo.admin.watching.survey import queue_rank
 from nexo.admin.watching.watch import QueueWatch
 from nexo.errors import NotFound
 from nexo.model import Broker, check_name
@@ -24,7 +26,9 @@ routes = ApiRoutes("Queue", "/queue")
 
 OPTIONS = Known(QueueOptions, "queue")
 
-QueueSort: TypeAlias = Literal["name", "waiting", "working", "scheduled", "dead", "pushed_total"]
+QueueSort: TypeAlias = Literal[
+    "name", "activity", "waiting", "working", "scheduled", "dead", "pushed_total"
+]
 
 
 class QueuesAsk(SearchAsk):
@@ -68,8 +72,17 @@ class OptionsAsk(OneQueue):
 
 @routes.get("/list")
 async def queues(context: ApiContext, ask: QueuesAsk) -> QueuePage:
-    """A page of queues with their counts; sorted by a count, as of the last few seconds."""
-    infos, total = await (_by_name(context, ask) if ask.sort == "name" else _by_count(context, ask))
+    """A page of queues with their counts; sorted by a count, as of the last few seconds.
+
+    ``activity`` is what happens most: pushes, then waiting jobs.
+    """
+    match ask.sort:
+        case "activity" if context.sampler.survey.round_s is not None:
+            infos, total = await _by_activity(context, ask)
+        case "name" | "activity":
+            infos, total = await _by_name(context, ask)
+        case _:
+            infos, total = await _by_count(context, ask)
     return QueuePage([_row(context, info) for info in infos], total)
 
 
@@ -84,6 +97,23 @@ async def _by_count(context: ApiContext, ask: QueuesAsk) -> tuple[list[QueueInfo
     infos = [watch.info for watch in watches]
     infos.sort(key=lambda info: (-getattr(info, ask.sort), info.name))
     return page(infos, ask, lambda info: info.name)
+
+
+async def _by_activity(context: ApiContext, ask: QueuesAsk) -> tuple[list[QueueInfo], int]:
+    """The order is that of a moment ago, what is shown is of now."""
+    watches = context.sampler.survey.queues.of(await context.visible(Broker.QUEUE))
+    watches.sort(key=lambda watch: watch.info.name)
+    watches.sort(key=queue_rank, reverse=True)
+    chosen, total = page([watch.info.name for watch in watches], ask, str)
+    infos = await asyncio.gather(*(_info(context, name) for name in chosen))
+    return [info for info in infos if info is not None], total
+
+
+async def _info(context: ApiContext, name: str) -> QueueInfo | None:
+    try:
+        return await context.client.queue(name).info()
+    except NotFound:
+        return None  # deleted meanwhile
 
 
 def _row(context: ApiContext, info: QueueInfo) -> QueueRow:

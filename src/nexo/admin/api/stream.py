@@ -22,7 +22,7 @@ routes = ApiRoutes("Stream", "/stream")
 
 OPTIONS = Known(StreamOptions, "stream")
 
-StreamSort: TypeAlias = Literal["name", "published", "offsets", "bytes", "lag"]
+StreamSort: TypeAlias = Literal["name", "activity", "published", "offsets", "bytes", "lag"]
 
 
 class StreamsAsk(SearchAsk):
@@ -107,7 +107,10 @@ class MakeAsk(OneStream):
 
 @routes.get("/list")
 async def streams(context: ApiContext, ask: StreamsAsk) -> StreamPage:
-    """A page of streams; sorted by a number, as of the last few seconds."""
+    """A page of streams; sorted by a number, as of the last few seconds.
+
+    ``activity`` is what happens most: records published, then lag, then the newest record.
+    """
     by_name = ask.sort == "name"
     names = await (context.client.streams() if by_name else _ranked(context, ask.sort))
     chosen, total = page(names, ask, str)  # any part of a name: the broker finds prefixes only
@@ -117,6 +120,8 @@ async def streams(context: ApiContext, ask: StreamsAsk) -> StreamPage:
 
 async def _ranked(context: ApiContext, sort: StreamSort) -> list[str]:
     survey = context.sampler.survey
+    if sort == "activity":
+        return await _busiest(context)
     ranks: dict[str, float] = {}
     for watch in survey.streams.of(await context.visible(Broker.STREAM)):
         name = watch.info.name
@@ -128,6 +133,13 @@ async def _ranked(context: ApiContext, sort: StreamSort) -> list[str]:
             case _:
                 ranks[name] = getattr(watch.info, sort)
     return sorted(ranks, key=lambda name: (-ranks[name], name))
+
+
+async def _busiest(context: ApiContext) -> list[str]:
+    """Every name, those of idle and of new streams at the end."""
+    survey, names = context.sampler.survey, await context.client.streams()
+    ranks = {watch.info.name: survey.stream_rank(watch) for watch in survey.streams.of(names)}
+    return sorted(names, key=lambda name: ranks.get(name, (0.0, 0, 0)), reverse=True)
 
 
 async def _row(context: ApiContext, name: str) -> StreamRow | None:

@@ -117,7 +117,7 @@ class BrokerSurvey:
         """The busiest streams, or those of ``names``."""
         if names is None:
             return self.busy_streams[:count]
-        return heapq.nlargest(count, self.streams.of(names), self._stream_rank)
+        return heapq.nlargest(count, self.streams.of(names), self.stream_rank)
 
     def _ended(self, broker: Broker) -> None:
         """A round over everything of a broker is done."""
@@ -162,7 +162,7 @@ class BrokerSurvey:
         self.lags = {}
         for (stream, *_), group in self.groups.watches.items():
             self.lags[stream] = self.lags.get(stream, 0) + group.info.lag
-        self.busy_streams = heapq.nlargest(TOP, self.streams.watches.values(), self._stream_rank)
+        self.busy_streams = heapq.nlargest(TOP, self.streams.watches.values(), self.stream_rank)
         late = (group for group in self.groups.watches.values() if group.info.lag)
         self.late_groups = heapq.nlargest(TOP, late, lambda group: group.info.lag)
         return self._sums()
@@ -187,7 +187,8 @@ class BrokerSurvey:
             "finished": self._finished,
         }
 
-    def _stream_rank(self, watch: StreamWatch) -> tuple[float, int, int]:
+    def stream_rank(self, watch: StreamWatch) -> tuple[float, int, int]:
+        """How busy a stream is: by its traffic, then by the lag of its groups, then by size."""
         info = watch.info
         return watch.published.series.last or 0.0, self.lags.get(info.name, 0), info.offsets
 

@@ -41,7 +41,7 @@ function columns(name, state, lacks) {
       { title: "", class: "acts", cell: (job) => cancel(name, job, lacks("admin") && lacks("write")) },
     ],
     working: [
-      { title: "Held by", class: "name", cell: (job) => h("a", { href: href("connections", { broker: "queue", search: job.holder }) }, job.holder), tip: (job) => `connection ${job.holder_id}` },
+      { title: "Held by", class: "name", cell: (job) => h("a", { href: href("connections", { broker: "queue", view: "single", search: job.holder }) }, job.holder), tip: (job) => `connection ${job.holder_id}` },
       { title: "Lease left", cell: left, tip: (job) => `ends ${moment(job.expires_ms)}` },
       number("Attempt", (job) => job.attempts + 1), number("Priority", (job) => job.priority, { class: "hide-s" }),
       timeColumn("Pushed", (job) => job.pushed_ms, "hide-s"),
@@ -51,7 +51,7 @@ function columns(name, state, lacks) {
       number("Priority", (job) => job.priority, { class: "hide-s" }), { title: "", class: "acts", cell: (job) => cancel(name, job, lacks("admin") && lacks("write")) },
     ],
     dead: [
-      { title: "Reason", class: "value", cell: (job) => job.reason || job.cause, tip: (job) => job.reason }, number("Attempts", (job) => job.attempts, { class: "hide-s" }),
+      { title: "Reason", class: "value reason", cell: (job) => job.reason || job.cause, tip: (job) => job.reason }, number("Attempts", (job) => job.attempts, { class: "hide-s" }),
       timeColumn("Died", (job) => job.died_ms, "hide-s"),
       { title: "", class: "acts", cell: (job) => [
         button("Replay", () => replay(name, [job.id]), { small: true, label: `Replay ${job.id}`, lacks: lacks("admin") }),

@@ -14,7 +14,7 @@ const LIMIT = 50;
 /** All of one `kind`, "queue" or "stream"; `example` is a name for a new one. */
 export async function list(kind, { given, memory, redraw }, columns, nameOf, example) {
   memory.offset ??= 0;
-  const sort = given.sort ?? "name";
+  const sort = given.sort ?? "activity";
   const page = await get(`/${kind}/list`, { search: given.search, sort, limit: LIMIT, offset: memory.offset });
   const lacks = await permissions(kind);
   const restart = (wanted) => { memory.offset = 0; refine(wanted); };

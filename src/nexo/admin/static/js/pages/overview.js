@@ -21,6 +21,7 @@ const CHARTS = [
   { broker: "stream", title: "Stream, records per second", lines: [["published", "published", "stream"], ["finished by groups", "finished", "second"]] },
 ];
 const SLOW_ROUND_S = 5;
+const UNFOLDED = 5;
 const SORTS = { "dead-letters": { queue: "dead" }, stuck: { queue: "waiting", stream: "lag" }, lag: { stream: "lag" }, parked: { stream: "lag" } };
 const SPANS = [[300, "5 min"], [900, "15 min"], [3600, "1 hour"]];
 
@@ -85,10 +86,21 @@ function alerts({ alerts: rows, alerts_total: total, round_s: every }) {
   const late = every === null ? "Still checking every queue and stream for the first time."
     : every > SLOW_ROUND_S ? `Each queue and stream is checked every ${count(Math.ceil(every))} s.` : null;
   if (!rows.length) return late ? h("p.note", late) : null;
-  return panel(`Alerts (${count(total)})`, [h("ul.alerts", rows.map((alert) =>
+  const found = h("ul.alerts", rows.map((alert) =>
     h("li", { "data-key": `${alert.kind}/${alert.broker}/${alert.subject}/${alert.group}` }, badge(alert.level, alert.level === "critical" ? "bad" : "warn"),
-      h("span.grow", subject(alert), ": ", alert.message)))),
-  late ? h("div.pager", late) : null]);
+      h("span.grow", subject(alert), ": ", alert.message))));
+  const body = rows.length > UNFOLDED ? h("details.fold", h("summary", kinds(rows)), found) : found;
+  return panel(`Alerts (${count(total)})`, [body, late ? h("div.pager", late) : null]);
+}
+
+/** How many alerts there are of each kind, the critical ones first: `broker down, 9 dead letters`. */
+function kinds(rows) {
+  const found = new Map();
+  for (const { kind, level, count: of } of [...rows].sort((one, two) => one.level.localeCompare(two.level))) {
+    const before = found.get(kind) ?? { of: 0, level };
+    found.set(kind, { ...before, of: before.of + of });
+  }
+  return [...found].map(([kind, { of, level }]) => [badge(`${count(of)} ${kind.replaceAll("-", " ")}`, level === "critical" ? "bad" : "warn"), " "]);
 }
 
 /** What an alert is about, as a link to where it can be fixed. */

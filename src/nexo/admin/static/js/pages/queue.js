@@ -22,7 +22,7 @@ function all(context) {
   return list("queue", context, [
     { title: "Queue", class: "name", sort: "name", cell: ({ info }) => [h("a", { href: href("queue", { name: info.name }) }, info.name), info.paused ? [" ", badge("paused", "warn")] : null], tip: ({ info }) => info.name },
     { title: "Pushed, last minute", class: "hide-s", cell: (row) => sparkline(row.pushed, "queue") },
-    number("In/s", (row) => row.pushed_per_s, { format: rate }),
+    number("In/s", (row) => row.pushed_per_s, { format: rate, sort: "activity" }),
     number("Out/s", (row) => row.finished_per_s, { format: rate, class: "hide-s" }),
     number("Waiting", ({ info }) => info.waiting, { sort: "waiting" }),
     number("Working", ({ info }) => info.working, { sort: "working", class: "hide-s" }),

@@ -26,7 +26,7 @@ function all(context) {
   return list("stream", context, [
     { title: "Stream", class: "name", sort: "name", cell: (row) => h("a", { href: href("stream", { name: row.name }) }, row.name), tip: (row) => row.name },
     { title: "Published, last minute", class: "hide-s", cell: (row) => sparkline(row.published, "stream") },
-    number("In/s", (row) => row.published_per_s, { format: rate, sort: "published" }),
+    number("In/s", (row) => row.published_per_s, { format: rate, sort: "activity" }),
     number("Offsets", (row) => row.offsets, { sort: "offsets" }),
     number("Size", (row) => row.bytes, { format: bytes, class: "hide-s", sort: "bytes" }),
     number("Partitions", (row) => row.partitions, { class: "hide-s" }),
