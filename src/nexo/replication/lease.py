@@ -112,6 +112,15 @@ def create(store: ObjectStore, number: int, lease: LeaderLease) -> bool:
     return True
 
 
+def take(store: ObjectStore, number: int, lease: LeaderLease) -> bool:
+    """Begin a term with the lease of a number, one more than the newest that was seen.
+
+    Also if nobody else has that number, there must be no newer lease: who sleeps before the put
+    may find a number free that another server had used, and deleted.
+    """
+    return create(store, number, lease) and not numbers(store, after=number)
+
+
 def renew(store: ObjectStore, number: int, lease: LeaderLease, lapsed: Callable[[], bool]) -> bool:
     """Create a leader's next lease; False if the lead is lost, or cannot be proved.
 

@@ -65,14 +65,20 @@ class Taking:
         writer: str,
         now_ms: Callable[[], int],
         pause: Callable[[], None],
+        may_claim: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``pause`` waits a little before the next try."""
+        """``pause`` waits a little before the next try.
+
+        ``may_claim``: whether the server's lease lasts; else a claim could take the log away from
+        its next leader.
+        """
         self._store = store
         self._files = files
         self._root = root
         self._writer = writer
         self._now_ms = now_ms
         self._pause = pause
+        self._may_claim = may_claim
         self._replay: LogReplay | None = None
         self._is_half = False
         self._claimed = Mark()
@@ -155,8 +161,11 @@ class Taking:
             replay.to_end()
             replay.sync()
             shipper = Shipper(self._writer, replay.mark)
-            if self._put(shipper):
+            if not self._put(shipper):
+                continue
+            if self._is_end(shipper):
                 return shipper
+            replay.load()  # the number was free because a base had replaced what had it
 
     def _reset(self, end: Mark) -> tuple[Shipper, bases.Manifest | None]:
         """Upload the files as they are, and claim with them."""
@@ -172,12 +181,27 @@ class Taking:
         manifest = bases.Manifest(end.number + 1, shipper.epoch, stored, folders, self._now_ms())
         with suppress(AlreadyThere):
             self._store.create(key, bases.FORMAT.pack(manifest, manifest.number))
-        if not self._put(shipper):
+        if not self._put(shipper) or not self._is_end(shipper):
             raise Superseded(f"another server wrote object {end.number} just now")
         return shipper, bases.publish(self._store, manifest)
 
+    def _is_end(self, shipper: Shipper) -> bool:
+        """Whether the claim is the log's newest object.
+
+        Who sleeps before the put may find a number free that others had used, and deleted.
+        """
+        while True:
+            try:
+                return not self._store.list(LOG, log_key(shipper.number - 1))
+            except StoreFailed as error:
+                log.warning("the log's end is unclear, looking again: %s", error)
+                self._pause()
+
     def _put(self, shipper: Shipper) -> bool:
         """Put the claim; False if another object has its number."""
+        while not self._may_claim():
+            log.warning("the lease is not renewed: the claim waits")
+            self._pause()
         put = shipper.next_put(self._now_ms())
         assert put is not None, "a claim is always due"
         while True:

@@ -47,6 +47,18 @@ def test_so_does_one_whose_last_try_had_worked_without_its_knowing() -> None:
     assert not lease.create(store, known + 2, lease_of("old"))
 
 
+def test_a_standby_that_slept_before_its_put_does_not_lead_with_a_number_that_was_used() -> None:
+    store = MemoryObjects()
+    seen = 9
+    lead(store, "leader", 0, 500)
+    assert lease.get(store, seen + 1) is None
+    assert not lease.take(store, seen + 1, lease_of("standby"))
+    newest = lease.newest(store)
+    assert newest is not None
+    assert newest[1].term == "leader"
+    assert lease.take(store, newest[0] + 1, lease_of("standby"))
+
+
 def test_few_leases_are_kept_of_many_terms() -> None:
     store = MemoryObjects()
     number = -1

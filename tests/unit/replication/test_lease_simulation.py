@@ -158,7 +158,7 @@ class Server:
             self._watch.saw(*newest, now_s)
             return
         self._term, self._number = number, number
-        if leases.create(self.store, number, self._lease()):
+        if leases.take(self.store, number, self._lease()):
             self._tenure = Tenure(LEASE_S, now_s)
 
     def _lease(self) -> LeaderLease:

@@ -204,6 +204,56 @@ def test_a_claim_that_brings_all_files_is_enough_to_follow() -> None:
     assert content(files, "log") == b"kept"
 
 
+def test_who_slept_before_its_claim_does_not_lead_with_a_number_that_was_used() -> None:
+    """The old leader went on meanwhile, made bases, and deleted that number."""
+    own = MemoryFiles()
+    own.make_folder(ROOT)
+
+    class Sleeping(MemoryObjects):
+        asleep = False
+
+        def create(self, key: str, data: bytes) -> None:
+            if self.asleep and key.startswith("log/"):
+                self.asleep = False
+                for _ in range(3):
+                    write(recording, "log", b"and on ")
+                    ship(self, shipper, recording)
+                    found = bases.walk(own, ROOT)
+                    stored, folders = bases.upload(self, own, found, "maker", None)
+                    made = bases.Manifest(shipper.number, shipper.epoch, stored, folders)
+                    bases.publish(self, made)
+                bases.collect(self)
+            super().create(key, data)
+
+    store = Sleeping()
+    shipper, _ = taking(store, own, "one/term/a").take(None)
+    recording = RecordingFiles(own, ROOT)
+    write(recording, "log", b"shipped ")
+    ship(store, shipper, recording)
+    standby, files = follow(store)
+    store.asleep = True
+    taken, _ = taking(store, files, "two/term/a").take(standby.mark, is_sure=True)
+    assert taken.number - 1 == int(store.list("log/")[-1][4:]), "the claim is the log's end"
+    assert content(files, "log") == b"shipped and on and on and on "
+
+
+def test_a_claim_waits_while_the_lease_is_over() -> None:
+    """Else a server that slept could take the log away from its next leader."""
+    store, own = MemoryObjects(), MemoryFiles()
+    own.make_folder(ROOT)
+    pauses: list[int] = []
+
+    def pause() -> None:
+        assert not store.list("log/")
+        pauses.append(1)
+
+    late = Taking(
+        store, own, ROOT, "one/term/a", lambda: 1, pause, lambda: len(pauses) == 3
+    )  # fmt: skip
+    late.take(None)
+    assert store.list("log/") == [log_key(0)]
+
+
 def test_a_mark_that_others_went_past_is_followed_before_the_claim() -> None:
     store, own = MemoryObjects(), MemoryFiles()
     own.make_folder(ROOT)

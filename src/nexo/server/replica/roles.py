@@ -95,7 +95,7 @@ class Replica:
         """Lead if no other server was quicker; returns the newest lease known after that."""
         mine, asked_s = self._member.new_lease(), now_s()
         store = self._member.store
-        if await self._member.until_done(leases.create, store, number + 1, mine):
+        if await self._member.until_done(leases.take, store, number + 1, mine):
             return await self._lead(number + 1, mine, asked_s)
         return await self._newest_lease()
 

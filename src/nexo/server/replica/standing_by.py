@@ -167,7 +167,7 @@ class StandingBy:
         else:
             log.warning("%s is gone: taking over", watch.lease.address)
         mine, asked_s = member.new_lease(heads=self._folders.applied), now_s()
-        if not await member.in_thread(leases.create, member.store, watch.number + 1, mine):
+        if not await member.in_thread(leases.take, member.store, watch.number + 1, mine):
             return None
         watch.saw(watch.number + 1, mine, now_s())
         return asked_s

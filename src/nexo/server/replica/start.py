@@ -12,6 +12,7 @@ from nexo.config import Settings
 from nexo.model import Broker
 from nexo.replication.log_objects import Mark
 from nexo.replication.objects import BASE, ObjectStore, StoreFailed, next_number
+from nexo.replication.state import now_s
 from nexo.replication.taking import Taking
 from nexo.server.clock import SteadyClock
 from nexo.server.replica.marks import (
@@ -49,7 +50,16 @@ def take_lead(
     files.make_folder(root)
     clock = SteadyClock()
     writer = f"{term.server}/{term.term}/{uuid4().hex[:12]}"
-    taking = Taking(store, files, root, writer, clock.now_ms, lambda: time.sleep(RETRY_S))
+    lease = around.open_cells(lease_path(run))
+    taking = Taking(
+        store,
+        files,
+        root,
+        writer,
+        clock.now_ms,
+        lambda: time.sleep(RETRY_S),
+        lambda: now_s() <= lease.get()[0],
+    )
     shipper, base = taking.take(
         handed or marks.get(broker),
         is_sure=handed is not None,
@@ -59,7 +69,6 @@ def take_lead(
     marks.serve(broker, Mark(shipper.number, shipper.epoch, shipper.writer))
     recording = RecordingFiles(files, root)
     recording.boot_id = f"{files.boot_id}/{term.lineage}"
-    lease = around.open_cells(lease_path(run))
     shown = around.open_cells(shown_path(run, broker))
     since = shipper.number - _newest_base(store)
 
