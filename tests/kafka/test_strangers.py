@@ -111,6 +111,8 @@ class World:
             names |= {"producer_id": -1, "epoch": -1}
         if api.key is ApiKey.CONSUMER_GROUP_HEARTBEAT:
             names |= {"epoch": 0 if plain else 1, "member": MEMBER, "assignor": None, "regex": None}
+        if api.key is ApiKey.LIST_TRANSACTIONS:
+            names["states"] = "Ongoing"
         if api.key is ApiKey.DESCRIBE_CONFIGS:
             names["keys"] = "retention.ms"
         return {f.name: _filled(f, version, names) for f in api.request.fields}
