@@ -34,7 +34,7 @@ _NOTES = {
     65: "transactional ids that the client may use",
     66: "transactional ids that the client may use",
     37: "refused: the number of partitions is fixed",
-    68: "topics by name, not by pattern",
+    68: "patterns of topics without lookaround, as on Kafka, and without classes by name",
 }
 _ABSENT = [
     ("30, 31", "changes of ACLs", "[users](../guide/security.md) are managed with `nexo user`"),

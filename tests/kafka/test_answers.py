@@ -149,6 +149,53 @@ def test_members_are_asked_for_a_heartbeat_as_often_as_on_kafka(desk: Desk) -> N
     assert listed(line)["new"] == ("consumer", "Empty", "Consumer")
 
 
+def subscribed(line: Line, member: str, epoch: int, pattern: str | None) -> KafkaMessage:
+    asked = {
+        "group": "new", "member": member, "epoch": epoch, "rebalance_ms": 60_000,
+        "topics": None, "owned": [] if epoch == 0 else None, "assignor": None, "instance": None,
+        "regex": pattern,
+    }  # fmt: skip
+    return line.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, asked)
+
+
+def owned(answer: KafkaMessage) -> int | None:
+    """How many partitions a member owns; None if that has not changed."""
+    assignment = answer["assignment"]
+    return None if assignment is None else sum(len(t["partitions"]) for t in assignment["topics"])
+
+
+def test_a_member_reads_all_topics_that_match_also_later_ones(desk: Desk) -> None:
+    line = Line(desk)
+    desk.client().make("eu.a", partitions=2)
+    first = subscribed(line, "a", 0, r"eu\..*")
+    assert (first["error"], owned(first)) == (0, 2)
+    desk.client().make("eu.b", partitions=3)
+    desk.client().make("us.b")
+    second = subscribed(line, "a", first["epoch"], None)
+    assert owned(second) == 5
+    (shown,) = line.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, {"groups": ["new"]})["groups"]
+    assert shown["members"][0]["regex"] == r"eu\..*"
+    third = subscribed(line, "a", second["epoch"], "t")
+    assert owned(third) in (0, 1)
+
+
+def test_a_pattern_finds_only_what_its_user_may_read(desk: Desk) -> None:
+    door = Door(desk)
+    desk.client().make("low.a")
+    line = Line(door, User("low", grants=(parse_grant("stream:*:low*"),)))
+    asked = subscribed(line, "a", 0, ".*")
+    assert owned(asked) in (1, None)
+    found = desk.service.consumers._known["new", "a"].matched[1]
+    assert found == {"low.a"}
+
+
+@pytest.mark.parametrize("pattern", ["(", "(?=x)", "a" * 501])
+def test_a_pattern_that_is_none_is_refused(desk: Desk, pattern: str) -> None:
+    answer = subscribed(Line(desk), "a", 0, pattern)
+    assert answer["error"] == Error.INVALID_REGULAR_EXPRESSION
+    assert "pattern" in answer["message"]
+
+
 # -- records -----------------------------------------------------------------------------
 
 

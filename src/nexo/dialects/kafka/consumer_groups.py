@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from nexo.brokers.stream.groups.kafka.model import GroupError
+from nexo.brokers.stream.groups.kafka.topic_pattern import TopicPattern
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, group_error, refusal
 from nexo.dialects.kafka.operations import on_group
@@ -18,7 +19,7 @@ from nexo.dialects.kafka.request import (
     stream_of,
     topic_id,
 )
-from nexo.errors import Forbidden, NexoError, NotFound
+from nexo.errors import Forbidden, InvalidInput, NexoError, NotFound
 from nexo.model.stream import StreamPartition
 from nexo.names import text_of
 from nexo.options.stream import Strategy
@@ -55,10 +56,8 @@ def heartbeat(request: Request) -> None:
 def _check(request: Request) -> None:
     """Refuse what is wrong in a heartbeat, whatever the group is."""
     epoch, assignor = request["epoch"], request["assignor"]
-    if request["regex"]:
-        reason = "patterns are not matched here: name the topics"
-        raise Refused(Error.INVALID_REGULAR_EXPRESSION, reason)
-    if epoch < _LOWEST_EPOCH or (epoch == JOIN and request["topics"] is None):
+    names_none = request["topics"] is None and not request["regex"]
+    if epoch < _LOWEST_EPOCH or (epoch == JOIN and names_none):
         raise Refused(Error.INVALID_REQUEST, "a member that joins must name its topics")
     if assignor is not None and assignor not in _ASSIGNORS:
         raise Refused(Error.UNSUPPORTED_ASSIGNOR, f"there are only {', '.join(_ASSIGNORS)}")
@@ -78,7 +77,16 @@ def _beat(request: Request) -> Beat:
         _ASSIGNORS.get(request["assignor"] or ""),
         request.client_id,
         f"/{request.session.address}",
+        _pattern(request),
     )
+
+
+def _pattern(request: Request) -> TopicPattern | None:
+    text: str | None = request["regex"]
+    try:
+        return None if text is None else TopicPattern(text)
+    except InvalidInput as error:
+        raise Refused(Error.INVALID_REGULAR_EXPRESSION, error.message) from None
 
 
 def _owned(request: Request) -> set[StreamPartition] | None:
@@ -157,6 +165,7 @@ def _member(request: Request, view: MemberView) -> dict[str, Any]:
         "client_id": known.client_id,
         "client_host": known.client_host,
         "topics": [text_of(topic) for topic in known.topics],
+        "regex": known.pattern.text if known.pattern is not None else None,
         "assignment": {"topics": _by_id(request, view.owned)},
         "target": {"topics": _by_id(request, view.target)},
     }

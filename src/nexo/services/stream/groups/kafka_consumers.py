@@ -8,14 +8,18 @@ A member belongs to no connection and is not durable: after a restart it joins a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from nexo.access.grants import Extent
+from nexo.access.permit import READ, visible
 from nexo.brokers.stream.groups.kafka.model import Caller, GroupError
+from nexo.brokers.stream.groups.kafka.topic_pattern import TopicPattern
 from nexo.brokers.stream.groups.ordered import OrderedGroup
-from nexo.model import Persistence, check_name
+from nexo.model import Broker, Persistence, check_name
 from nexo.model.stream import Assigned, StreamPartition
+from nexo.names import text_of
 from nexo.options.stream import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, Strategy
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core
@@ -26,6 +30,7 @@ from nexo.services.stream.permits import permit_ordered
 JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
 """Epochs in heartbeats that join or leave; a static member may leave for a while."""
 _SESSION_MS = 45_000
+_PATTERNS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,8 @@ class Beat:
     strategy: Strategy | None = None
     client_id: str = ""
     client_host: str = ""
+    pattern: TopicPattern | None = None
+    """Of topics that the member reads too; an empty one for none any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,9 @@ class AssignedMember:
     client_host: str
     topics: Sequence[str] = ()
     """The topics it subscribes to, existing or not."""
+    pattern: TopicPattern | None = None
+    matched: tuple[Hashable, frozenset[str]] = (None, frozenset())
+    """The streams that match, and of which state of the broker that is true."""
     is_away: bool = False
     """A static member that may come back."""
     last_answer: list[StreamPartition] | None = None
@@ -99,6 +109,8 @@ class Consumers:
         """Members by group and by their name in the ordered group."""
         self._names: dict[tuple[str, str], str] = {}
         """That name, by group and member id."""
+        self._patterns: dict[str, tuple[Hashable, Collection[str]]] = {}
+        """The streams that match, by pattern."""
         ordered.on_gone = self._gone
 
     def _gone(self, group: str, name: str) -> None:
@@ -125,7 +137,7 @@ class Consumers:
             elif beat.epoch in (LEAVE, LEAVE_FOR_A_WHILE):
                 self._leave(group, known, beat, done)
             else:
-                self._stay(group, found, known, beat, done)
+                self._stay(connection, group, found, known, beat, done)
 
     def _may_use(self, connection: Connection, group: str, beat: Beat) -> bool:
         """Whether the client may use the group; it does not learn of one that it may not use.
@@ -150,8 +162,10 @@ class Consumers:
 
     def _join(self, connection: Connection, group: str, beat: Beat, done: BeatDone) -> None:
         new = AssignedMember(
-            beat.member, beat.instance, beat.client_id, beat.client_host, beat.topics or ()
-        )
+            beat.member, beat.instance, beat.client_id, beat.client_host, beat.topics or (),
+            beat.pattern,
+        )  # fmt: skip
+        self._match(connection, new)
         old = self._known.get((group, new.name))
         if old is not None and old.id != new.id and not old.is_away:
             done(GroupError.UNRELEASED_INSTANCE_ID)
@@ -159,18 +173,47 @@ class Consumers:
         check_name(group, "group")
         found = self._ordered.ensure(group, _options(beat))
         if old is None or not old.is_away:
-            found.join(new.name, self._counts(new.topics), self._core.now_ms)
+            found.join(new.name, self._counts(new), self._core.now_ms)
         self._ordered.roam(connection, group, new.name)
         self._known[group, new.name] = new
         self._names[group, new.id] = new.name
         self._answer(group, found, new, None, done, joined=True)
 
-    def _counts(self, topics: Sequence[str]) -> dict[str, int]:
+    def _counts(self, known: AssignedMember) -> dict[str, int]:
+        streams, names = self._core.engine.streams, {*known.topics, *known.matched[1]}
+        return {name: streams.get(name).options.partitions for name in names if name in streams}
+
+    def _match(self, connection: Connection, known: AssignedMember) -> None:
+        """Find the streams that a member's pattern names, if there may be others than before."""
+        if known.pattern is None or not known.pattern.text:
+            known.matched = None, frozenset()
+            return
         streams = self._core.engine.streams
-        return {name: streams.get(name).options.partitions for name in topics if name in streams}
+        state = streams.next_id, len(streams), known.pattern.text
+        if known.matched[0] == state:
+            return
+        may_read = visible(connection.identity, Broker.STREAM, READ, Extent.NAME)
+        known.matched = state, frozenset(filter(may_read, self._named_by(known.pattern, state)))
+
+    def _named_by(self, pattern: TopicPattern, state: Hashable) -> Collection[str]:
+        """The streams that match, found once for all members of all groups."""
+        kept, found = self._patterns.get(pattern.text, (None, ()))
+        if kept != state:
+            streams = (stream for stream in self._core.engine.streams if not stream.is_system)
+            found = [each.name for each in streams if pattern.matches(text_of(each.name))]
+            if len(self._patterns) >= _PATTERNS:
+                self._patterns.clear()
+            self._patterns[pattern.text] = state, found
+        return found
 
     def _stay(
-        self, group: str, found: OrderedGroup, known: AssignedMember, beat: Beat, done: BeatDone
+        self,
+        connection: Connection,
+        group: str,
+        found: OrderedGroup,
+        known: AssignedMember,
+        beat: Beat,
+        done: BeatDone,
     ) -> None:
         epoch = found.confirmed(known.name)
         has = {at for at, owner in found.owners.items() if owner == known.name}
@@ -180,6 +223,8 @@ class Consumers:
             return
         if beat.topics is not None:
             known.topics = beat.topics
+        known.pattern = beat.pattern or known.pattern
+        self._match(connection, known)
         if beat.owned is not None:
             known.last_answer = None
         known.is_away = False
@@ -198,7 +243,7 @@ class Consumers:
         """Confirm the generation for a member that has nothing to give up, and answer it."""
         name, now_ms = known.name, self._core.now_ms
         before = found.generation, found.confirmed(name)
-        found.resubscribe(name, self._counts(known.topics), now_ms)
+        found.resubscribe(name, self._counts(known), now_ms)
         now = found.heartbeat(name, found.confirmed(name), now_ms)
         if now.generation != found.confirmed(name) and _is_free(now, owned):
             now = found.heartbeat(name, now.generation, now_ms)
