@@ -32,8 +32,9 @@ CALLS = (
 )  # fmt: skip
 
 
-_Rename: TypeAlias = "tuple[Path | None, Path | None, Inode | None]"
-"""From, to, and which file; None for a name that is new or removed, and for a folder."""
+_Rename: TypeAlias = "tuple[Path | None, Path | None, Inode | None, frozenset[Path]]"
+"""From, to, and which file; None for a name that is new or removed, and for a folder. And whose
+sync makes it durable."""
 
 
 @dataclass(eq=False, slots=True)
@@ -121,15 +122,15 @@ class Disk:
 
     def link(self, path: Path, inode: Inode | None) -> None:
         self._put(path, inode)
-        self._pending.append((None, path, inode))
+        self._pending.append(_change(None, path, inode))
 
     def unlink(self, path: Path) -> None:
         for known in self.below(path):
             self._drop(known)
-            self._pending.append((known, None, None))
+            self._pending.append(_change(known, None, None))
 
     def move(self, source: Path, target: Path) -> None:
-        self._pending.append((source, target, self.names[source]))
+        self._pending.append(_change(source, target, self.names[source]))
         if target in self.names and self.names[source] is not None:
             self._drop(target)
         for known in self.below(source):
@@ -157,13 +158,16 @@ class Disk:
     def settle_names(self, folder: Path) -> None:
         """Make the names in a folder, and of its parents, durable."""
         folders = {folder, *folder.parents}
-        touched = [one for one in self._pending if _touches(one, folders)]
-        for change in touched:
-            self._settle(change)
-            self._pending.remove(change)
+        kept = []
+        for change in self._pending:
+            if change[3].isdisjoint(folders):
+                kept.append(change)
+            else:
+                self._settle(change)
+        self._pending = kept
 
     def _settle(self, change: _Rename) -> None:
-        source, target, inode = change
+        source, target, inode, _ = change
         durable = self._durable
         if source is not None and target is not None:
             for path in [path for path in durable if path.is_relative_to(source)]:
@@ -199,6 +203,12 @@ class Disk:
                 self._put(path, inode)
         self._durable = dict(self.names)
 
+    def wipe(self) -> None:
+        """Another, empty disk."""
+        for kept in (self.names, self.children, self._durable):
+            kept.clear()
+        self._pending.clear()
+
     def flip(self, path: Path, bit: int) -> None:
         inode = self.names.get(path)
         if inode is not None and inode.content:
@@ -221,8 +231,9 @@ class Disk:
         return sum(len(inode.content) for inode in self.names.values() if inode is not None)
 
 
-def _touches(change: _Rename, folders: set[Path]) -> bool:
-    return any(path is not None and path.parent in folders for path in change[:2])
+def _change(source: Path | None, target: Path | None, inode: Inode | None) -> _Rename:
+    folders = frozenset(path.parent for path in (source, target) if path is not None)
+    return source, target, inode, folders
 
 
 class SimFile:

@@ -25,23 +25,28 @@ class JobFuture(Future[Any]):
     """A future whose `result` lets the world go on."""
 
     def result(self, timeout: float | None = None) -> Any:
-        _wait_for(self.done)
+        _wait_for(self)
         return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        _wait_for(self.done)
+        _wait_for(self)
         return super().exception(0)
 
 
-def _wait_for(reached: Callable[[], bool]) -> None:
-    while not reached():
-        _world().block(50_000)
+def _wait_for(future: Future[Any]) -> None:
+    """Give control back until it is done."""
+    process = _world().current
+    if future.done() or process is None:
+        return
+    waiting = greenlet.getcurrent()
+    future.add_done_callback(lambda _: _world().after(20_000, process.resume, waiting))
+    _world().park()
 
 
 def wait(futures: Iterable[Future[Any]], *_: Any, **__: Any) -> None:
     """`concurrent.futures.wait` for all."""
     for future in list(futures):
-        _wait_for(future.done)
+        _wait_for(future)
 
 
 class SimExecutor:

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tests.simulation.system import System
+from tests.simulation.two import Two
 
-SCENARIOS = {"one": System}
+SCENARIOS: dict[str, type[System]] = {"one": System, "two": Two}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fnmatch
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,37 +59,61 @@ EVENTS = ("rename *", "create *", "truncate *", "remove *", "write *", "sync *")
 
 
 def draw(
-    chance: random.Random, kinds: dict[str, tuple[float, tuple[str, ...]]], until_ns: int, most: int
+    chance: random.Random,
+    kinds: dict[str, tuple[float, tuple[str, ...]]],
+    until_ns: int,
+    most: int,
+    events: Sequence[str] = EVENTS,
+    longest_s: float = 40.0,
 ) -> list[Fault]:
-    """Up to ``most`` faults; ``kinds`` gives the weight and the targets of each kind."""
+    """Up to ``most`` faults; ``kinds`` gives the weight and the targets of each kind.
+
+    ``events`` are the names that some are tied to, ``longest_s`` is the longest pause.
+    """
     names = list(kinds)
     weights = [kinds[name][0] for name in names]
     faults = []
     for _ in range(chance.randint(0, most)):
         kind = chance.choices(names, weights)[0]
-        faults.append(_one(chance, kind, chance.choice(kinds[kind][1]), until_ns))
+        target = chance.choice(kinds[kind][1])
+        faults.append(_one(chance, kind, target, until_ns, events, longest_s))
     return sorted(faults, key=lambda fault: fault.at_ns)
 
 
-def _one(chance: random.Random, kind: str, target: str, until_ns: int) -> Fault:
+def _one(
+    chance: random.Random,
+    kind: str,
+    target: str,
+    until_ns: int,
+    events: Sequence[str],
+    longest_s: float,
+) -> Fault:
     fault = Fault(kind, target, chance.randrange(until_ns))
     details: dict[str, Any] = {}
     match kind:
-        case "kill" | "pause" | "power" | "term":
-            details["for_ns"] = duration_ns(chance, 40.0 if kind == "pause" else 5.0)
+        case "kill" | "pause" | "power" | "term" | "lose" | "kill_one" | "pause_one":
+            is_pause = kind.startswith("pause")
+            details["for_ns"] = duration_ns(chance, longest_s if is_pause else 5.0)
+            if kind.endswith("_one"):
+                details["number"] = chance.getrandbits(10)
             if chance.random() < 0.3:
-                details["event"] = chance.choice(EVENTS)
+                details["event"] = chance.choice(events)
                 details["count"] = int(2000 ** chance.random())
+        case "store":
+            details["number"] = chance.getrandbits(20)
+            if chance.random() < 0.5:
+                details["event"] = chance.choice(events)
+                details["count"] = int(500 ** chance.random())
         case "disk":
             details["number"] = chance.choice(ERRORS)
             details["calls"] = chance.choice(CALLS)
         case "cut":
             details["number"] = int(4 ** (chance.random() * 7))
-        case "silence" | "slow":
+        case "silence" | "slow" | "outage":
             details["for_ns"] = duration_ns(chance, 40.0)
         case "full":
             details["for_ns"] = duration_ns(chance, 5.0)
-        case "flip":
+        case "flip" | "wipe" | "missing" | "damage":
             details["number"] = chance.getrandbits(40)
         case "clock":
             details["for_ns"] = int(chance.choice((-1, 1)) * 3_600 * S * chance.random() ** 3)

@@ -102,6 +102,7 @@ def replace_threads() -> None:
 def replace_sockets(network: Network) -> None:
     """Have servers listen in the world."""
     from nexo.server import embedded  # noqa: PLC0415 - the clocks are replaced before
+    from nexo.server.entrance import gate  # noqa: PLC0415
     from tests.simulation.network import SimListener  # noqa: PLC0415
 
     def listening_socket(host: str, port: int) -> SimListener:
@@ -109,7 +110,8 @@ def replace_sockets(network: Network) -> None:
         assert process is not None
         return SimListener(network, process, (process.machine.name, port))
 
-    setattr(embedded, "listening_socket", listening_socket)  # noqa: B010
+    for module in (embedded, gate):
+        setattr(module, "listening_socket", listening_socket)  # noqa: B010
 
 
 replace_clocks()

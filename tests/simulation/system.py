@@ -156,6 +156,8 @@ class System:
         "full": (0.7, ("m0",)), "clock": (0.5, ("m0",)),
     }  # fmt: skip
     most_faults = 40
+    faults_s = FAULTS_S
+    areas: ClassVar[dict[str, tuple[tuple[str, type[Actor]], ...]]] = AREAS
 
     def __init__(
         self,
@@ -169,7 +171,7 @@ class System:
         self.world = world = World(seed, tell)
         jobs.world_now[:] = [world]
         random.seed(seed)
-        self.knobs = knobs or draw_knobs(world.random("knobs"))
+        self.knobs = knobs or self.draw_knobs(world.random("knobs"))
         for (module, name), value in self.knobs.modules.items():
             setattr(__import__(module, fromlist=["_"]), name, value)
         self.network = Network(world)
@@ -177,7 +179,7 @@ class System:
         seams.replace_threads()
         seams.replace_sockets(self.network)
         if faults is None:
-            faults = draw(world.random("faults"), self.targets, FAULTS_S * S, self.most_faults)
+            faults = self.draw_faults(world.random("faults"))
         self.faults = list(faults)
         self.is_quiet = False
         self.lives = 0
@@ -187,9 +189,17 @@ class System:
         self._number = 0
         self._events = EventFaults(self.faults)
         world.on_event = self._on_event
-        self.servers = self.make_servers()
+        self.servers: dict[str, Any] = self.make_servers()
         self.actors: list[Actor] = []
         self._checked = 0
+
+    def draw_knobs(self, chance: random.Random) -> Knobs:
+        """What differs in this run."""
+        return draw_knobs(chance)
+
+    def draw_faults(self, chance: random.Random) -> list[Fault]:
+        """What goes wrong in this run."""
+        return draw(chance, self.targets, self.faults_s * S, self.most_faults)
 
     # -- what actors use ------------------------------------------------------------
 
@@ -237,13 +247,16 @@ class System:
     def make_loop(self, process: Process) -> SimLoop:
         return SimLoop(process, self.network)
 
-    def make_servers(self) -> dict[str, Server]:
+    def acknowledged(self, actor: Actor, asked_s: float) -> None:
+        """A server has acknowledged what an actor asked for then."""
+
+    def make_servers(self) -> dict[str, Any]:
         return {"m0": Server(self, Machine(self.world, "m0"))}
 
     @property
     def kinds(self) -> list[tuple[str, Any]]:
         """The actors of this run, by name."""
-        return [one for area in self.knobs.areas for one in AREAS[area]]
+        return [one for area in self.knobs.areas for one in self.areas[area]]
 
     def _start_clients(self) -> None:
         for number in range(self.knobs.machines):
@@ -396,14 +409,18 @@ class System:
         for fault in self.faults:
             if not fault.event:
                 world.at(fault.at_ns, self.strike, fault)
-        world.run(FAULTS_S * S)
+        world.run(self.faults_s * S)
         self._calm()
         ends = sum(1 for _ in self.kinds)
-        world.run((FAULTS_S + CHECKED_S) * S, lambda: self._checked >= ends)
+        world.run((self.faults_s + CHECKED_S) * S, lambda: self._checked >= ends)
         if self._checked < ends:
             world.found(
                 "served again", f"{ends - self._checked} actors have not ended their checks"
             )
+        self.check()
+
+    def check(self) -> None:
+        """What is looked at once all actors have ended their checks."""
 
     def _calm(self) -> None:
         """No faults from now on; whatever is stopped goes on, whoever is needed comes."""

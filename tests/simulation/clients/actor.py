@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from nexo.errors import NexoError
+from nexo.model import Broker
 from tests.simulation.oracle.outcomes import Outcome, outcome
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ class Actor:
 
     think_s = (0.0, 0.3)
     """Pauses between two actions."""
+    broker: Broker | None = None
+    """Whose acknowledgements it sees, if it is one broker's."""
 
     def __init__(self, system: System, name: str, client: AsyncClient) -> None:
         self.system = system
@@ -47,7 +50,11 @@ class Actor:
         self, what: str, work: Awaitable[Any], *, replicated: bool = False
     ) -> Outcome:
         self.ops += 1
-        return await outcome(self.world, f"{self.name} {what}", work, replicated=replicated)
+        asked_s = self.world.now_s
+        ended = await outcome(self.world, f"{self.name} {what}", work, replicated=replicated)
+        if ended.ok:
+            self.system.acknowledged(self, asked_s)
+        return ended
 
     async def until_served(self, work: Any, within_s: float = 1e9) -> Any:
         """Call ``work`` until it is answered."""

@@ -40,10 +40,11 @@ class GroupMember(Actor):
             await self._leave()
 
     async def _publish(self) -> None:
-        value = f"{self.name}:{self.ops}"
+        value, asked_s = f"{self.name}:{self.ops}", self.world.now_s
         ended = await self.attempt("publish", self._stream.publish(value))
         if ended.ok:
-            self.oracle.published[ended.value.partition, ended.value.offset] = value
+            place = ended.value.partition, ended.value.offset
+            self.oracle.was_published(place, value, asked_s)
 
     async def _fetch(self) -> int:
         if self._consumer is None:
@@ -77,8 +78,9 @@ class GroupMember(Actor):
             case 2:
                 return
             case _:
+                asked_s = self.world.now_s
                 if (await self.attempt("ack", record.ack())).ok:
-                    self.oracle.acked[place] = self.world.now_s
+                    self.oracle.was_acked(place, asked_s)
 
     async def _leave(self) -> None:
         consumer, self._consumer = self._consumer, None

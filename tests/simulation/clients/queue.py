@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from typing import Any, ClassVar
 
+from nexo.model import Broker
 from tests.simulation.clients.actor import Actor
 from tests.simulation.oracle.outcomes import Outcome
 from tests.simulation.oracle.queue import Delivery, QueueOracle
@@ -14,14 +15,22 @@ from tests.simulation.oracle.queue import Delivery, QueueOracle
 class QueueActor(Actor):
     """Common to both: the queue and what is known of it."""
 
+    broker = Broker.QUEUE
+
     queue_name = "jobs"
     options: ClassVar[dict[str, Any]] = {"visibility_timeout_ms": 4_000, "max_retries": 1_000}
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.oracle: QueueOracle = self.system.model(
-            f"queue {self.queue_name}", lambda: QueueOracle(self.world, self.queue_name)
+            f"queue {self.queue_name}",
+            lambda: QueueOracle(
+                self.world,
+                self.queue_name,
+                replicated=self.options.get("persistence") == "replicated",
+            ),
         )
+        self.replicated = self.options.get("persistence") == "replicated"
         self.queue = self.client.queue(self.queue_name)
 
     async def begin(self) -> None:
@@ -41,7 +50,8 @@ class Pusher(QueueActor):
         priority = self.chance.choice((0, 0, 5))
         self.oracle.pushing(value, self.world.now_s + delay_s)
         work = self.queue.push(padded, delay=delay_s, priority=priority)
-        self.oracle.pushed(value, await self.attempt(f"push {value}", work))
+        ended = await self.attempt(f"push {value}", work, replicated=self.replicated)
+        self.oracle.pushed(value, ended)
 
 
 class Worker(QueueActor):
@@ -78,7 +88,7 @@ class Worker(QueueActor):
 
     async def _ack(self, job: Any, delivery: Delivery) -> Outcome:
         value, asked_s = job.value["n"], self.world.now_s
-        ended = await self.attempt(f"ack {value}", job.ack())
+        ended = await self.attempt(f"ack {value}", job.ack(), replicated=self.replicated)
         self.oracle.acked(value, delivery, asked_s, ended)
         return ended
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from nexo.model import Broker
 from tests.simulation.clients.actor import Actor
 from tests.simulation.oracle.outcomes import Outcome
 from tests.simulation.oracle.store import ABSENT, Counter, KeyModel, LockModel
@@ -14,6 +15,8 @@ from tests.simulation.oracle.store import ABSENT, Counter, KeyModel, LockModel
 
 class StoreActor(Actor):
     """Writes, reads and counts beside others."""
+
+    broker = Broker.STORE
 
     def _key(self) -> KeyModel:
         name = f"key-{self.chance.randrange(4)}"
@@ -88,6 +91,8 @@ class StoreActor(Actor):
 
 class LockActor(Actor):
     """Takes a lock that others want too, holds it, and gives it back or lets it run out."""
+
+    broker = Broker.STORE
 
     think_s = (0.0, 2.0)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from nexo.errors import Corrupt
+from nexo.model import Broker
 from tests.simulation.clients.actor import Actor
 from tests.simulation.oracle.stream import StreamOracle
 
@@ -14,15 +15,20 @@ from tests.simulation.oracle.stream import StreamOracle
 class StreamActor(Actor):
     """The stream and what is known of it."""
 
+    broker = Broker.STREAM
+
     stream_name = "events"
     options: ClassVar[dict[str, Any]] = {"partitions": 2, "persistence": "file_async"}
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        window_s = 0.0 if self.options["persistence"] != "file_async" else 5.0
+        mode = self.options["persistence"]
+        window_s = 0.0 if mode != "file_async" else 5.0
         self.oracle: StreamOracle = self.system.model(
             f"stream {self.stream_name}",
-            lambda: StreamOracle(self.world, self.stream_name, window_s),
+            lambda: StreamOracle(
+                self.world, self.stream_name, window_s, replicated=mode == "replicated"
+            ),
         )
         self.stream = self.client.stream(self.stream_name)
 

@@ -23,6 +23,31 @@ class GroupOracle(Model):
     """When an ack was confirmed."""
     holders: dict[Place, tuple[str, float]] = field(default_factory=dict)
     """Who certainly holds a record, and until when."""
+    published_s: dict[Place, float] = field(default_factory=dict)
+    taken_over_s: float = -1.0
+    """When another machine went on without the newest."""
+
+    def was_published(self, place: Place, value: str, asked_s: float) -> None:
+        """It was acknowledged."""
+        if asked_s > self.taken_over_s:
+            self.published[place] = value
+            self.published_s[place] = self.world.now_s
+
+    def was_acked(self, place: Place, asked_s: float) -> None:
+        """An ack was confirmed."""
+        if asked_s > self.taken_over_s:
+            self.acked[place] = self.world.now_s
+
+    def taken_over(self, broker: str, since_s: float, *, lossy: bool) -> None:
+        if broker != "stream":
+            return
+        self.taken_over_s = self.world.now_s
+        for place, at_s in list(self.published_s.items()):
+            if lossy or at_s >= since_s:
+                del self.published[place], self.published_s[place]
+        for place, at_s in list(self.acked.items()):
+            if lossy or at_s >= since_s:
+                del self.acked[place]
 
     def delivering(
         self, who: str, place: Place, value: str, began_s: float, lease_s: float

@@ -14,3 +14,10 @@ class Model:
 
     def power_lost(self, window_s: float) -> None:
         """What was acknowledged up to ``window_s`` ago may be gone, if it need not be synced."""
+
+    def taken_over(self, broker: str, since_s: float, *, lossy: bool) -> None:
+        """Another machine goes on with what a broker had shipped.
+
+        What was acknowledged before ``since_s`` is there; later only what is `replicated`. With
+        ``lossy`` the bucket had lost objects, so that anything may be gone.
+        """

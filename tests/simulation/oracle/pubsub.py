@@ -38,6 +38,9 @@ class TopicModel(Model):
         self.lost_power_s = self.world.now_s
         self.known = 0  # retained messages are synced within the window
 
+    def taken_over(self, broker: str, since_s: float, *, lossy: bool) -> None:
+        self.power_lost(0.0)  # unless they are `replicated`
+
     def at_end(self, retained: int | None) -> None:
         if (retained is None and self.known) or (retained is not None and retained < self.known):
             self.world.found(

@@ -21,11 +21,14 @@ class Delivery:
 class JobModel:
     """What is known of one job, by its value."""
 
+    asked_s: float
     pushed: str = "unsure"
+    pushed_s: float = 0.0
     deliveries: list[Delivery] = field(default_factory=list)
     ids: set[str] = field(default_factory=set)
     done: bool = False
     """An ack was confirmed."""
+    done_s: float = 0.0
     maybe_done: bool = False
     due_s: float = 0.0
     """Not delivered before, by a clock that is not set meanwhile."""
@@ -42,13 +45,19 @@ class QueueOracle(Model):
     ids: dict[str, int] = field(default_factory=dict)
     """By id: the value that it was given to."""
     clock_was_set: bool = False
+    replicated: bool = False
+    """Whether what is acknowledged outlives the machine."""
+    taken_over_s: float = -1.0
+    """When another machine went on without the newest."""
 
     def pushing(self, value: int, due_s: float = 0.0) -> None:
-        self.jobs[value] = JobModel(due_s=due_s)
+        self.jobs[value] = JobModel(self.world.now_s, due_s=due_s)
 
     def pushed(self, value: int, ended: Outcome) -> None:
         job = self.jobs[value]
-        job.pushed = ended.kind
+        job.pushed, job.pushed_s = ended.kind, self.world.now_s
+        if ended.ok and job.asked_s <= self.taken_over_s:  # the reply outlived the job
+            job.pushed = "unsure"
         if ended.ok:
             job.ids.add(ended.value)
             if self.ids.setdefault(ended.value, value) != value:
@@ -68,7 +77,7 @@ class QueueOracle(Model):
             return delivery
         if job.pushed == "refused":
             self._found("refused job", f"{value} was refused and is delivered")
-        if value in done_before:
+        if value in done_before and job.done:
             self._found("finished job", f"{value} is delivered after its ack was confirmed")
         if self.world.now_s < job.due_s and not self.clock_was_set:
             self._found("delay", f"{value} is delivered {job.due_s - self.world.now_s:.3f} s early")
@@ -88,9 +97,20 @@ class QueueOracle(Model):
             for other in job.deliveries:
                 if other.began_s >= delivery.returned_s and other.returned_s <= asked_s:
                     self._found("old attempt", f"{value}: ack of {delivery} after {other}")
-            job.done = True
+            job.done, job.done_s = asked_s > self.taken_over_s, self.world.now_s
+            job.maybe_done = True
         elif ended.unsure:
             job.maybe_done = True
+
+    def taken_over(self, broker: str, since_s: float, *, lossy: bool) -> None:
+        if broker != "queue" or (self.replicated and not lossy):
+            return
+        self.taken_over_s = self.world.now_s
+        for job in self.jobs.values():
+            if job.pushed == "ok" and (lossy or job.pushed_s >= since_s):
+                job.pushed = "unsure"
+            if job.done and (lossy or job.done_s >= since_s):
+                job.done = False
 
     def finished(self) -> frozenset[int]:
         return frozenset(value for value, job in self.jobs.items() if job.done)

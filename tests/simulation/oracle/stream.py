@@ -37,6 +37,10 @@ class StreamOracle(Model):
     """By place: the value for which a client was told it. None is told again for another one."""
     lost_power_s: float = -1.0
     """When power was lost last."""
+    replicated: bool = False
+    """Whether what is acknowledged outlives the machine."""
+    taken_over_s: float = -1.0
+    """When another machine went on without the newest."""
 
     def sending(self, value: str, producer: str, number: int, key: str | None) -> Sent:
         self.records[value] = sent = Sent(value, producer, number, key)
@@ -51,7 +55,8 @@ class StreamOracle(Model):
         other = self.given.setdefault(place, sent.value)
         if other != sent.value:
             self._found("offset twice", f"{place} was given to {other} and to {sent.value}")
-        if self.window_s and sent.sent_s <= self.lost_power_s:  # the reply outlived the record
+        lost_s = max(self.lost_power_s if self.window_s else -1.0, self.taken_over_s)
+        if sent.sent_s <= lost_s:  # the reply outlived the record
             sent.kind = "unsure"
             return
         sent.acked_s = self.world.now_s
@@ -65,6 +70,15 @@ class StreamOracle(Model):
         since_s = self.world.now_s - max(self.window_s, window_s)
         for sent in self.records.values():
             if sent.kind == "ok" and sent.acked_s >= since_s:
+                sent.kind = "unsure"
+                sent.place = None
+
+    def taken_over(self, broker: str, since_s: float, *, lossy: bool) -> None:
+        if broker != "stream" or (self.replicated and not lossy):
+            return
+        self.taken_over_s = self.world.now_s
+        for sent in self.records.values():
+            if sent.kind == "ok" and (lossy or sent.acked_s >= since_s):
                 sent.kind = "unsure"
                 sent.place = None
 

@@ -53,7 +53,7 @@ class StoreService:
         self.classic_ttl_ms = settings.classic_ttl_ms
         """How long keys last whose clients cannot say; 0 for ever."""
         self._check_leads = runtime.check_leads if settings.replicate else None
-        """Called before every change, which needs no disk and would be acknowledged at once."""
+        """Called before every command: what another server has changed may be unknown here."""
         self._calls: dict[str, Callable[..., Any]] = {}
         self._find_calls()
 
@@ -76,7 +76,7 @@ class StoreService:
         identity = connection.identity
         if identity is not None:
             self._permit(identity, command, asked)
-        if self._check_leads is not None and command.changes:
+        if self._check_leads is not None:
             self._check_leads()
         self._commands += 1
         return self._now_ms()
@@ -109,6 +109,8 @@ class StoreService:
     def get(self, connection: Connection, key: str) -> bytes | None:
         if connection.identity is not None:
             permit(connection.identity, Broker.STORE, READ, key)
+        if self._check_leads is not None:
+            self._check_leads()
         # Without any TTL nothing depends on the time, and asking for it costs.
         now_ms = self._now_ms() if self._store.keyspace.expiry.due else 0
         value = self._store.get(key, now_ms)

@@ -500,23 +500,26 @@ def test_a_damaged_part_of_the_snapshot_costs_itself_alone() -> None:  # F2
         assert "damaged" in after.service.status()["snapshot"]["error"]
 
 
-def test_a_leader_whose_lease_has_ended_grants_and_changes_nothing() -> None:  # SPEC N3
+def test_a_leader_whose_lease_has_ended_answers_nothing() -> None:  # SPEC N3
     session = Session(StoreRuntime(replicate="memory:///"))
     session.set("key")
     session.runtime.lease_error = Unavailable("the lease has ended")
-    changes: list[tuple[Op, wire.StoreRequest]] = [
+    commands: list[tuple[Op, wire.StoreRequest]] = [
+        (Op.KEY_EXISTS, wire.Keys(["key"])),
         (Op.KEY_SET, wire.SetKey("key", b"\x02 1")),
         (Op.KEY_INCR, wire.Increment("number", 1)),
         (Op.LEASE_TAKE, wire.TakeLease("lock", "a", 1_000)),
         (Op.SET_ADD, wire.Members("set", [b"\x021"])),
     ]
-    for op, change in changes:
+    for op, command in commands:
         with pytest.raises(Unavailable):
-            session.ask(op, change)
+            session.ask(op, command)
+    with pytest.raises(Unavailable):
+        session.get("key")
     with pytest.raises(Unavailable):
         session.set("key", b"\x02 2")
-    assert session.get("key") == VALUE
     session.runtime.lease_error = None
+    assert session.get("key") == VALUE
     assert session.set("key", b"\x02 2") == "OK"
 
 
