@@ -25,6 +25,7 @@ from nexo.access.users import UsersFile
 from nexo.errors import LockedOut, Unauthenticated
 from nexo.testing import Process
 from tests.attack.strangers import HTTP, KINDS, Outcome
+from tests.processes import pids
 from tests.timing import wait_until
 
 COUNT = 500 if os.environ.get("SOAK") else 100
@@ -69,22 +70,16 @@ def is_up(url: str) -> bool:
         return False
 
 
-def processes(server: Process) -> list[int]:
-    """The supervisor and its children."""
-    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text(encoding="ascii")
-    return [server.pid, *map(int, children.split())]
-
-
 def resident_mb(server: Process) -> float:
     pages = [
         int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-        for pid in processes(server)
+        for pid in pids(server)
     ]
     return sum(pages) * os.sysconf("SC_PAGE_SIZE") / 1024**2
 
 
 def descriptors(server: Process) -> int:
-    return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in processes(server))
+    return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids(server))
 
 
 def start(kind: str, server: Process) -> subprocess.Popen[bytes]:

@@ -16,7 +16,7 @@ from nexo.testing import Process, process
 from tests.browser.checks import problems_of
 from tests.browser.conftest import DESKTOP, PHONE, Dashboard
 from tests.integration.admin_api import Api
-from tests.integration.test_service import broker_pids
+from tests.processes import broker_pids
 
 pytestmark = pytest.mark.browser
 

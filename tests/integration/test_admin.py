@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -26,6 +25,7 @@ from nexo.protocol.ops import Op
 from nexo.protocol.stream_ordered import Commit
 from nexo.testing import Process, process
 from tests.integration.admin_api import ACTION, Api, value
+from tests.processes import named
 from tests.timing import wait_until
 
 _numbers = count()
@@ -695,14 +695,8 @@ def test_without_the_dashboard_nothing_listens(tmp_path: Path) -> None:  # SPEC 
 
 
 def admin_pid(server: Process) -> int | None:
-    """The dashboard's process, told by its command line."""
-    for folder in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            words = (folder / "cmdline").read_bytes()
-            ours = str(server.data_dir).encode() in words
-            if b"nexo.server.processes.admin_worker" in words and ours:
-                return int(folder.name)
-    return None
+    """The dashboard's process."""
+    return named(server).get("admin")
 
 
 def test_a_killed_dashboard_comes_back_on_the_same_port(tmp_path: Path) -> None:  # SPEC A2

@@ -28,7 +28,7 @@ from nexo.protocol.store_classic import encode_map_set
 from nexo.protocol.values import decode_value
 from nexo.testing import Process, Server, process
 from tests.integration import certificates
-from tests.integration.test_service import broker_pids
+from tests.processes import broker_pids
 from tests.raw_connection import RawConnection
 from tests.timing import wait_until
 

@@ -25,6 +25,7 @@ from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value
 from nexo.testing import Process, Server
+from tests.processes import pids
 from tests.raw_connection import RawConnection
 from tests.timing import wait_until
 
@@ -357,19 +358,14 @@ def served(tmp_path: Path) -> Iterator[Process]:
         yield process
 
 
-def processes(served: Process) -> list[int]:
-    children = Path(f"/proc/{served.pid}/task/{served.pid}/children").read_text().split()
-    return [served.pid, *map(int, children)]
-
-
 def descriptors(served: Process) -> int:
-    return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in processes(served))
+    return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids(served))
 
 
 def memory_bytes(served: Process) -> int:
     page = resource.getpagesize()
     return sum(
-        int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page for pid in processes(served)
+        int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page for pid in pids(served)
     )
 
 
@@ -428,7 +424,7 @@ def test_connections_that_come_and_go_leave_nothing_behind(served: Process) -> N
 def test_a_server_out_of_descriptors_serves_who_is_there_and_recovers(served: Process) -> None:
     with nexo.connect(served.url) as client:
         client.store.set("k", 1)
-        limits = {pid: resource.prlimit(pid, resource.RLIMIT_NOFILE) for pid in processes(served)}
+        limits = {pid: resource.prlimit(pid, resource.RLIMIT_NOFILE) for pid in pids(served)}
         for pid in limits:
             used = len(list(Path(f"/proc/{pid}/fd").iterdir()))
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 10, limits[pid][1]))

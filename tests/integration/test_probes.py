@@ -12,7 +12,7 @@ from nexo.config.keywords import ServerSettings
 from nexo.testing import Process
 from tests.integration import certificates
 from tests.integration.admin_api import Api
-from tests.integration.test_service import broker_pids
+from tests.processes import broker_pids
 from tests.timing import wait_until
 
 

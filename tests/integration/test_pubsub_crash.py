@@ -19,6 +19,7 @@ from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
 from nexo.testing import Process
+from tests.processes import pids
 
 WAIT_S = 30.0
 
@@ -81,12 +82,7 @@ def test_a_subscriber_that_never_reads_costs_bounded_memory(served: Process) -> 
 
 def peak_bytes(served: Process) -> int:
     """The most memory any of the server's processes has used."""
-    return max(_peak(pid) for pid in _children(served.pid))
-
-
-def _children(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    return [pid, *(int(child) for child in children)]
+    return max(_peak(pid) for pid in pids(served))
 
 
 def _peak(pid: int) -> int:

@@ -21,20 +21,8 @@ import nexo
 from nexo.errors import NexoError
 from nexo.testing import Process, process
 from tests.integration.classic import Classic, text, value
+from tests.processes import broker_pids
 from tests.timing import wait_until
-
-
-def broker_pids(server: Process) -> dict[str, int]:
-    """The process of each broker, told by its command line."""
-    found = {}
-    for folder in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            ours = str(server.data_dir).encode() in b"".join(words)
-            if b"nexo.server.processes.worker" in words and ours:
-                label = words[words.index(b"nexo.server.processes.worker") + 1].decode()
-                found[label] = int(folder.name)
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -31,9 +31,10 @@ from nexo.server.entrance.gate import Arrival, Gate, Listener
 from nexo.server.entrance.refusals import Refusals
 from nexo.server.host import Host
 from nexo.server.processes.child import FAST_S, LONGEST_PAUSE_S
+from nexo.server.processes.worker import AGAIN, LOST
 from nexo.server.replica.marks import Marks
 from nexo.server.replica.roles import Replica
-from nexo.server.replica.start import AGAIN, LOST, take_lead
+from nexo.server.replica.start import take_lead
 from nexo.server.replica.surroundings import Surroundings, answers
 from nexo.services.replicating import Replicating
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from itertools import repeat
 from typing import Any, TypeAlias
 
@@ -22,12 +23,17 @@ KafkaRow: TypeAlias = tuple[int, int, bytes | None, bytes | None, bytes]
 
 _ABORT_MARKER = (b"\x00\x00\x00\x00", b"\x00\x00\x00\x00\x00\x00")
 """Key and value of the control record that ends a transaction that was rolled back."""
-_SMALL = [varint(value) for value in range(16_384)]
-_PLENTY = len(_SMALL)
+_PLENTY = 16_384
+
+
+@cache
+def _small() -> list[bytes]:
+    """Encoded numbers below `_PLENTY`, made for the first Kafka client that reads."""
+    return [varint(value) for value in range(_PLENTY)]
 
 
 def _number(value: int) -> bytes:
-    return _SMALL[value] if 0 <= value < _PLENTY else varint(value)
+    return _small()[value] if 0 <= value < _PLENTY else varint(value)
 
 
 def to_kafka(batch: Batch) -> bytes:
@@ -46,7 +52,7 @@ def to_kafka(batch: Batch) -> bytes:
 def _records(rows: Iterable[KafkaRow], first_ms: int) -> bytes:
     """Records one after another; runs once per record, so most numbers are looked up in place."""
     parts: list[bytes] = []
-    add, small = parts.append, _SMALL
+    add, small = parts.append, _small()
     for stamp_ms, delta, key, value, text in rows:
         ms = stamp_ms - first_ms
         content = b"".join((

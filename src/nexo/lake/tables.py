@@ -22,6 +22,10 @@ offsets whose records were lost to the table."""
 RECORDS, NEWEST, DEAD_LETTERS = "records", "latest", "dead letters"
 FORMAT_VERSION = 2
 """Of Iceberg, of the tables that are read and written."""
+POSITION_DELETES = 1
+"""Iceberg's content type of files that hold positions of deleted rows."""
+PATH_ID = 2147483546
+"""The field id of a data file's path in such files."""
 SUFFIXES = {NEWEST: "_latest", DEAD_LETTERS: "_dead_letters"}
 """How the names of derived tables end, by kind."""
 

@@ -14,7 +14,7 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from nexo import limits
 from nexo.access.guard import Guard
@@ -30,9 +30,11 @@ from nexo.server.processes.system import process_status
 from nexo.server.runtime import HostRuntime
 from nexo.services.backup import Backups
 from nexo.services.overview import HostOverview
-from nexo.services.replicating import Replicating
 from nexo.services.service import Service
 from nexo.storage.ports import Files
+
+if TYPE_CHECKING:
+    from nexo.services.replicating import Replicating
 
 log = logging.getLogger("nexo.host")
 

@@ -6,18 +6,20 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nexo.config import Settings
 from nexo.errors import DiskFull
 from nexo.model import Broker, Clock, Persistence
 from nexo.services.durability import Committer
-from nexo.services.replicating import Replicating
 from nexo.services.service import Service
 from nexo.storage.disk.flusher import DiskGuard, Flusher
 from nexo.storage.disk.freezing import remove_leftovers
 from nexo.storage.disk.steady import SteadyFiles
 from nexo.storage.ports import Files
+
+if TYPE_CHECKING:
+    from nexo.services.replicating import Replicating
 
 log = logging.getLogger("nexo.runtime")
 

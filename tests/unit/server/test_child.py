@@ -7,39 +7,35 @@ import errno
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nexo.server.processes import child
-from nexo.server.processes.child import Child
+from nexo.server.processes.child import Child, Running
 from tests.timing import wait_until
 
 
 async def test_a_failed_spawn_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """EAGAIN, as a machine short of processes gives it, must not end supervision."""
     monkeypatch.setattr(child, "LONGEST_PAUSE_S", 0.01)
-    spawn, failures = asyncio.create_subprocess_exec, [1, 1, 1]
+    failures, started = [1, 1, 1], asyncio.Event()
 
-    async def short_of_processes(*command: str, **options: Any) -> asyncio.subprocess.Process:
+    async def start() -> Running:
         if failures:
             failures.pop()
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        return await spawn(*command, **options)
-
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", short_of_processes)
-    started = asyncio.Event()
-
-    def start() -> tuple[list[str], tuple[int, ...]]:
-        if not failures:
-            started.set()
-        return [sys.executable, "-c", "input()"], ()
+        started.set()
+        return await spawned(sys.executable, "-c", "input()")
 
     kept = Child("test", start)
     kept.open()
     await asyncio.wait_for(started.wait(), 10)
     assert kept.restarts >= 3
     await kept.stop(5)
+
+
+async def spawned(*command: str) -> Running:
+    return await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL)
 
 
 SLOW = """
@@ -67,7 +63,7 @@ async def test_who_makes_progress_is_let_finish_and_a_loss_is_reported(
 ) -> None:  # F3
     started, progress = tmp_path / "started", tmp_path / "progress"
     command = [sys.executable, "-c", SLOW, str(steps), str(started), str(code)]
-    kept = Child("test", lambda: (command, ()))
+    kept = Child("test", lambda: spawned(*command))
     kept.open()
     await asyncio.to_thread(wait_until, started.exists)
     stopped = await kept.stop(

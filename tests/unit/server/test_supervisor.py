@@ -14,13 +14,14 @@ from nexo.config import Settings
 from nexo.model import Broker
 from nexo.server.entrance.gate import Arrival
 from nexo.server.processes.process_kinds import BrokerProcess
+from nexo.server.processes.starting import execute
 
 
 async def test_one_timer_serves_all_connections_that_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SPEC A2: while a process restarts, the supervisor does not spin."""
-    process = BrokerProcess(Broker.QUEUE, Settings(), tmp_path, ())
+    process = BrokerProcess(Broker.QUEUE, Settings(), tmp_path, (), execute)
     timers: list[Callable[[], None]] = []
 
     def note(_delay_s: float, callback: Callable[[], None]) -> None:
@@ -43,7 +44,7 @@ async def test_a_broker_that_hangs_holds_a_bounded_number_of_connections(
 ) -> None:
     """SPEC A2: its clients reconnect for ever; the other brokers need descriptors too."""
     monkeypatch.setattr(limits, "WAITING_FOR_BROKER", 3)
-    process = BrokerProcess(Broker.QUEUE, Settings(), tmp_path, ())
+    process = BrokerProcess(Broker.QUEUE, Settings(), tmp_path, (), execute)
     pairs = [socket.socketpair() for _ in range(5)]
     for ours, _ in pairs:
         process.hand_over(Arrival(ours, "nexo", False))

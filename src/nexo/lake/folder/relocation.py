@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from nexo.lake.paths import local_file, local_path, location_of, read_metadata, sync_local
-from nexo.lake.reading.deletes import PATH_ID, POSITION_DELETES
 from nexo.lake.settings import CATALOG
+from nexo.lake.tables import PATH_ID, POSITION_DELETES
 
 # ruff: noqa: PLC0415 - slow to import
 

@@ -15,16 +15,13 @@ import pyarrow as pa
 from nexo.errors import Conflict
 from nexo.lake.paths import local_path
 from nexo.lake.schema import marked, projected
+from nexo.lake.tables import PATH_ID, POSITION_DELETES
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 # ruff: noqa: PLC0415 - slow to import, and only some tables need it
 
-POSITION_DELETES = 1
-"""Iceberg's content type of files that hold positions of deleted rows."""
-PATH_ID = 2147483546
-"""The field id of a data file's path in such files."""
 _IDS = {"file_path": PATH_ID, "pos": 2147483545}
 _COLUMNS = marked(
     pa.schema([pa.field("file_path", pa.string()), pa.field("pos", pa.int64())]), _IDS

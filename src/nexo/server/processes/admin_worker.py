@@ -31,7 +31,7 @@ from nexo.model import Broker
 from nexo.server import loops
 from nexo.server.processes import logs
 from nexo.server.processes.http_server import HttpServer
-from nexo.server.processes.system import yield_to_brokers
+from nexo.server.processes.system import name_process, yield_to_brokers
 
 log = logging.getLogger("nexo.admin")
 
@@ -136,6 +136,7 @@ def _config(settings: Settings, admin: AdminApp) -> uvicorn.Config:
 
 def main(arguments: list[str]) -> None:
     listener_fd, lifeline_fd, run, url, text = arguments
+    name_process("nexo: admin")
     settings = load(flags=json.loads(text))
     logs.configure(settings, "admin")
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it reports its own start and stop

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 log = logging.getLogger("nexo.supervisor")
 
@@ -14,16 +16,29 @@ FAST_S = 5.0
 LONGEST_PAUSE_S = 5.0
 
 
+class Running(Protocol):
+    """A process that was started."""
+
+    @property
+    def pid(self) -> int: ...
+
+    async def wait(self) -> int:
+        """Its status once it has ended; negative: the signal that killed it."""
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal; `ProcessLookupError` if it has ended."""
+
+
 class Child:
     """Keeps one process alive until `stop`."""
 
     def __init__(
         self,
         name: str,
-        start: Callable[[], tuple[list[str], Sequence[int]]],
+        start: Callable[[], Awaitable[Running]],
         may_restart: Callable[[int], bool] = lambda code: True,
     ) -> None:
-        """``start()`` prepares a run: its command line and the descriptors it inherits.
+        """``start()`` starts it once; an `OSError` if it cannot.
 
         ``may_restart(code)`` says whether a process that ended with this status is restarted.
         """
@@ -31,7 +46,7 @@ class Child:
         self.restarts = 0
         self._start = start
         self._may_restart = may_restart
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Running | None = None
         self._stopping = False
         self._code = 0
         self._task: asyncio.Task[None] | None = None
@@ -67,10 +82,7 @@ class Child:
             return f"could not be started ({error.strerror or error})"
 
     async def _run(self) -> int:
-        command, descriptors = self._start()
-        self._process = await asyncio.create_subprocess_exec(
-            *command, pass_fds=tuple(descriptors), stdin=asyncio.subprocess.DEVNULL
-        )
+        self._process = await self._start()
         if self._stopping:
             self._signal(signal.SIGTERM)
         self._code = await self._process.wait()
@@ -78,8 +90,13 @@ class Child:
         return self._code
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None and self._process.returncode is None:
-            self._process.send_signal(number)
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill it; it is started again."""
+        self._signal(signal.SIGKILL)
 
     async def stop(self, timeout_s: float, progress: Callable[[], object] = lambda: None) -> bool:
         """End it, gently first; returns whether it ended by itself and without an error.

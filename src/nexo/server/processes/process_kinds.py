@@ -9,10 +9,10 @@ import asyncio
 import contextlib
 import logging
 import socket
-import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from nexo import limits
 from nexo.config import Settings
@@ -20,12 +20,13 @@ from nexo.model import Broker
 from nexo.server.entrance import handover
 from nexo.server.entrance.gate import Arrival
 from nexo.server.processes import worker
-from nexo.server.processes.child import Child
-from nexo.server.replica import start as replica_start
+from nexo.server.processes.child import Child, Running
+from nexo.server.processes.warm import Launch
 
 log = logging.getLogger("nexo.supervisor")
 
 RETRY_S = 0.01
+Start: TypeAlias = Callable[[Launch], Awaitable[Running]]
 _WORD_BYTES = 16
 """No word that a process says is longer."""
 
@@ -39,10 +40,12 @@ class BrokerProcess:
         settings: Settings,
         run: Path,
         lock_fds: Sequence[int],
+        start: Start,
         on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         """``on_lost`` is called if the process has lost the lead; it is not restarted then."""
         self.broker = broker
+        self._start_process = start
         self._on_lost = on_lost
         self._settings = settings
         self._run = run
@@ -62,16 +65,16 @@ class BrokerProcess:
         self.child = Child(broker.label, self._start, self._may_restart)
 
     def _may_restart(self, code: int) -> bool:
-        if code == replica_start.LOST:
+        if code == worker.LOST:
             self._on_lost()
-        return code != replica_start.LOST
+        return code != worker.LOST
 
     @property
     def serves(self) -> bool:
         """Whether the process runs and has recovered its data."""
         return self.ready.is_set() and self.child.pid is not None
 
-    def _start(self) -> tuple[list[str], Sequence[int]]:
+    async def _start(self) -> Running:
         self.ready.clear()
         self.settled.set()
         self.close_channel()
@@ -79,8 +82,9 @@ class BrokerProcess:
         self._loop.add_reader(self._channel.fileno(), self._told, self._channel)
         if self._leads:
             self._tell_to_lead()
-        command = worker.command(self.broker, self._settings, self._theirs, self._run)
-        return command, (self._theirs.fileno(), *self._lock_fds)
+        arguments = worker.arguments(self.broker, self._settings, self._theirs, self._run)
+        descriptors = [self._theirs.fileno(), *self._lock_fds]
+        return await self._start_process(Launch(worker.__name__, arguments, descriptors))
 
     def lead(self) -> None:
         """Tell the process to serve; a replicating process waits for this."""
@@ -165,7 +169,8 @@ class AdminProcess:
         listener: socket.socket,
         run: Path,
         url: str,
-        lock_fds: Sequence[int] = (),
+        lock_fds: Sequence[int],
+        start: Start,
     ) -> None:
         """``url`` is what users open.
 
@@ -177,10 +182,11 @@ class AdminProcess:
         self._run = run
         self._url = url
         self._lock_fds = lock_fds
+        self._start_process = start
         self._lifeline, self._theirs = socket.socketpair()
-        self.child = Child("admin", self._command)
+        self.child = Child("admin", self._start)
 
-    def _command(self) -> tuple[list[str], Sequence[int]]:
+    async def _start(self) -> Running:
         fds = (self._listener.fileno(), self._theirs.fileno(), *self._lock_fds)
         arguments = [
             *map(str, fds[:2]),
@@ -188,7 +194,9 @@ class AdminProcess:
             self._url,
             worker.settings_text(self._settings),
         ]
-        return [sys.executable, "-m", "nexo.server.processes.admin_worker", *arguments], fds
+        return await self._start_process(
+            Launch("nexo.server.processes.admin_worker", arguments, fds)
+        )
 
     def close(self) -> None:
         for sock in (self._listener, self._lifeline, self._theirs):

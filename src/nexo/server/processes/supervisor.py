@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,8 +30,11 @@ from nexo.server.processes.folder_lock import FolderLock, make_folders
 from nexo.server.processes.health import HealthServer, ServerState
 from nexo.server.processes.process_kinds import AdminProcess, BrokerProcess
 from nexo.server.processes.run_folder import RunFolder
+from nexo.server.processes.starting import Starter
 from nexo.server.processes.system import notify, raise_descriptor_limit
-from nexo.server.replica.roles import Replica
+
+if TYPE_CHECKING:
+    from nexo.server.replica.roles import Replica
 
 log = logging.getLogger("nexo.supervisor")
 
@@ -43,12 +47,14 @@ class Supervisor:
         settings: Settings,
         listener: socket.socket,
         lock: FolderLock,
+        starter: Starter,
         http_listener: socket.socket | None = None,
         health_listener: socket.socket | None = None,
         kafka_listener: socket.socket | None = None,
     ) -> None:
         self._settings = settings
         self._lock = lock
+        self._starter = starter
         self._run_folder = RunFolder()
         run = self._run_folder.path
         if settings.auth:
@@ -66,10 +72,12 @@ class Supervisor:
         self._admin: AdminProcess | None = None
         if http_listener is not None:
             url = self.addresses.http_url
-            self._admin = AdminProcess(settings, http_listener, run, url, lock.fds)
+            self._admin = AdminProcess(settings, http_listener, run, url, lock.fds, starter.start)
         self._refusals = Refusals(settings)
         self._replica: Replica | None = None
         if settings.replicate:
+            from nexo.server.replica.roles import Replica  # noqa: PLC0415 - few servers do
+
             self._replica = Replica(settings, self.addresses.url, run, self, self._show_replica)
         self._announcing: asyncio.Task[None] | None = None
         self._on_ready: Callable[[Addresses], None] = lambda _: None
@@ -108,9 +116,10 @@ class Supervisor:
 
     def _open_brokers(self) -> None:
         lost = self._replica.leading.lose if self._replica is not None else (lambda: None)
-        run, fds = self._run_folder.path, self._lock.fds
+        run, fds, start = self._run_folder.path, self._lock.fds, self._starter.start
         self._brokers = {
-            broker: BrokerProcess(broker, self._settings, run, fds, lost) for broker in Broker
+            broker: BrokerProcess(broker, self._settings, run, fds, start, lost)
+            for broker in Broker
         }
         for process in self._brokers.values():
             process.child.open()
@@ -161,6 +170,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _ask_to_stop, stop, number.name)
         await self._health.open()
+        self._starter.open()
         self._on_ready = on_ready
         self._gate.open()
         replicating = None
@@ -207,6 +217,7 @@ class Supervisor:
         if self._admin is not None:
             await self._admin.child.stop(self._settings.stop_ms / 1000)
             self._admin.close()
+        await self._starter.close()
         self._health.close()
         self._run_folder.close()
         self._lock.close()
@@ -250,8 +261,10 @@ def run(settings: Settings, on_ready: Callable[[Addresses], None] = lambda _: No
         lock.close()
         raise
 
+    starter = Starter(settings)
+
     async def main() -> None:
-        await Supervisor(settings, listener, lock, http, health, kafka).serve(on_ready)
+        await Supervisor(settings, listener, lock, starter, http, health, kafka).serve(on_ready)
 
     loops.run(main())
 

@@ -8,8 +8,10 @@ import os
 import resource
 import socket
 import time
+from collections.abc import Collection
 from pathlib import Path
 
+_SELF = Path("/proc/self")
 _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _NICENESS = 10
@@ -46,6 +48,34 @@ def notify(text: str) -> None:
         address = "\0" + address[1:]
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.sendto(text.encode(), address)
+
+
+def threads() -> int:
+    """How many threads this process has."""
+    return sum(1 for _ in (_SELF / "task").iterdir())
+
+
+def close_descriptors(but: Collection[int]) -> None:
+    """Close every descriptor of this process but some, and its standard ones."""
+    for fd in [int(entry.name) for entry in (_SELF / "fd").iterdir()]:
+        if fd > 2 and fd not in but:
+            with contextlib.suppress(OSError):  # the one that listed them
+                os.close(fd)
+
+
+def name_process(name: str) -> None:
+    """Have ``ps`` and ``top`` show ``name``, shortened to what there is space for.
+
+    A command line lies where the process was started, and may be written over.
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        (_SELF / "comm").write_text(name)
+        after_name = (_SELF / "stat").read_text().rpartition(")")[2].split()
+        start, end = map(int, after_name[45:47])
+        text = name.encode()[: end - start - 1].ljust(end - start, b"\0")
+        with (_SELF / "mem").open("r+b", buffering=0) as memory:
+            memory.seek(start)
+            memory.write(text)
 
 
 def process_status() -> dict[str, float]:

@@ -15,7 +15,7 @@ from collections.abc import Coroutine
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nexo import config, limits
 from nexo.client.address import door_path
@@ -23,8 +23,6 @@ from nexo.config import SETTINGS, Settings
 from nexo.dialects.dialect import Origin
 from nexo.dialects.nexo.dialect import NexoDialect
 from nexo.model import Broker
-from nexo.replication.stores import open_store
-from nexo.replication.taking import Superseded
 from nexo.server import loops
 from nexo.server.dialects import DIALECTS
 from nexo.server.entrance import handover
@@ -32,17 +30,23 @@ from nexo.server.entrance.gate import Arrival
 from nexo.server.entrance.tls import server_context
 from nexo.server.host import Host
 from nexo.server.processes import logs
-from nexo.server.processes.system import raise_descriptor_limit
-from nexo.server.replica import start as replica_start
-from nexo.server.replica.marks import Marks
+from nexo.server.processes.system import name_process, raise_descriptor_limit
 from nexo.server.runtime import service_class
-from nexo.services.replicating import Replicating
 from nexo.storage.disk.files import OsFiles
+
+if TYPE_CHECKING:
+    from nexo.services.replicating import Replicating
+
+# ruff: noqa: PLC0415 - few servers replicate
 
 T = TypeVar("T")
 
 log = logging.getLogger("nexo.replica")
 
+LOST = 75
+"""Exit status of a process that lost the lead."""
+AGAIN = 76
+"""Exit status of one that asks for a restart."""
 READY = b"ready"
 WAITING = b"waits"
 """Says that a process has loaded everything and waits for `LEAD`."""
@@ -54,9 +58,9 @@ LEAD = b"lead"
 """Tells a waiting process that this server leads."""
 
 
-def command(broker: Broker, settings: Settings, channel: socket.socket, run: Path) -> list[str]:
-    arguments = [broker.label, str(channel.fileno()), str(run), settings_text(settings)]
-    return [sys.executable, "-m", "nexo.server.processes.worker", *arguments]
+def arguments(broker: Broker, settings: Settings, channel: socket.socket, run: Path) -> list[str]:
+    """The arguments of `main`."""
+    return [broker.label, str(channel.fileno()), str(run), settings_text(settings)]
 
 
 def settings_text(settings: Settings) -> str:
@@ -78,7 +82,10 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     replicating = None
     if settings.replicate:
-        _load(broker, settings)
+        from nexo.replication.stores import open_store
+
+        load(broker, settings)
+        open_store(settings.replicate, settings.replicate_key_file)
         channel.send(WAITING)
         if await _unless(stop, loop.sock_recv(channel, len(LEAD))) != LEAD:
             return 0
@@ -112,9 +119,11 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     dashboard.close()
     clean = await host.close(progress_path(run, broker).touch)
     if replicating is not None and replicating.mark is not None:
+        from nexo.server.replica.marks import Marks
+
         Marks(settings, OsFiles).put(broker, replicating.mark)
     if replicating is not None and replicating.restart_wanted:
-        return replica_start.AGAIN
+        return AGAIN
     return 0 if clean else 1
 
 
@@ -128,15 +137,16 @@ async def _settle(host: Host, channel: socket.socket, end: asyncio.Event) -> Non
             await end.wait()
 
 
-def _load(broker: Broker, settings: Settings) -> None:
-    """Import what serving needs, so that a takeover does not wait for it."""
-    open_store(settings.replicate, settings.replicate_key_file)
+def load(broker: Broker, settings: Settings) -> None:
+    """Import what serving needs: a warm parent shares it, and a takeover does not wait for it."""
     service_class(broker)
     stream = broker is Broker.STREAM
     import_module(f"nexo.dialects.nexo.{'stream.requests' if stream else broker.label}")
     for dialect in DIALECTS:
         if dialect.serves([broker]):
             import_module(f"nexo.dialects.{dialect.name}.session")
+    if settings.replicate:
+        import_module("nexo.server.replica.start")
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
@@ -154,19 +164,22 @@ async def _take_lead(
     broker: Broker, settings: Settings, run: Path, stop: asyncio.Event
 ) -> Replicating:
     """Take the lead of the broker's log, or end the process."""
+    from nexo.replication.taking import Superseded
+    from nexo.server.replica import start as replica_start
+
     taking = asyncio.to_thread(replica_start.take_lead, broker, settings, run)
     try:
         taken = await _unless(stop, taking)
     except Superseded as error:
         log.warning("the %s broker's files are not the newest: %s", broker.label, error)
-        os._exit(replica_start.LOST)
+        os._exit(LOST)
     if taken is None:
         os._exit(0)  # the thread may wait for the object store for ever
     replicating = taken()
 
     def end(lost: bool) -> None:
         if lost:  # end soon: nothing is acknowledged any more
-            asyncio.get_running_loop().call_later(0.05, os._exit, replica_start.LOST)
+            asyncio.get_running_loop().call_later(0.05, os._exit, LOST)
         else:
             stop.set()
 
@@ -181,8 +194,9 @@ def _settle_memory() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-def main(arguments: list[str]) -> None:
-    label, descriptor, run, text = arguments  # ``ps`` shows which broker it is
+def main(given: list[str]) -> None:
+    label, descriptor, run, text = given
+    name_process(f"nexo: {label}")
     broker = Broker[label.upper()]
     settings = config.load(flags=json.loads(text))
     logs.configure(settings, broker.label)

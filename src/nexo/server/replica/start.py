@@ -28,10 +28,6 @@ from nexo.storage.disk.files import OsFiles
 from nexo.storage.disk.recording import RecordingFiles
 
 RETRY_S = 0.5
-LOST = 75
-"""Exit status of a broker's process that lost the lead."""
-AGAIN = 76
-"""Exit status of one that asks for a restart."""
 
 
 def take_lead(
