@@ -33,7 +33,7 @@ _NOTES = {
     61: "producers that the partition remembers",
     65: "transactional ids that the client may use",
     66: "transactional ids that the client may use",
-    37: "refused: the number of partitions is fixed",
+    37: "groups read new partitions from their start, also with `auto.offset.reset=latest`",
     68: "patterns of topics without lookaround, as on Kafka, and without classes by name",
 }
 _ABSENT = [

@@ -73,13 +73,15 @@ async def test_creating_again_compares_only_what_is_given(
     await stream.create(partitions=2)
     with pytest.raises(AlreadyExists, match=f"retention_ms = {DAY_MS}, not {2 * DAY_MS}: update"):
         await stream.create(partitions=2, retention="2d")
-    with pytest.raises(InvalidOption, match="partitions are fixed"):
-        await stream.create(partitions=3, retention="2d", update=True)
+    with pytest.raises(InvalidOption, match="never removed"):
+        await stream.create(partitions=1, retention="2d", update=True)
     assert (await stream.info()).options["retention_ms"] == DAY_MS
     await stream.create(partitions=2, retention="2d", update=True)
     assert (await stream.info()).options["retention_ms"] == 2 * DAY_MS
     await stream.create(retention="1d", update=True)
-    with pytest.raises(AlreadyExists, match="partitions = 2, not 3: use another name"):
+    with pytest.raises(AlreadyExists, match="partitions = 2, not 1: use another name"):
+        await stream.create(partitions=1)
+    with pytest.raises(AlreadyExists, match="partitions = 2, not 3: update it"):
         await stream.create(partitions=3)
     with pytest.raises(AlreadyExists, match="persistence = file_async, not file_sync"):
         await stream.create(persistence="file_sync")

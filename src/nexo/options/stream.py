@@ -31,7 +31,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     partitions: Annotated[
         int,
         Meta(ge=1, le=MAX_PARTITIONS),
-        option("Fixed at creation.", title="Partitions", usual=True, fixed=True),
+        option("May grow later, never shrink.", title="Partitions", usual=True),
     ] = 1
     persistence: Annotated[
         Persistence,
@@ -101,20 +101,29 @@ def options_from(given: Mapping[str, Any], base: StreamOptions) -> StreamOptions
 
 
 def updated(options: StreamOptions, given: Mapping[str, Any]) -> StreamOptions:
-    """Options changed while the stream runs; the partition count is fixed."""
-    if given.get("partitions", options.partitions) != options.partitions:
-        raise InvalidOption("partitions are fixed at creation: create another stream and copy")
-    return options_from(given, options)
+    """Options changed while the stream runs; there may be more partitions, never fewer.
+
+    Then the size limit grows too, unless it is given: every partition keeps its share.
+    """
+    new, old = options_from(given, options), options.partitions
+    if new.partitions < old:
+        raise InvalidOption(
+            f"partitions = {new.partitions}: the stream has {old}, and partitions may be added, "
+            "never removed: create another stream and copy"
+        )
+    if new.partitions > old and "retention_bytes" not in given:
+        kept = options.retention_bytes * new.partitions // old
+        new = msgspec.structs.replace(new, retention_bytes=kept)
+    return new
 
 
 def check_same(name: str, has: StreamOptions, wanted: StreamOptions) -> None:
     """Raise `AlreadyExists` naming the options in which an existing stream differs."""
     if has == wanted:
         return
-    fixed = has.partitions != wanted.partitions
     do = (
-        "use another name, as partitions are fixed"
-        if fixed
+        "use another name, as partitions are never removed"
+        if has.partitions > wanted.partitions
         else "update it, create with update, or leave that out"
     )
     raise AlreadyExists(f"stream {name!r} exists with {differences(has, wanted)}: {do}")

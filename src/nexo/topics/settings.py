@@ -97,6 +97,15 @@ def at_least_one(name: str, given: Any) -> int:
     return whole(given, name, 1, refusal=InvalidOption)
 
 
+def check_more(topic: str, now: int, wanted: int) -> None:
+    """Refuse a number of partitions that a topic has already, or more than which it has."""
+    if wanted <= now:
+        raise InvalidOption(
+            f"partitions = {wanted}: topic {topic!r} has {now}, and partitions may be added, never "
+            "removed"
+        )
+
+
 def not_negative(name: str, given: Any) -> float:
     """A number from 0 on."""
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 2**63:

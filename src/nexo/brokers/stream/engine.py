@@ -28,6 +28,7 @@ from nexo.brokers.stream.records import (
     OrderedChanged,
     OrderedDropped,
     OrderedMade,
+    PartitionsAdded,
     ProducerStarted,
     StreamCreated,
     StreamRange,
@@ -124,12 +125,28 @@ class StreamEngine(BrokerState):
         self._journal.append(created)
         return self.streams.add(created)
 
-    def update(self, name: str, given: Mapping[str, Any]) -> OpenStream:
+    def update(self, name: str, given: Mapping[str, Any], now_ms: int) -> OpenStream:
         """Change options of a stream while it runs."""
         stream = self.streams.get(name)
-        stream.options = updated(stream.options, given)
-        self._journal.append(Updated(stream.id, stream.options))
+        options = updated(stream.options, given)
+        if options.partitions > stream.options.partitions:
+            stream.check_growable()
+            self.grow(stream, options, [part.next_offset for part in stream.partitions()], now_ms)
+        else:
+            stream.options = options
+            self._journal.append(Updated(stream.id, options))
         return stream
+
+    def grow(
+        self, stream: OpenStream, options: StreamOptions, ends: list[int], now_ms: int
+    ) -> None:
+        """Give a stream more partitions; those that it has end at ``ends``."""
+        self.drain_groups()
+        self._log(PartitionsAdded(stream.id, options, ends))
+        stream.growths.first_transaction = self.transactions.next_id
+        for name, group in self.ordered.items():
+            group.grow(stream.name, len(ends), options.partitions, now_ms)
+            self.reordered(name, group)
 
     def delete(self, name: str, now_ms: int) -> OpenStream:
         """Delete a stream and its groups; the owner removes its folder once that is durable."""
@@ -264,7 +281,7 @@ class StreamEngine(BrokerState):
         """A new shared group, from an offset per partition on; for ``after_id`` see `Claims`."""
         check_name(name, "group")
         check_number(f"groups of stream {stream.name!r}", len(stream.groups), MAX_GROUPS)
-        group = SharedGroup([starts[i] for i in range(stream.options.partitions)], options)
+        group = SharedGroup([starts.get(i, 0) for i in range(stream.options.partitions)], options)
         for index, partition in enumerate(stream.partitions()):
             group.skip([(index, first, end) for first, end in partition.aborted])
         group.drain()

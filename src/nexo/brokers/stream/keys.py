@@ -6,7 +6,7 @@ damaged record is ignored here: readers get the error.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from nexo.batch import Batch, EntryParts, decode, select
 from nexo.brokers.stream.partition import Partition
@@ -66,19 +66,35 @@ class KeyIndex:
         gone = key in self._deleted or offset < self._partition.start_offset
         return -1 if gone else offset
 
-    def find(self, key: bytes) -> EntryParts | None:
-        """The newest record of a key as a batch of one; None if deleted or never there."""
-        self.advance()
-        offset = self.offset_of(key)
-        if offset < 0:
-            return None
-        for _, entry in self._partition.read(offset, 1):
-            batch = decode(entry)
-            return select(batch, [batch.index_of(offset)])
+    def last(self, key: bytes) -> int:
+        """Like `offset_of`, but a deletion counts too."""
+        offset = self.newest.get(key, -1)
+        return offset if offset >= self._partition.start_offset else -1
+
+    def record(self, offset: int) -> EntryParts | None:
+        """The record at an offset as a batch of one; None if it is not there."""
+        found = self._found(offset)
+        return None if found is None else select(*found)
+
+    def timestamp_ms(self, offset: int) -> int:
+        """That of the record at an offset; -1 if it is not there."""
+        found = self._found(offset)
+        return -1 if found is None else found[0].timestamps()[found[1][0]]
+
+    def _found(self, offset: int) -> tuple[Batch, list[int]] | None:
+        for header, entry in self._partition.read(offset, 1):
+            if header.base_offset <= offset and offset in (batch := decode(entry)).offsets:
+                return batch, [batch.index_of(offset)]
+            break
         return None
 
-    def current(self, entry: memoryview) -> EntryParts | None:
-        """The records of a batch that are their keys' newest and not deletions."""
+    def current(
+        self, entry: memoryview, passed_over: Callable[[bytes], bool] | None = None
+    ) -> EntryParts | None:
+        """The records of a batch that are their keys' newest and not deletions.
+
+        Those of some keys are ``passed_over``.
+        """
         batch = decode(entry)
         if batch.layout.keys is None:
             return None
@@ -89,6 +105,7 @@ class KeyIndex:
             if key is not None
             and start <= offset == self.newest.get(key)
             and key not in self._deleted
+            and not (passed_over is not None and passed_over(key))
         ]
         return select(batch, kept) if kept else None
 

@@ -10,7 +10,7 @@ from nexo.batch.murmur import partition_of
 from nexo.brokers.stream.partition import check_size, check_sizes
 from nexo.brokers.stream.registry import OpenStream
 from nexo.brokers.stream.transactions import OpenTransaction
-from nexo.errors import InvalidInput
+from nexo.errors import Fenced, InvalidInput, OutOfOrderSequence
 from nexo.storage.header import Flags
 
 ROUTE = -1
@@ -56,6 +56,17 @@ def publish(
         raise InvalidInput("an idempotent producer must name the partition of each batch")
     for target, part, found in _routed(stream, entry, batch):
         placed.append(_append(stream, target, part, found, now_ms, transaction))
+
+
+def is_stored(stream: OpenStream, index: int, entry: bytes) -> bool:
+    """Whether a partition has a batch already, as its idempotent producer sent it before."""
+    header = verify(entry, MAX_PUBLISHED_BYTES).header
+    if header.producer_id < 0 or not 0 <= index < stream.options.partitions:
+        return False
+    try:
+        return stream.partition(index).producers.check(header) is not None
+    except (Fenced, OutOfOrderSequence):
+        return False
 
 
 def fitting(stream: OpenStream, entry: bytes) -> tuple[bytes, list[int]]:

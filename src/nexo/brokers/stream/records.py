@@ -35,6 +35,15 @@ class Updated(msgspec.Struct, frozen=True, array_like=True, tag="update"):
     options: StreamOptions
 
 
+class PartitionsAdded(msgspec.Struct, frozen=True, array_like=True, tag="grow"):
+    """A stream has more partitions."""
+
+    stream: int
+    options: StreamOptions
+    ends: list[int]
+    """Where the partitions that it had before ended then."""
+
+
 class Deleted(msgspec.Struct, frozen=True, array_like=True, tag="delete"):
     """A stream, its records and its groups were deleted."""
 
@@ -151,8 +160,9 @@ class Aborted(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
 
 
 StreamChange: TypeAlias = (
-    Updated | Tiered | StreamTrimmed | Hidden | Checked | GroupMade | GroupChanged | GroupDropped
-)
+    Updated | PartitionsAdded | Tiered | StreamTrimmed | Hidden | Checked
+    | GroupMade | GroupChanged | GroupDropped
+)  # fmt: skip
 """Changes of a stream that may have been deleted since."""
 JournalRecord: TypeAlias = (
     StreamCreated | Deleted | Opened | ProducerStarted | StreamChange
@@ -160,7 +170,15 @@ JournalRecord: TypeAlias = (
 )  # fmt: skip
 
 
-BUILT_ON = (StreamCreated, Deleted, Opened, ProducerStarted, GroupMade, OrderedMade)
+BUILT_ON = (
+    StreamCreated,
+    PartitionsAdded,
+    Deleted,
+    Opened,
+    ProducerStarted,
+    GroupMade,
+    OrderedMade,
+)
 """Rare records that later ones depend on: a journal keeps them twice."""
 
 
@@ -172,6 +190,8 @@ class StreamState(msgspec.Struct, frozen=True, array_like=True):
     tiered: list[int]
     groups: dict[str, SharedSnapshot]
     front: int = 0
+    growths: list[list[int]] = []
+    """For each time that partitions were added: where those that were there ended then."""
 
 
 class Outcomes(msgspec.Struct, frozen=True, array_like=True):

@@ -14,11 +14,20 @@ from nexo.brokers.stream.chunks import PER_REPLAY, ChunkCache
 from nexo.brokers.stream.exposed_offsets import ahead, jump
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.groups.shared import SharedGroup
+from nexo.brokers.stream.growth import Growths
 from nexo.brokers.stream.partition import Caches, Partition, PartitionCheckpoint
 from nexo.brokers.stream.producers import MAX_PRODUCERS
 from nexo.brokers.stream.records import StreamCreated, StreamState
-from nexo.errors import Forbidden, InvalidInput, NotFound, PartitionsChanged, StreamReplaced
+from nexo.errors import (
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    PartitionsChanged,
+    StreamReplaced,
+)
 from nexo.model import Persistence, path_segment
+from nexo.options.stream import StreamOptions
 from nexo.storage.log import SegmentedLog
 
 MAX_SOURCES = 1 << 30
@@ -37,7 +46,8 @@ class OpenStream:
 
     __slots__ = (
         "_caches", "_exposed_end", "_hidden", "_open_log", "_opened", "_recommitted", "_turn",
-        "checkpoints", "created_ms", "front", "groups", "id", "name", "options", "tiered",
+        "checkpoints", "created_ms", "front", "groups", "growths", "id", "name", "options",
+        "tiered",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +64,7 @@ class OpenStream:
         self.front = 0
         """Messages (`nexo.xstreams`) below were trimmed, even if the log still has them."""
         self.groups: dict[str, SharedGroup] = {}
+        self.growths = Growths()
         self._opened: dict[int, Partition] = {}
         self._recommitted: dict[int, RangeSet] = {}
         self._hidden: dict[int, list[tuple[int, int]]] = {}
@@ -90,8 +101,36 @@ class OpenStream:
         if count != self.options.partitions:
             raise PartitionsChanged(
                 f"stream {self.name!r} has {self.options.partitions} partitions, not {count}: "
-                "it was created again; describe it and send again"
+                "some were added, or it was created again; describe it and send again"
             )
+
+    # -- growing -----------------------------------------------------------------------
+
+    def grow(self, options: StreamOptions, ends: list[int]) -> None:
+        """Add partitions; those that were there end at ``ends`` (SPEC E1)."""
+        self.growths.ends.append(ends)
+        self.tiered += [0] * (options.partitions - len(self.tiered))
+        for group in self.groups.values():
+            group.grow(options.partitions)
+        self.options = options
+
+    def check_growable(self) -> None:
+        """Raise unless partitions can be added."""
+        self.check_writable()
+        if any(group.claims is not None for group in self.groups.values()):
+            raise Conflict(
+                f"stream {self.name!r} is read by nexo.xstreams, whose ids count the messages of "
+                "one partition: partitions cannot be added"
+            )
+
+    @property
+    def counts(self) -> list[int]:
+        """The number of partitions at first, after each growth, and so now."""
+        return self.growths.counts(self.options.partitions)
+
+    def homes(self, key: bytes) -> list[int]:
+        """The partitions of a key: that of now first, then those that it had before."""
+        return self.growths.homes(key, self.options.partitions)
 
     def partition(self, index: int) -> Partition:
         """One partition, opened if necessary.
@@ -216,6 +255,7 @@ class OpenStream:
             self.tiered,
             {name: group.snapshot() for name, group in self.groups.items()},
             self.front,
+            self.growths.ends,
         )
 
     def unchecked(self) -> Iterator[int]:
@@ -289,4 +329,5 @@ class StreamRegistry:
         stream.checkpoints = dict(state.checkpoints)
         stream.tiered = list(state.tiered)
         stream.front = state.front
+        stream.growths = Growths(state.growths)
         stream.groups = {name: SharedGroup.restore(group) for name, group in state.groups.items()}

@@ -18,6 +18,7 @@ from nexo.brokers.stream.records import (
     OrderedChanged,
     OrderedDropped,
     OrderedMade,
+    PartitionsAdded,
     ProducerStarted,
     StreamChange,
     StreamCreated,
@@ -108,6 +109,8 @@ class BrokerState:
         match record:
             case Updated():
                 stream.options = record.options
+            case PartitionsAdded():
+                stream.grow(record.options, record.ends)
             case Tiered():
                 stream.tiered[record.partition] = record.offset
             case StreamTrimmed():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Container
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,7 @@ from nexo.dialects.kafka.request import (
     topic_id,
 )
 from nexo.dialects.kafka.topic_names import check_new_topic
-from nexo.errors import InvalidInput, InvalidOption, NexoError
+from nexo.errors import Conflict, InvalidInput, InvalidOption, NexoError
 from nexo.model.stream import StreamInfo
 from nexo.names import text_of
 from nexo.options.stream import StreamOptions
@@ -138,18 +139,49 @@ def _delete_one(request: Request, row: KafkaMessage, done: Callable[[KafkaMessag
 
 
 def create_partitions(request: Request) -> None:
-    """Refused: the number of partitions is fixed, as keys would move between them."""
-    request.answer({"results": [_no_more(request, row) for row in request["topics"] or ()]})
+    """Add partitions to topics, or only check whether that could be done."""
+    names = Counter(row["name"] for row in request["topics"] or ())
+    twice = frozenset(name for name, times in names.items() if times > 1)
+    answer_each(request, "topics", "results", partial(_grow_one, twice))
 
 
-def _no_more(request: Request, row: KafkaMessage) -> KafkaMessage:
-    topic = row["name"] or ""
-    try:
-        found = _admin(request).outline(request.session, stream_of(topic)).options.partitions
-    except NexoError as error:
-        return {"name": topic} | failure(error)
-    reason = f"{topic!r} has {found} partitions, which are fixed: create another topic and copy"
-    return {"name": topic, "error": Error.INVALID_PARTITIONS, "message": reason}
+def _grow_one(
+    twice: Container[str | None],
+    request: Request,
+    row: KafkaMessage,
+    done: Callable[[KafkaMessage], None],
+) -> None:
+    topic, count = row["name"] or "", row["count"]
+    admin, session = _admin(request), request.session
+
+    def grown(found: Any) -> None:
+        done({"name": topic} | (failure(found) if isinstance(found, NexoError) else {}))
+
+    with errors_to(grown):
+        if row["name"] in twice:
+            raise Refused(Error.INVALID_REQUEST, "Duplicate topic in request.")
+        name = stream_of(topic)
+        try:
+            admin.check_more_partitions(session, name, count)
+        except (InvalidOption, Conflict) as error:
+            raise Refused(Error.INVALID_PARTITIONS, error.message) from None
+        more = count - admin.outline(session, name).options.partitions
+        _check_assignments(row["assignments"], more)
+        if request["validate_only"]:
+            grown(None)
+        else:
+            admin.update(session, name, {"partitions": count}, grown)
+
+
+def _check_assignments(assigned: list[KafkaMessage] | None, more: int) -> None:
+    if assigned is None:
+        return
+    if len(assigned) != more:
+        reason = f"{more} partitions are added, but {len(assigned)} are assigned to brokers"
+        raise Refused(Error.INVALID_REPLICA_ASSIGNMENT, reason)
+    if any(one["brokers"] != [NODE_ID] for one in assigned):
+        reason = f"there is only broker {NODE_ID}, which keeps one copy"
+        raise Refused(Error.INVALID_REPLICA_ASSIGNMENT, reason)
 
 
 def delete_records(request: Request) -> None:

@@ -15,11 +15,11 @@ from nexo.access.permit import ADMIN, ANY, permit, visible_rows
 from nexo.brokers.stream.cleanup.retention import retain
 from nexo.brokers.stream.registry import OpenStream
 from nexo.brokers.stream.status import MAX_SURVEY, MembersOf, survey
-from nexo.errors import AlreadyExists, NexoError, NotFound, OffsetOutOfRange
+from nexo.errors import AlreadyExists, InvalidOption, NexoError, NotFound, OffsetOutOfRange
 from nexo.model import Broker, Persistence, check_name
 from nexo.model.stream import GroupInfo, PartitionInfo, PartitionProgress, StreamInfo, StreamSurvey
 from nexo.options.described import check_range
-from nexo.options.stream import StreamOptions, options_from
+from nexo.options.stream import StreamOptions, options_from, updated
 from nexo.services.connection import Connection, Done
 from nexo.services.durability import check_offered
 from nexo.services.stream.bounds import MAX_LIMIT
@@ -50,6 +50,8 @@ class StreamAdmin:
         self._keyed = keyed
         self.on_deleted: Callable[[OpenStream], None] = lambda _stream: None
         """Called when a stream was deleted."""
+        self.on_partitions_added: Callable[[OpenStream], None] = lambda _stream: None
+        """Called when a stream has got more partitions."""
         self.members: MembersOf = lambda _group: {}
         """The readers of a group besides the members that the engine knows."""
 
@@ -113,6 +115,14 @@ class StreamAdmin:
             raise AlreadyExists(f"stream {name!r} exists: delete it first or use another name")
         return options_from(options, self._core.runtime.settings.stream_options)
 
+    def check_more_partitions(self, connection: Connection, name: str, partitions: int) -> None:
+        """Raise unless a stream has fewer partitions, and may have that many."""
+        stream = self._core.permitted(connection, ADMIN, name)
+        stream.check_growable()
+        now = stream.options.partitions
+        if updated(stream.options, {"partitions": partitions}).partitions == now:
+            raise InvalidOption(f"stream {name!r} has {now} partitions already")
+
     def drop_before(self, connection: Connection, name: str, partition: int, offset: int) -> int:
         """Forget the records of a partition below an offset, -1 for all of them.
 
@@ -142,7 +152,11 @@ class StreamAdmin:
         """Change options of a stream while it runs."""
         permit(connection.identity, Broker.STREAM, ADMIN, name)
         check_offered(options, self._core.runtime.settings)
-        stream = self._core.engine.update(name, options)
+        engine, before = self._core.engine, self._core.engine.streams.get(name).options.partitions
+        stream = engine.update(name, options, self._core.now_ms)
+        if stream.options.partitions > before:
+            self._core.unjournalled.add(stream.id)  # what is published to the new ones waits
+            self.on_partitions_added(stream)
         self._core.done_when_safe(stream.options.persistence, done, self._describe(stream))
 
     def describe(self, connection: Connection, name: str) -> StreamInfo:

@@ -42,14 +42,14 @@ class Conditions:
         except NexoError as error:
             done(error)
             return
-        places = {(s.id, i): (s, i) for s, key in keys for i in [s.partition_of(key)]}
+        places = {(s.id, i): (s, i) for s, key in keys for i in s.homes(key)}
         self._keyed.prepare(places.values(), done)
 
     def check(self, transaction: OpenTransaction) -> None:
         """Raise `Conflict` if one of its keys has changed."""
         for key in self._relied.get(transaction.id, ()):
             hidden = not self._visible((key.stream, key.key))
-            if hidden or self._offset(key) != key.offset:
+            if hidden or self._offset(transaction, key) != key.offset:
                 raise Conflict(
                     f"key {key.key.decode(errors='replace')!r} has changed since it was read"
                 )
@@ -58,9 +58,11 @@ class Conditions:
         ends = self._decided.get(key, ())
         return all(partition.stable_offset >= end for partition, end in ends)
 
-    def _offset(self, key: KeyAt) -> int:
+    def _offset(self, transaction: OpenTransaction, key: KeyAt) -> int:
         stream = self._core.engine.streams.get(key.stream)
-        return self._keyed.newest_offset(stream, key.key)
+        if transaction.id < stream.growths.first_transaction:
+            raise Conflict(f"partitions were added to stream {key.stream!r} since keys were read")
+        return self._keyed.newest(stream, key.key)[1]
 
     def decided(self, transaction: OpenTransaction) -> None:
         """The transaction is committed: others may not rely on its keys until they are visible."""

@@ -27,7 +27,7 @@ from nexo.model import Broker, Persistence, safer
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.capturing import Capturing
 from nexo.services.stream.exposure import ExposureControl, SyncReportingRuntime
-from nexo.services.stream.folders import adopt, found_folders
+from nexo.services.stream.folders import adopt, found_folders, regrow
 from nexo.services.stream.lake import LakeTier
 from nexo.services.stream.replay import LakeReplay
 from nexo.services.turn import Safe, Turn
@@ -169,6 +169,8 @@ class Core:
                     "the creation of stream %r was lost: it continues with the default options",
                     found.name,
                 )
+            elif self.losses:
+                regrow(self.engine, files, found, self.now_ms)
             streams.next_id = max(streams.next_id, found.number + 1)
 
     def _resume(self) -> None:

@@ -15,8 +15,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nexo.brokers.stream.engine import StreamEngine
+from nexo.brokers.stream.groups.progress import NO_END
 from nexo.brokers.stream.registry import READABLE
 from nexo.model import name_of_segment
+from nexo.options.stream import updated
 from nexo.storage.ports import Files
 
 _FOLDER = re.compile(r"(.+)~([0-9a-f]+)")
@@ -43,7 +45,20 @@ def adopt(engine: StreamEngine, files: Files, found: FoundFolder, now_ms: int) -
     known = engine.streams.numbered(found.number)
     if known is not None or found.name is None or found.name in engine.streams:
         return False
-    partitions = [int(name) for name in files.list(found.path) if name.isdecimal()]
-    options = replace(engine.defaults, partitions=max(partitions, default=0) + 1)
+    options = replace(engine.defaults, partitions=_count(files, found))
     engine.add(found.name, options, now_ms, found.number)
     return True
+
+
+def regrow(engine: StreamEngine, files: Files, found: FoundFolder, now_ms: int) -> None:
+    """Give a stream the partitions that its folder has, if the journal lost that they were added."""
+    known = engine.streams.numbered(found.number)
+    if known is None or (count := _count(files, found)) <= known.options.partitions:
+        return
+    ends = [NO_END] * known.options.partitions  # where they ended then is lost too
+    engine.grow(known, updated(known.options, {"partitions": count}), ends, now_ms)
+
+
+def _count(files: Files, found: FoundFolder) -> int:
+    partitions = [int(name) for name in files.list(found.path) if name.isdecimal()]
+    return max(partitions, default=0) + 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain
 from typing import NamedTuple, TypeAlias
@@ -49,11 +49,26 @@ class Keyed:
             found = self._indexes[key] = KeyIndex(stream.partition(partition))
         return found
 
-    def newest_offset(self, stream: OpenStream, key: bytes) -> int:
-        """The offset of a key's newest record; -1 if there is none or it was deleted."""
-        index = self._index(stream, stream.partition_of(key))
-        index.advance()
-        return index.offset_of(key)
+    def newest(self, stream: OpenStream, key: bytes) -> tuple[int, int]:
+        """The partition of a key's newest record, and its offset.
+
+        That is -1 if there is none or it was deleted.
+        """
+        homes = stream.homes(key)
+        indexes = {number: self._index(stream, number) for number in homes}
+        for index in indexes.values():
+            index.advance()
+        if len(homes) == 1:
+            return homes[0], indexes[homes[0]].offset_of(key)
+        places = [(number, at) for number in homes if (at := indexes[number].last(key)) >= 0]
+        if not places:
+            return homes[0], -1
+        eras = {place: stream.growths.era(*place) for place in places}
+        last = [place for place in places if eras[place] == max(eras.values())]
+        if len(last) > 1:
+            last.sort(key=lambda place: -indexes[place[0]].timestamp_ms(place[1]))
+        number = last[0][0]
+        return number, indexes[number].offset_of(key)
 
     def forget(self, stream: OpenStream) -> None:
         """Drop the indexes of a deleted stream."""
@@ -67,13 +82,15 @@ class Keyed:
     ) -> None:
         """The newest record of a key; None if there is none or it was deleted."""
         stream = self._core.permitted(connection, READ, name)
-        partition = stream.partition_of(key)
 
         def find(_ready: None) -> KeyedRecord | None:
-            found = self._index(stream, partition).find(key)
-            return None if found is None else KeyedRecord(partition, [found[0], *found[1]])
+            return self._record(stream, *self.newest(stream, key))
 
-        self.prepare([(stream, partition)], then(find, done))
+        self.prepare([(stream, number) for number in stream.homes(key)], then(find, done))
+
+    def _record(self, stream: OpenStream, partition: int, offset: int) -> KeyedRecord | None:
+        found = None if offset < 0 else self._index(stream, partition).record(offset)
+        return None if found is None else KeyedRecord(partition, [found[0], *found[1]])
 
     def state(
         self, connection: Connection, name: str, partition: int, offset: int, max_bytes: int,
@@ -84,7 +101,8 @@ class Keyed:
         It starts at what the previous page returned, or at 0, 0.
         """
         stream, start = self._core.permitted(connection, READ, name), (partition, offset)
-        wanted = [(stream, number) for number in range(partition, stream.options.partitions)]
+        first = 0 if stream.growths else partition
+        wanted = [(stream, number) for number in range(first, stream.options.partitions)]
         self.prepare(wanted, then(lambda _: self._page(stream, start, max_bytes), done))
 
     def prepare(self, places: Iterable[tuple[OpenStream, int]], done: Done[None]) -> None:
@@ -110,16 +128,38 @@ class Keyed:
             index = self._index(stream, number)
             index.advance()
             for header, entry in sound(stream.partition(number), offset):
-                found = index.current(entry)
+                for at, found in self._current(stream, number, index, entry):
+                    parts.extend(found)
+                    partitions.append(at)
+                    size += sum(map(len, found))
                 read += len(entry)
-                if found is not None:
-                    parts.extend([found[0], *found[1]])
-                    partitions.append(number)
-                    size += len(found[0]) + sum(map(len, found[1]))
                 if size >= max_bytes or read >= _STATE_BYTES:
                     return StateReply(partitions, (number, header.next_offset)), parts
             offset = 0
         return StateReply(partitions, None), parts
+
+    def _current(
+        self, stream: OpenStream, number: int, index: KeyIndex, entry: memoryview
+    ) -> Iterator[KeyedRecord]:
+        """The newest records of their keys among those of a batch.
+
+        If a record has moved to a partition whose pages were sent already, it is sent again: it may
+        have been written since.
+        """
+        moved: list[tuple[int, int]] = []
+
+        def is_elsewhere(key: bytes) -> bool:
+            at = self.newest(stream, key)
+            if at[0] < number:
+                moved.append(at)
+            return at[0] != number
+
+        found = index.current(entry, is_elsewhere if stream.growths else None)
+        if found is not None:
+            yield KeyedRecord(number, [found[0], *found[1]])
+        for at in moved:
+            if (record := self._record(stream, *at)) is not None:
+                yield record
 
     # -- compaction --------------------------------------------------------------------
 
@@ -168,9 +208,21 @@ class Keyed:
         try:
             index = self._index(stream, number)
             sync = partial(core.runtime.committed, Persistence.FILE_SYNC)
-            steps = compact(stream, number, index, core.now_ms, sync, keep_deletions=keep_deletions)
-            freed.append((yield from steps))
+            for other in stream.growths.sharing(number, stream.options.partitions):
+                yield from self._index(stream, other).steps()
+            freed.append(
+                (yield from compact(
+                    stream, number, index, core.now_ms, sync, keep_deletions=keep_deletions,
+                    is_elsewhere=partial(self._is_elsewhere, stream, number),
+                ))
+            )  # fmt: skip
         finally:
             self._compacting.discard(place)
         core.engine.checkpoint(stream, number)
         core.end_turn_soon()
+
+    def _is_elsewhere(self, stream: OpenStream, number: int, key: bytes) -> bool:
+        """Whether a key has a record in another partition, from before partitions were added."""
+        homes = stream.homes(key) if stream.growths else ()
+        others = (self._index(stream, other) for other in homes if other != number)
+        return any(index.offset_of(key) >= 0 for index in others)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from nexo.access.permit import WRITE, permit
 from nexo.brokers.stream.producers import ProducerSession
-from nexo.brokers.stream.publishing import ROUTE, Placed, fitting
+from nexo.brokers.stream.publishing import ROUTE, Placed, fitting, is_stored
 from nexo.brokers.stream.registry import OpenStream
 from nexo.brokers.stream.transactions import OpenTransaction
 from nexo.errors import Forbidden, NexoError, PayloadTooLarge
@@ -46,8 +46,13 @@ class Publishing:
         partition: int = ROUTE,
         partitions: int = 0,
     ) -> None:
-        """Store one batch, whole or not at all."""
-        stream = self.target(connection, name, partitions)
+        """Store one batch, whole or not at all.
+
+        A repeat of one that was stored before partitions were added gets the same answer.
+        """
+        stream = self.target(connection, name)
+        if partitions and not is_stored(stream, partition, entry):
+            stream.check_count(partitions)
         placed = self.store(stream, partition, entry)
         self.confirm(stream, placed, len(entry), placed, done)
 

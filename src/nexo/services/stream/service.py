@@ -62,6 +62,7 @@ class StreamService:
         self.xgroups = XGroups(self.core, self.xmessages)
         self.reading = Reading(self.core)
         self.admin.on_deleted = self._deleted
+        self.admin.on_partitions_added = self.ordered.stream_grown
         self.core.on_grown = self._compact
         self._sweep: list[OpenStream] = []
         self._sweep_due_ms = 0

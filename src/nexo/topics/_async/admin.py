@@ -1,4 +1,4 @@
-"""Administration of topics: create, list, describe, delete, compact (SPEC G1)."""
+"""Administration of topics: create, grow, list, describe, delete, compact (SPEC G1)."""
 
 from __future__ import annotations
 
@@ -41,6 +41,16 @@ class AsyncAdminClient(AsyncClosing):
         count = at_least_one("partitions", partitions)
         copies = at_least_one("replication_factor", replication_factor)
         await self._backend.create_topic(name, count, copies, config)
+        return await self._backend.describe_topic(name)
+
+    async def create_partitions(self, name: str, partitions: int) -> TopicDescription:
+        """Give a topic more partitions, so that it has ``partitions`` in all.
+
+        They are never removed: `InvalidOption` unless there are fewer now. Messages stay where they
+        are, while keys may belong to another partition from then on.
+        """
+        count = at_least_one("partitions", partitions)
+        await self._backend.create_partitions(name, count)
         return await self._backend.describe_topic(name)
 
     async def list_topics(self) -> list[str]:

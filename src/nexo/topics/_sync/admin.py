@@ -1,5 +1,5 @@
 # Generated from _async/admin.py by tools/unasync.py; edit that file instead.
-"""Administration of topics: create, list, describe, delete, compact (SPEC G1)."""
+"""Administration of topics: create, grow, list, describe, delete, compact (SPEC G1)."""
 
 from __future__ import annotations
 
@@ -42,6 +42,16 @@ class AdminClient(Closing):
         count = at_least_one("partitions", partitions)
         copies = at_least_one("replication_factor", replication_factor)
         self._backend.create_topic(name, count, copies, config)
+        return self._backend.describe_topic(name)
+
+    def create_partitions(self, name: str, partitions: int) -> TopicDescription:
+        """Give a topic more partitions, so that it has ``partitions`` in all.
+
+        They are never removed: `InvalidOption` unless there are fewer now. Messages stay where they
+        are, while keys may belong to another partition from then on.
+        """
+        count = at_least_one("partitions", partitions)
+        self._backend.create_partitions(name, count)
         return self._backend.describe_topic(name)
 
     def list_topics(self) -> list[str]:

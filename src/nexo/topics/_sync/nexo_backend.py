@@ -36,7 +36,7 @@ from nexo.topics.model import (
     TopicPartition,
     committed_of,
 )
-from nexo.topics.settings import stream_options, topic_config
+from nexo.topics.settings import check_more, stream_options, topic_config
 
 
 class NexoTopicsBackend:
@@ -60,6 +60,13 @@ class NexoTopicsBackend:
         options = stream_options(config) | {"partitions": partitions}
         make = wire.Make(stream=name, options=options, fresh=True)
         self._link.call(Op.S_MAKE, wire.pack(make))
+
+    def create_partitions(self, name: str, partitions: int) -> None:
+        """Add partitions to the stream; `InvalidOption` if there are as many already."""
+        now = len((self.describe_topic(name)).partitions)
+        check_more(name, now, partitions)
+        ask = wire.Make(stream=name, options={"partitions": partitions})
+        self._link.call(Op.S_UPDATE, wire.pack(ask))
 
     def list_topics(self) -> list[str]:
         """Every stream except the broker's own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nexo.protocol import stream as wire
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from tests.memory_files import MemoryFiles
@@ -38,6 +39,32 @@ def test_the_records_are_there_under_the_streams_name() -> None:
     assert desk.client().publish("orders/eu", b"c", partition=1) == [(1, 2, 1)]
     again = Desk(desk.files)
     assert again.client().read("orders/eu", partition=1) == [b"a", b"b", b"c"]
+
+
+def test_partitions_are_there_though_it_is_lost_that_they_were_added() -> None:  # SPEC E1
+    files = MemoryFiles()
+    desk = Desk(files)
+    peer = desk.client()
+    peer.make("s")
+    desk.service.close()
+    again = Desk(files)
+    grown = wire.Make(stream="s", options={"partitions": 3})
+    again.client().ask(Op.S_UPDATE, wire.pack(grown))
+    again.client().publish("s", b"a", partition=2)
+    for name in files.list(JOURNAL):
+        if not name.endswith(".snap"):
+            path = JOURNAL / name
+            file = files.open(path)
+            size = file.size()
+            raw = bytes(file.read_at(0, size))
+            for at in range(0, size, 64):
+                if b"\xa4grow" in raw[at : at + 512]:
+                    file.write_at(at, [bytes(min(64, size - at))])
+            file.close()
+    lost = Desk(files)
+    assert lost.service.status()["lost"]["count"]
+    assert lost.client().read("s", partition=2) == [b"a"]
+    assert lost.crash().client().publish("s", b"b", partition=2) == [(2, 1, 1)]
 
 
 def test_no_new_stream_takes_over_the_folder_of_another() -> None:

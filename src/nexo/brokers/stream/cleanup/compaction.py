@@ -11,7 +11,7 @@ be synced before the next one: so a large segment reaches the disk in portions.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
@@ -57,11 +57,13 @@ def compact(
     sync: Sync,
     *,
     keep_deletions: bool,
+    is_elsewhere: Callable[[bytes], bool] | None = None,
 ) -> Freed[Sync]:
     """Compact the readable part of a partition.
 
-    Without ``keep_deletions`` tombstones are removed at once, however recent. Between steps,
-    records may be written and the front of the log dropped.
+    Without ``keep_deletions`` tombstones are removed at once, however recent, but never while an
+    older record of their key ``is_elsewhere``. Between steps, records may be written and the front
+    of the log dropped.
     """
     partition = stream.partition(number)
     log = partition.log
@@ -71,9 +73,10 @@ def compact(
     if segments and segments[-1].base_offset < end:
         log.roll()
     horizon_ms = now_ms - stream.options.delete_retention_ms if keep_deletions else None
+    deletions = _Deletions(horizon_ms, is_elsewhere)
     run, freed = _Run(), 0
     for segment in [each for each in log.segments()[:-1] if each.next_offset <= end]:
-        thinned = yield from _thin(partition, segment, index, horizon_ms)
+        thinned = yield from _thin(partition, segment, index, deletions)
         if run.segments and (thinned is None or run.size + thinned.size > MERGED_BYTES):
             freed += yield from _replace(partition, log, run, sync)
             run = _Run()
@@ -101,13 +104,13 @@ class _Run:
 
 
 def _thin(
-    partition: Partition, segment: SegmentInfo, index: KeyIndex, horizon_ms: int | None
+    partition: Partition, segment: SegmentInfo, index: KeyIndex, deletions: _Deletions
 ) -> Generator[None, None, _Run | None]:
     """A segment without outdated records; None if it is damaged or was dropped meanwhile."""
     run = _Run([segment])
     try:
         for entry in _entries(partition, segment.base_offset, segment.next_offset):
-            thinned = _thinned(partition, entry, index, horizon_ms)
+            thinned = _thinned(partition, entry, index, deletions)
             run.changed = run.changed or thinned is not entry
             if thinned is not None:
                 run.kept.append(thinned)
@@ -164,7 +167,7 @@ def _entries(partition: Partition, first: int, end: int) -> Iterator[bytes]:
 
 
 def _thinned(
-    partition: Partition, entry: bytes, index: KeyIndex, horizon_ms: int | None
+    partition: Partition, entry: bytes, index: KeyIndex, deletions: _Deletions
 ) -> bytes | None:
     """The entry without outdated records; None if nothing is left."""
     if parse(entry).next_offset - 1 in partition.aborted:
@@ -172,7 +175,7 @@ def _thinned(
     batch = decode(entry)
     if batch.layout.keys is None:
         return entry
-    kept = _kept(batch, index, horizon_ms)
+    kept = _kept(batch, index, deletions)
     if len(kept) == len(batch):
         return entry
     if not kept:
@@ -181,16 +184,25 @@ def _thinned(
     return bytes(head) + b"".join(body)
 
 
-def _kept(batch: Batch, index: KeyIndex, horizon_ms: int | None) -> list[int]:
+def _kept(batch: Batch, index: KeyIndex, deletions: _Deletions) -> list[int]:
     rows = zip(batch.offsets, batch.keys(), batch.values(), batch.timestamps(), strict=True)
     return [
         i
         for i, (offset, key, value, stamp) in enumerate(rows)
         if key is None
-        or (index.newest.get(key) == offset and (value is not None or _young(stamp, horizon_ms)))
+        or (index.newest.get(key) == offset and (value is not None or deletions.keep(key, stamp)))
     ]
 
 
-def _young(stamp_ms: int, horizon_ms: int | None) -> bool:
-    """Whether a deletion must still be visible."""
-    return horizon_ms is not None and stamp_ms >= horizon_ms
+@dataclass(frozen=True, slots=True)
+class _Deletions:
+    """Which tombstones must stay."""
+
+    horizon_ms: int | None
+    is_elsewhere: Callable[[bytes], bool] | None
+
+    def keep(self, key: bytes, stamp_ms: int) -> bool:
+        """Whether a deletion must still be visible, or hides a record of another partition."""
+        if self.horizon_ms is not None and stamp_ms >= self.horizon_ms:
+            return True
+        return self.is_elsewhere is not None and self.is_elsewhere(key)

@@ -20,6 +20,7 @@ from nexo.brokers.stream.groups.ordered_state import (
     Retuned,
     StoredOffset,
     TopicForgotten,
+    TopicGrown,
 )
 from nexo.errors import Fenced, InvalidInput, NotFound, NotOwner
 from nexo.model.stream import StreamPartition
@@ -131,6 +132,18 @@ class OrderedGroup(OrderedMembership):
         self._state.log(TopicForgotten(topic))
         self._free([at for at in self._owners if at[0] == topic])
         if self._partitions.pop(topic, None) is not None:
+            self._rebalance(now_ms)
+
+    def grow(self, topic: str, first: int, end: int, now_ms: int) -> None:
+        """A topic has more partitions, from ``first`` up to ``end``: its members share them.
+
+        They are read from their beginning, wherever members without an offset start: nothing that
+        is written before a member learns of them is skipped.
+        """
+        if topic in self.topics:
+            self._state.log(TopicGrown(topic, first, end, now_ms))
+        if topic in self._partitions:
+            self._partitions[topic] = end
             self._rebalance(now_ms)
 
     def forget_offsets(self, partitions: list[StreamPartition]) -> None:

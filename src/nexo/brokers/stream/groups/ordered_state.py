@@ -62,6 +62,15 @@ class TopicForgotten(msgspec.Struct, frozen=True, array_like=True, tag="forget")
     topic: str
 
 
+class TopicGrown(msgspec.Struct, frozen=True, array_like=True, tag="grow"):
+    """A topic that the group reads has more partitions: ``first`` up to ``end``."""
+
+    topic: str
+    first: int
+    end: int
+    at_ms: int
+
+
 class OffsetsForgotten(msgspec.Struct, frozen=True, array_like=True, tag="forget-offsets"):
     """The stored offsets of these partitions were deleted."""
 
@@ -75,7 +84,7 @@ class Retuned(msgspec.Struct, frozen=True, array_like=True, tag="tune"):
 
 
 OrderedRecord: TypeAlias = (
-    Regenerated | OffsetsCommitted | TopicForgotten | OffsetsForgotten | Retuned
+    Regenerated | OffsetsCommitted | TopicForgotten | TopicGrown | OffsetsForgotten | Retuned
 )
 
 
@@ -117,6 +126,9 @@ class OrderedState:
                     self.offsets[commit.topic, commit.partition] = stored
             case TopicForgotten(topic):
                 self.offsets = {at: kept for at, kept in self.offsets.items() if at[0] != topic}
+            case TopicGrown(topic, first, end, at_ms):
+                for number in range(first, end):
+                    self.offsets.setdefault((topic, number), StoredOffset(-1, "", at_ms))
             case OffsetsForgotten(partitions):
                 for at in partitions:
                     self.offsets.pop(at, None)

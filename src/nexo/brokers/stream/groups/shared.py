@@ -75,6 +75,10 @@ class SharedGroup:
         """How the group delivers; see `tune`."""
         return self._state.options
 
+    def grow(self, partitions: int) -> None:
+        """The stream has more partitions, which are read from their beginning."""
+        self._state.grow(partitions)
+
     def floor(self, partition: int) -> int:
         """The lowest offset that is not finished."""
         return self._progress[partition].floor

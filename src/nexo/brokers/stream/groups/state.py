@@ -33,6 +33,11 @@ class SharedState:
         self.journal: list[SharedRecord] = []
         self.progress = [Progress(start, keyed=options.ordered_by == "key") for start in starts]
 
+    def grow(self, partitions: int) -> None:
+        """Add empty partitions."""
+        keyed = self.options.ordered_by == "key"
+        self.progress += [Progress(0, keyed=keyed) for _ in range(len(self.progress), partitions)]
+
     def log(self, record: SharedRecord) -> None:
         """Make a change and journal it."""
         self.apply(record)

@@ -90,7 +90,7 @@ class Stream(Generic[T]):
         """Create it unless it exists; returns it.
 
         An existing stream must agree with every option given, or it is `AlreadyExists`; ``update``
-        changes it instead, except for its partition count, which is fixed.
+        changes it instead (see `update`).
 
         Options are ``partitions`` (1), ``persistence`` (``file_async`` or ``file_sync``),
         ``retention={'max_age': '7d', 'max_bytes': 2**30}``, ``compaction`` (False),
@@ -104,7 +104,11 @@ class Stream(Generic[T]):
         return self
 
     async def update(self, **options: Unpack[StreamSettings]) -> StreamInfo:
-        """Change options while it runs; the partition count is fixed."""
+        """Change options while it runs.
+
+        Partitions may be added, never removed. Records stay where they are, so those of one key
+        that were written before and after may be in two partitions, and be read out of order.
+        """
         given = stream_options(options)
         return await self._describe(Op.S_UPDATE, wire.Make(stream=self.name, options=given))
 

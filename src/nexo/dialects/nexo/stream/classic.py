@@ -1,13 +1,15 @@
 """The existing client's stream commands: sequences from 1, one record at a time.
 
 A stream of one partition, all that client creates, has sequence = offset + 1. To let it use
-any other stream too, a sequence is ``offset * partitions + partition + 1``. Its error texts
-are part of the protocol, so they are raised as they stand there.
+any other stream too, a sequence is ``offset * partitions + partition + 1``. Once partitions were
+added, sequences begin at 2**52 and count 1,024 to an offset, so that those that a client holds from
+before keep their meaning. Its error texts are part of the protocol, so they are raised as they
+stand there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from struct import Struct
@@ -22,6 +24,7 @@ from nexo.dialects.nexo.handlers import Handler, Peer, json_options, name_in
 from nexo.dialects.nexo.replies import reply_data, reply_ok, reply_parts
 from nexo.errors import InvalidOption, NexoError, NotFound, ProtocolError
 from nexo.model.stream import SettleRecords, Verb
+from nexo.options.stream import MAX_PARTITIONS
 from nexo.protocol.frames import FieldReader, pack_str, pack_u32
 from nexo.protocol.ops import Op
 from nexo.protocol.values import check_value
@@ -31,6 +34,7 @@ from nexo.services.stream.service import StreamService
 
 _NO_STREAM = "Topic not found"
 _SEQUENCE = Struct(">Q")
+_GROWN = 1 << 52
 _RECORD = Struct(">QQIB")
 _JOINED = Struct(">QQ")
 
@@ -104,12 +108,12 @@ class ClassicRequests:
         reader = FieldReader(payload)
         name = name_in(peer, reader)
         with self._in_classic_words(name):
-            partitions = self._publishing.target(peer, name).options.partitions
+            counts = self._publishing.target(peer, name).counts
         value = bytes(reader.rest())
         check_value(value)
 
         def encode(placed: Placed) -> bytes:
-            return _SEQUENCE.pack(_sequence(partitions, placed.partition, placed.offset))
+            return _SEQUENCE.pack(_sequence(counts, placed.partition, placed.offset))
 
         done = reply_data(peer, request_id, encode)
         self._publishing.publish_one(peer, name, value[0], value[1:], done)
@@ -152,8 +156,8 @@ class ClassicRequests:
             reply_ok(peer, request_id)(first)
 
         with self._in_classic_words(stream):
-            partitions = self._groups.partitions(peer, stream, group)
-            partition, offset = _place(partitions, reader.u64())
+            counts = self._groups.counts(peer, stream, group)
+            partition, offset = _place(counts, reader.u64())
             ranges = [(partition, offset, offset + 1)]
             said = SettleRecords(stream, group, consumer, generation, verb, ranges)
             self._groups.settle(peer, said, done)
@@ -192,15 +196,20 @@ def _target(number: int) -> Literal["beginning", "end"]:
     raise ProtocolError(f"S_SEEK to {number}: must be 0 (the beginning) or 1 (the end)")
 
 
-def _sequence(partitions: int, partition: int, offset: int) -> int:
-    return offset * partitions + partition + 1
+def _sequence(counts: Sequence[int], partition: int, offset: int) -> int:
+    if len(counts) == 1:
+        return offset * counts[0] + partition + 1
+    return _GROWN + offset * MAX_PARTITIONS + partition
 
 
-def _place(partitions: int, sequence: int) -> tuple[int, int]:
-    """Partition and offset of a sequence."""
+def _place(counts: Sequence[int], sequence: int) -> tuple[int, int]:
+    """Partition and offset of a sequence; a client may hold some from before partitions were added."""
     if not sequence:
         raise ProtocolError("sequences start at 1")
-    offset, partition = divmod(sequence - 1, partitions)
+    if sequence >= _GROWN:
+        offset, partition = divmod(sequence - _GROWN, MAX_PARTITIONS)
+    else:
+        offset, partition = divmod(sequence - 1, counts[0])
     return partition, offset
 
 
@@ -217,7 +226,7 @@ def _records(taken: TakenRecords) -> list[bytes]:
         for row in batch.records():
             if (partition, row.offset) in leased:
                 value = row.value or b""
-                sequence = _sequence(taken.partitions, partition, row.offset)
+                sequence = _sequence(taken.counts, partition, row.offset)
                 size = len(value) + 1
                 parts += (_RECORD.pack(sequence, row.timestamp_ms, size, row.value_type), value)
     parts[0] = pack_u32(len(parts) // 2)

@@ -14,6 +14,7 @@ from nexo.access.permit import ADMIN
 from nexo.brokers.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.groups.ordered_members import not_member
+from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Conflict, InvalidInput, NexoError, NotFound
 from nexo.model import Persistence
 from nexo.model.stream import Assigned
@@ -221,6 +222,12 @@ class Ordered:
         for name, group in self._core.engine.ordered.items():
             self._plan(name, group)
         self._core.waits.wake_under(ORDERED)
+
+    def stream_grown(self, stream: OpenStream) -> None:
+        """A stream has more partitions: the members of groups that read it share them."""
+        for name, group in self._core.engine.ordered.items():
+            if group.subscribes(stream.name):
+                self.changed(name, group)
 
     # -- time ------------------------------------------------------------------------
 

@@ -53,8 +53,8 @@ class TakenRecords(msgspec.Struct, frozen=True):
     generation: int
     deliveries: list[DeliveredRange]
     found: Gathered
-    partitions: int
-    """The number of partitions of the stream."""
+    counts: list[int]
+    """The number of partitions of the stream: at first, after each growth, and now."""
 
 
 class Groups:
@@ -67,9 +67,10 @@ class Groups:
         self.leasing = Leasing(core)
         self.polling = Polling(core)
 
-    def partitions(self, connection: Connection, stream: str, group: str) -> int:
+    def counts(self, connection: Connection, stream: str, group: str) -> list[int]:
+        """The number of partitions: at first, after each growth, and now."""
         permit_group(connection, stream, group)
-        return self._core.engine.streams.get(stream).options.partitions
+        return self._core.engine.streams.get(stream).counts
 
     # -- membership ------------------------------------------------------------------
 
@@ -213,7 +214,7 @@ class Groups:
             return self._taken(found, group, consumer, limit, size, begins)
 
         def nothing() -> TakenRecords:
-            return TakenRecords(shared.generation, [], Gathered(), found.options.partitions)
+            return TakenRecords(shared.generation, [], Gathered(), found.counts)
 
         due_ms = self._core.due_ms(wait_ms)
         channels = ((found.id, group), consumer)
@@ -230,7 +231,7 @@ class Groups:
             return None
         if begins:
             group.start(consumer, group.generation, _first(deliveries, begins))
-        return TakenRecords(group.generation, deliveries, found, stream.options.partitions)
+        return TakenRecords(group.generation, deliveries, found, stream.counts)
 
     # -- settling --------------------------------------------------------------------
 

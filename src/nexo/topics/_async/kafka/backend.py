@@ -23,6 +23,7 @@ from nexo.topics.model import (
     TopicMessage,
     TopicPartition,
 )
+from nexo.topics.settings import check_more
 
 __all__ = ["KafkaBackend", "KafkaReader", "KafkaSender"]
 
@@ -80,6 +81,17 @@ class KafkaBackend:
                 if code:
                     raise InvalidOption(f"topic {topic!r}: {text[0] if text else code}")
         await self._known(name)
+
+    async def create_partitions(self, name: str, partitions: int) -> None:
+        """Add partitions on the cluster; returns once it reports them."""
+        now = len(await self._numbers(name))
+        check_more(name, now, partitions)
+        more = library("aiokafka.admin").NewPartitions(partitions)
+        async with self._admin() as admin:
+            await admin.create_partitions({name: more})
+        async with asyncio.timeout(_SETTLE_S):
+            while len(await self._numbers(name)) < partitions:
+                await asyncio.sleep(0.05)
 
     async def _known(self, name: str) -> None:
         async with asyncio.timeout(_SETTLE_S):

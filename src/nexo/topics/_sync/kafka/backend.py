@@ -42,6 +42,10 @@ class KafkaBackend:
         work = self._backend.create_topic(name, partitions, replication_factor, config)
         self._thread.run(work)
 
+    def create_partitions(self, name: str, partitions: int) -> None:
+        """As the async one."""
+        self._thread.run(self._backend.create_partitions(name, partitions))
+
     def list_topics(self) -> list[str]:
         """As the async one."""
         return self._thread.run(self._backend.list_topics())

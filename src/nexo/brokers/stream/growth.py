@@ -1,0 +1,47 @@
+"""How a stream's partitions became more, and what that means for its keys (SPEC E1).
+
+Records stay in the partition they were written to, while a key may belong to another one from
+then on. Whatever asks for the newest record of a key asks all of its *homes*. A record's *era* says
+after how many growths it was written, so of two homes the one with the later era has the newer
+record, whatever the clocks of its writers said; within an era the timestamp decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import gcd
+
+from nexo.batch.murmur import partition_of
+
+
+class Growths:
+    """For each time that partitions were added: where those that were there ended then."""
+
+    __slots__ = ("ends", "first_transaction")
+
+    def __init__(self, ends: Iterable[list[int]] = ()) -> None:
+        self.ends = list(ends)
+        self.first_transaction = 0
+        """Transactions below this number began before the last growth."""
+
+    def __bool__(self) -> bool:
+        return bool(self.ends)
+
+    def counts(self, partitions: int) -> list[int]:
+        """The number of partitions at first, after each growth, and so now."""
+        return [*map(len, self.ends), partitions]
+
+    def homes(self, key: bytes, partitions: int) -> list[int]:
+        """Where the records of a key are: its partition now, and those that it had before."""
+        counts = reversed(self.counts(partitions))
+        return list(dict.fromkeys(partition_of(key, count) for count in counts))
+
+    def sharing(self, partition: int, partitions: int) -> list[int]:
+        """The other partitions that may hold records of this one's keys."""
+        step = gcd(*self.counts(partitions))
+        found = range(partition % step, partitions, step)
+        return [number for number in found if self.ends and number != partition]
+
+    def era(self, partition: int, offset: int) -> int:
+        """After how many growths a record was written."""
+        return sum(partition >= len(ends) or offset >= ends[partition] for ends in self.ends)
