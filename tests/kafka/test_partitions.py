@@ -161,13 +161,13 @@ def test_running_producers_and_groups_use_the_new_partitions(
 
 async def test_a_transaction_goes_on_across_the_change(bootstrap: str, url: str, made: str) -> None:
     """SPEC H1."""
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=made) as producer:
-        async with producer.transaction():
-            await producer.send_and_wait(made, b"a", partition=0)
-            with nexo.connect(url) as client:
-                await asyncio.to_thread(client.stream(made).update, partitions=4)
-            await producer.client.force_metadata_update()
-            await producer.send_and_wait(made, b"b", partition=3)
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=made)
+    async with producer, producer.transaction():
+        await producer.send_and_wait(made, b"a", partition=0)
+        with nexo.connect(url) as client:
+            await asyncio.to_thread(client.stream(made).update, partitions=4)
+        await producer.client.force_metadata_update()
+        await producer.send_and_wait(made, b"b", partition=3)
     consumer = AIOKafkaConsumer(
         made, bootstrap_servers=bootstrap, auto_offset_reset="earliest",
         isolation_level="read_committed", group_id=None,

@@ -51,7 +51,7 @@ def adopt(engine: StreamEngine, files: Files, found: FoundFolder, now_ms: int) -
 
 
 def regrow(engine: StreamEngine, files: Files, found: FoundFolder, now_ms: int) -> None:
-    """Give a stream the partitions that its folder has, if the journal lost that they were added."""
+    """Give a stream the partitions that its folder has, if their addition was lost."""
     known = engine.streams.numbered(found.number)
     if known is None or (count := _count(files, found)) <= known.options.partitions:
         return

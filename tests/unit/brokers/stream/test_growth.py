@@ -73,8 +73,8 @@ def test_streams_whose_readers_count_on_one_partition_do_not_grow(desk: Desk) ->
 
 def test_the_broker_s_own_streams_do_not_grow() -> None:
     peer = Desk(stream_cdc=True).client()
+    ask = wire.Make(stream="$cdc", options={"partitions": 2})
     with pytest.raises(Forbidden, match="belongs to the broker"):
-        ask = wire.Make(stream="$cdc", options={"partitions": 2})
         peer.ask(Op.S_UPDATE, wire.pack(ask))
 
 

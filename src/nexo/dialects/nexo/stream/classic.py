@@ -203,7 +203,7 @@ def _sequence(counts: Sequence[int], partition: int, offset: int) -> int:
 
 
 def _place(counts: Sequence[int], sequence: int) -> tuple[int, int]:
-    """Partition and offset of a sequence; a client may hold some from before partitions were added."""
+    """Partition and offset of a sequence; some may be from before a growth."""
     if not sequence:
         raise ProtocolError("sequences start at 1")
     if sequence >= _GROWN:
