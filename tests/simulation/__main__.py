@@ -19,6 +19,7 @@ _monotonic = time.monotonic
 from tests.simulation import seams  # noqa: E402, F401 - replaces the clocks first
 
 # isort: split
+from tests.simulation import regressions  # noqa: E402
 from tests.simulation.forks import Result, Runner  # noqa: E402
 from tests.simulation.shrink import ddmin, shorten  # noqa: E402
 
@@ -32,11 +33,15 @@ def main() -> int:
     parser.add_argument("--scenario", default="one")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--no-shrink", action="store_true")
+    parser.add_argument("--save", metavar="NAME", help="keep what --seed shrinks as a regression")
+    parser.add_argument("--regressions", action="store_true", help="run those that are kept")
     parser.add_argument("--stop", metavar="CHECK", help="stop once this check has found something")
     given = parser.parse_args()
+    if given.regressions:
+        return _run_regressions(given.workers)
     runner = Runner(given.scenario, given.workers)
     if given.seed is not None:
-        return _replay(runner, given.seed, shrink=not given.no_shrink)
+        return _replay(runner, given)
     return _explore(runner, given)
 
 
@@ -55,6 +60,7 @@ def _explore(runner: Runner, given: argparse.Namespace) -> int:
             checks.update(first_of.keys())
             for check, text in first_of.items():
                 print(f"seed {result.seed}: {check}: {text}", flush=True)
+            print(f"  make simulate SEED={result.seed} SCENARIO={given.scenario}", flush=True)
             if given.stop in first_of:
                 print(json.dumps({"seed": result.seed}))
                 return 1
@@ -70,14 +76,15 @@ def _explore(runner: Runner, given: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _replay(runner: Runner, seed: int, *, shrink: bool) -> int:
+def _replay(runner: Runner, given: argparse.Namespace) -> int:
+    seed = given.seed
     result = runner.run(seed, tell=True)
     print(f"hash {result.digest}, {result.events} events, {result.ops} operations")
     for check, text in result.findings:
         print(f"{check}: {text}")
-    if not result.findings or not shrink:
+    if not result.findings or given.no_shrink:
         return 1 if result.findings else 0
-    wanted = result.findings[0][0]
+    wanted, text = result.findings[0]
 
     def fails(faults: object) -> bool:
         again = runner.run(seed, faults=list(faults))  # type: ignore[call-overload]
@@ -87,8 +94,22 @@ def _replay(runner: Runner, seed: int, *, shrink: bool) -> int:
     print(f"{len(result.faults)} faults shrink to {len(small)} for {wanted!r}:")
     for fault in small:
         print(f"  {fault}")
+    if given.save:
+        assert result.knobs is not None
+        kept = regressions.Regression(given.scenario, f"{wanted}: {text}", result.knobs, small)
+        regressions.save(regressions.FOLDER / f"{given.save}.json", kept)
     print(json.dumps({"seed": seed, "check": wanted}))
     return 1
+
+
+def _run_regressions(workers: int) -> int:
+    failed = 0
+    for path, result in regressions.failures(workers):
+        failed += 1
+        check, text = result.findings[0]
+        print(f"{path.stem}, seed {result.seed}: {check}: {text}", flush=True)
+    print(f"{failed} runs with findings")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

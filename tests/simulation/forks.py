@@ -13,6 +13,7 @@ from itertools import count
 
 from tests.simulation.scenarios import SCENARIOS
 from tests.simulation.schedule import Fault
+from tests.simulation.system import Knobs
 
 
 @dataclass
@@ -26,6 +27,8 @@ class Result:
     events: int = 0
     ops: int = 0
     seconds: float = 0.0
+    """Of one core."""
+    knobs: Knobs | None = None
 
 
 class Runner:
@@ -36,10 +39,15 @@ class Runner:
         self._workers = workers
 
     def run(
-        self, seed: int, *, tell: bool = False, faults: Sequence[Fault] | None = None
+        self,
+        seed: int,
+        *,
+        tell: bool = False,
+        faults: Sequence[Fault] | None = None,
+        knobs: Knobs | None = None,
     ) -> Result:
         """One seed, in a fork."""
-        pid, pipe = self._fork(seed, tell, faults)
+        pid, pipe = self._fork(seed, tell, faults, knobs)
         return _finished(pid, pipe, seed)
 
     def each(self, first: int, seeds: int | None) -> Iterator[Result]:
@@ -49,7 +57,7 @@ class Runner:
         try:
             while True:
                 while len(running) < self._workers and (seed := next(numbers, None)) is not None:
-                    pid, pipe = self._fork(seed, False, None)
+                    pid, pipe = self._fork(seed)
                     running[pipe] = (pid, seed)
                 if not running:
                     return
@@ -62,7 +70,13 @@ class Runner:
                 os.waitpid(pid, 0)
                 os.close(pipe)
 
-    def _fork(self, seed: int, tell: bool, faults: Sequence[Fault] | None) -> tuple[int, int]:
+    def _fork(
+        self,
+        seed: int,
+        tell: bool = False,
+        faults: Sequence[Fault] | None = None,
+        knobs: Knobs | None = None,
+    ) -> tuple[int, int]:
         sys.stdout.flush()
         ours, theirs = os.pipe()
         pid = os.fork()
@@ -71,7 +85,7 @@ class Runner:
             return pid, ours
         try:
             os.close(ours)
-            result = self._run_here(seed, _tell if tell else None, faults)
+            result = self._run_here(seed, _tell if tell else None, faults, knobs)
             with os.fdopen(theirs, "wb") as out:
                 pickle.dump(result, out)
         except BaseException:
@@ -83,10 +97,14 @@ class Runner:
             os._exit(0)
 
     def _run_here(
-        self, seed: int, tell: Callable[[str], None] | None, faults: Sequence[Fault] | None
+        self,
+        seed: int,
+        tell: Callable[[str], None] | None,
+        faults: Sequence[Fault] | None,
+        knobs: Knobs | None,
     ) -> Result:
         began_s = time.thread_time()
-        system = self._make(seed, tell, faults)
+        system = self._make(seed, tell, faults, knobs)
         system.run()
         world = system.world
         return Result(
@@ -97,6 +115,7 @@ class Runner:
             world.events,
             sum(actor.ops for actor in system.actors),
             time.thread_time() - began_s,
+            system.knobs,
         )
 
 

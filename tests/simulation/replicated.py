@@ -331,7 +331,7 @@ class Worker:
 
     def _gone(self) -> None:
         if self._serves:
-            self.server.system.server_ended()
+            self.server.system.server_ended(self.keeper.broker.label)
         while self._arrivals:
             self._arrivals.popleft().sock.close()
         _send(self.keeper.supervisor.process, lambda: self.keeper.told("ended"))

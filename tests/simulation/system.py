@@ -65,11 +65,18 @@ class Knobs:
     """What differs between runs beside the faults."""
 
     settings: dict[str, Any] = field(default_factory=dict)
-    modules: dict[tuple[str, str], Any] = field(default_factory=dict)
-    """Module constants, by module and name."""
+    modules: dict[str, Any] = field(default_factory=dict)
+    """Module constants, by ``module:name``."""
     machines: int = 2
     lag_us: tuple[int, int] = (30, 400)
     areas: tuple[str, ...] = tuple(AREAS)
+    bucket_lag_us: tuple[int, int] = (300, 4_000)
+    bucket_page: int = 1000
+    """Keys that one request of a list gives."""
+    skew_s: int = 0
+    """How far the second server's clock is ahead."""
+    damaged: bool = False
+    """Whether the bucket itself may lose objects."""
 
 
 def draw_knobs(chance: random.Random) -> Knobs:
@@ -86,8 +93,8 @@ def draw_knobs(chance: random.Random) -> Knobs:
             "store_snapshot_ms": chance.choice((0, 500, 5_000)),
         },
         modules={
-            ("nexo.storage.log", "_INDEX_EVERY"): chance.choice((1, 16, 256)) * 4096,
-            ("nexo.storage.index", "SPACING"): chance.choice((512, 8 * 1024)),
+            "nexo.storage.log:_INDEX_EVERY": chance.choice((1, 16, 256)) * 4096,
+            "nexo.storage.index:SPACING": chance.choice((512, 8 * 1024)),
         },
         machines=chance.choice((1, 2, 3)),
         lag_us=chance.choice(((30, 400), (200, 5_000), (5_000, 60_000))),
@@ -172,7 +179,8 @@ class System:
         jobs.world_now[:] = [world]
         random.seed(seed)
         self.knobs = knobs or self.draw_knobs(world.random("knobs"))
-        for (module, name), value in self.knobs.modules.items():
+        for where, value in self.knobs.modules.items():
+            module, _, name = where.partition(":")
             setattr(__import__(module, fromlist=["_"]), name, value)
         self.network = Network(world)
         self.network.lag_us = self.knobs.lag_us
@@ -302,15 +310,20 @@ class System:
         self.world.troubles += 1
         getattr(self, f"_{fault.kind}")(fault)
 
-    def server_ended(self) -> None:
+    def models(self, broker: str = "") -> list[Model]:
+        """Those that a broker's fate concerns; all if it is not named."""
+        known = self._models.values()
+        return [model for model in known if not broker or model.broker in ("", broker)]
+
+    def server_ended(self, broker: str = "") -> None:
         """A process of a server is gone, in whatever way."""
         self.lives += 1
-        for model in self._models.values():
+        for model in self.models(broker):
             model.server_ended()
 
-    def server_started(self) -> None:
+    def server_started(self, broker: str = "") -> None:
         """A server serves."""
-        for model in self._models.values():
+        for model in self.models(broker):
             model.server_started()
 
     def _kill(self, fault: Fault) -> None:

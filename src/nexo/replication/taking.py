@@ -117,7 +117,8 @@ class Taking:
         is_there = bases.is_restorable(self._store)
         if mark is not None and is_there and self._continues(mark, end):
             return self._follow_and_claim(mark), None
-        if self._is_half or (end.number and not self._files.list(self._root)):
+        is_empty = bool(end.number) and not self._files.list(self._root)
+        if self._is_half or (is_empty and (is_there or not self._claimed.number)):
             if not is_there:
                 state = "half made" if self._is_half else "empty"
                 raise Corrupt(

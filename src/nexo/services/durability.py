@@ -72,12 +72,18 @@ class Committer:
             callback(_unsure(self._flusher.failed))
         elif mode is Persistence.FILE_ASYNC:
             self._open_window()
-            callback(None if self._replicas is None else self._replicas.refusal())
+            callback(self._refusal())
         else:
             self._waiting.append(
                 callback if mode is Persistence.FILE_SYNC else self._ship(callback)
             )
             self._schedule()
+
+    def _refusal(self) -> NexoError | None:
+        """What to tell a caller whose bytes are on this disk: another server may lead by now."""
+        if self._replicas is None or (refusal := self._replicas.refusal()) is None:
+            return None
+        return OutcomeUnknown(f"it is stored here, but {refusal.message}")
 
     def _ship(self, callback: Callback) -> Callback:
         """A callback for the sync, which then waits for the object store."""
@@ -177,8 +183,8 @@ class Committer:
             self._answer(watching, self._sync())
 
     def _answer(self, waiting: list[Callback], error: NexoError | None) -> None:
-        if error is None and waiting and self._replicas is not None:
-            error = self._replicas.refusal()
+        if error is None and waiting:
+            error = self._refusal()
         for callback in waiting:
             try:
                 callback(error)

@@ -14,6 +14,7 @@ Place = tuple[int, int]
 class GroupOracle(Model):
     """The records of one stream as one group saw them."""
 
+    broker = "stream"
     world: World
     name: str
     published: dict[Place, str] = field(default_factory=dict)
@@ -38,9 +39,7 @@ class GroupOracle(Model):
         if asked_s > self.taken_over_s:
             self.acked[place] = self.world.now_s
 
-    def taken_over(self, broker: str, since_s: float, *, lossy: bool) -> None:
-        if broker != "stream":
-            return
+    def taken_over(self, since_s: float, *, lossy: bool) -> None:
         self.taken_over_s = self.world.now_s
         for place, at_s in list(self.published_s.items()):
             if lossy or at_s >= since_s:

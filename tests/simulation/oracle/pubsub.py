@@ -12,6 +12,7 @@ from tests.simulation.world import World
 class TopicModel(Model):
     """One topic with one publisher, whose values are numbers that grow."""
 
+    broker = "pubsub"
     world: World
     topic: str
     asked: int = 0
@@ -38,7 +39,7 @@ class TopicModel(Model):
         self.lost_power_s = self.world.now_s
         self.known = 0  # retained messages are synced within the window
 
-    def taken_over(self, broker: str, since_s: float, *, lossy: bool) -> None:
+    def taken_over(self, since_s: float, *, lossy: bool) -> None:
         self.power_lost(0.0)  # unless they are `replicated`
 
     def at_end(self, retained: int | None) -> None:

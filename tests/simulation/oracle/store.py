@@ -32,6 +32,7 @@ class Write:
 class KeyModel(Model):
     """One key with any number of writers; no two write the same value."""
 
+    broker = "store"
     world: World
     key: str
     kept: bool
@@ -99,6 +100,7 @@ class KeyModel(Model):
 class Counter(Model):
     """A number that many add 1 to: each sum is new, and later ones are larger."""
 
+    broker = "store"
     world: World
     key: str
     asked: int = 0
@@ -132,6 +134,7 @@ class Counter(Model):
 class LockModel(Model):
     """One holder at a time, whose number is larger than every number before."""
 
+    broker = "store"
     world: World
     name: str
     highest: int = 0

@@ -28,6 +28,7 @@ class Sent:
 class StreamOracle(Model):
     """All records of one stream."""
 
+    broker = "stream"
     world: World
     name: str
     window_s: float
@@ -73,8 +74,8 @@ class StreamOracle(Model):
                 sent.kind = "unsure"
                 sent.place = None
 
-    def taken_over(self, broker: str, since_s: float, *, lossy: bool) -> None:
-        if broker != "stream" or (self.replicated and not lossy):
+    def taken_over(self, since_s: float, *, lossy: bool) -> None:
+        if self.replicated and not lossy:
             return
         self.taken_over_s = self.world.now_s
         for sent in self.records.values():

@@ -24,6 +24,7 @@ class Tried:
 class TransactionOracle(Model):
     """All transactions of a run, by name; a record's value is ``name:number``."""
 
+    broker = "stream"
     world: World
     tried: dict[str, Tried] = field(default_factory=dict)
     read: dict[Place, str] = field(default_factory=dict)

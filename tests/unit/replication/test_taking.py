@@ -192,6 +192,22 @@ def test_a_log_that_lost_its_base_is_filled_again() -> None:
     assert content(files, "log") == b"kept"
 
 
+def test_a_folder_that_was_served_empty_is_served_again_though_the_bucket_lost_its_base() -> None:
+    """Nothing was written to it: there is nothing that could be missing (SPEC N4)."""
+    store, own = MemoryObjects(), MemoryFiles()
+    own.make_folder(ROOT)
+    shipper, _ = taking(store, own, "one/term/a").take(None)
+    shipper, _ = taking(store, own, "one/term/b").take(None)
+    for key in [*store.list("base/"), log_key(0)]:
+        store.objects.pop(key, None)
+    end = Mark(shipper.number, shipper.epoch, shipper.writer)
+    with pytest.raises(Corrupt):  # one that was never served may lack everything
+        taking(store, MemoryFiles(), "two/term/a").take(None)
+    again = taking(store, own, "one/term/c")
+    again.take(None, claimed=end)
+    assert again.found_loss
+
+
 def test_a_claim_that_brings_all_files_is_enough_to_follow() -> None:
     """The base that is made with it may not be there yet."""
     store, own = MemoryObjects(), MemoryFiles()

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from nexo.config import Settings
-from nexo.errors import Corrupt
+from nexo.errors import Corrupt, NexoError
 from nexo.model import Broker
 from nexo.replication import fence
 from nexo.replication import lease as leases
@@ -133,7 +133,7 @@ class Replica:
         with contextlib.closing(Folders(member, brokers)) as folders:
             try:
                 await member.until_done(folders.step, to_end=True)
-            except (Corrupt, OSError) as error:
+            except (NexoError, OSError) as error:
                 member.problem(f"the log cannot be applied: {error}")
             await member.in_thread(folders.hand_over)
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 
-from nexo.errors import Corrupt
+from nexo.errors import NexoError
 from nexo.replication import lease as leases
 from nexo.replication.lease import LeaderLease, Standby
 from nexo.replication.objects import StoreFailed
@@ -83,7 +83,7 @@ class StandingBy:
                 member.view.lag_ms = folders.lag_ms
             except StoreFailed as error:
                 member.problem(f"the object store does not answer: {error}")
-            except (Corrupt, OSError) as error:
+            except (NexoError, OSError) as error:
                 member.problem(f"the log cannot be applied: {error}")
                 pause_s = DAMAGED_RETRY_S
             if folders.loaded:

@@ -71,12 +71,14 @@ class QueueWork(QueueCore):
         queue, holder = self.find_or_create(name), connection.id
 
         def attempt() -> LeasedJobs | None:
+            self.runtime.check_leads()
             now_ms = self.now_ms()
             while lease := queue.engine.pop(holder, limit, now_ms, lease_ms, reports):
                 if (found := gather(queue, lease, now_ms, self.jitter)) is not None:
                     return found
             return None
 
+        self.runtime.check_leads()
         now_ms = self.now_ms()
         self.used(queue, holder)
         # otherwise the end of the turn decides what may be delivered
@@ -111,6 +113,7 @@ class QueueWork(QueueCore):
         stands for a whole lease. ``delay_ms`` replaces the queue's back-off.
         """
         permit(connection.identity, Broker.QUEUE, READ, name)
+        self.runtime.check_leads()
         queue = self.registry.find(name)
         if len(settlements) > 1:  # the engine checks a single one before it changes anything
             for each in settlements:
@@ -134,6 +137,7 @@ class QueueWork(QueueCore):
         For protocols without lease tokens. `LeaseLost` if the connection does not hold it.
         """
         permit(connection.identity, Broker.QUEUE, READ, name)
+        self.runtime.check_leads()
         queue = self.registry.find(name)
         lease, job = _held(queue, connection, raw_id)
         self._settle(queue, outcome, JobSettlement(lease.token, [(job, job + 1)]), error, None)
@@ -160,6 +164,7 @@ class QueueWork(QueueCore):
     ) -> list[int]:
         """Extend leases from now; returns the tokens of those that were lost."""
         permit(connection.identity, Broker.QUEUE, READ, name)
+        self.runtime.check_leads()
         queue, now_ms = self.registry.find(name), self.now_ms()
         lost: list[int] = []
         for token in tokens:

@@ -209,6 +209,7 @@ class Groups:
         size = min(max_bytes, MAX_READ_BYTES)
 
         def attempt() -> TakenRecords | None:
+            self._core.runtime.check_leads()
             if generation is not None:
                 found.group(group).check(consumer, generation)
             return self._taken(found, group, consumer, limit, size, begins)
@@ -245,6 +246,7 @@ class Groups:
         group, who, generation, begins = said.group, said.consumer, said.generation, said.begins
         permit_group(connection, said.stream, group)
         check_range("delay_ms", said.delay_ms)
+        self._core.runtime.check_leads()
         found = self._core.engine.streams.get(said.stream)
         shared = found.group(group)
         if begins:

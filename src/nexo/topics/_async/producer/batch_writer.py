@@ -19,7 +19,7 @@ from nexo.client._async.client import AsyncClient
 from nexo.client._async.link.repeating import insist
 from nexo.client._async.requests import request
 from nexo.client.stream_records import by_partition
-from nexo.errors import ConnectionLost, NexoError, RequestTimeout, Unavailable
+from nexo.errors import ConnectionLost, NexoError, OutcomeUnknown, RequestTimeout, Unavailable
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
@@ -31,7 +31,7 @@ from nexo.topics.packing import Packed, batch_of
 
 _T = TypeVar("_T")
 
-_UNCERTAIN = (ConnectionLost, RequestTimeout)
+_UNCERTAIN = (ConnectionLost, OutcomeUnknown, RequestTimeout)
 """Errors after which it is unknown whether the batch was stored."""
 _PASSING = (*_UNCERTAIN, Unavailable)
 """Errors that a retry may avoid."""

@@ -20,7 +20,7 @@ from nexo.client._sync.client import Client
 from nexo.client._sync.link.repeating import insist
 from nexo.client._sync.requests import request
 from nexo.client.stream_records import by_partition
-from nexo.errors import ConnectionLost, NexoError, RequestTimeout, Unavailable
+from nexo.errors import ConnectionLost, NexoError, OutcomeUnknown, RequestTimeout, Unavailable
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
@@ -32,7 +32,7 @@ from nexo.topics.packing import Packed, batch_of
 
 _T = TypeVar("_T")
 
-_UNCERTAIN = (ConnectionLost, RequestTimeout)
+_UNCERTAIN = (ConnectionLost, OutcomeUnknown, RequestTimeout)
 """Errors after which it is unknown whether the batch was stored."""
 _PASSING = (*_UNCERTAIN, Unavailable)
 """Errors that a retry may avoid."""

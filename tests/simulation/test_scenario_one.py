@@ -1,0 +1,10 @@
+"""Fresh seeds of scenario one: one server, on virtual time, with faults."""
+
+from __future__ import annotations
+
+from tests.simulation.runs import RUNS, explore
+
+
+def test_fresh_seeds_find_nothing() -> None:  # SPEC Q1
+    """A number of runs, not a time: a busy machine changes nothing. The seeds are printed."""
+    print(explore("one", RUNS["one"]))
