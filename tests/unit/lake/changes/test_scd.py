@@ -1,0 +1,298 @@
+"""Changes by key, in any order, in any pieces and again, against a naive model (SPEC I17)."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from nexo.lake.changes.events import DELETED, SEEN_MS, SEQUENCE, UNKNOWN, event_schema
+from nexo.lake.changes.scd import END_AT, START_AT, KeyedRows, Removals, scd1, scd2
+
+FEEDS = 3_000 if os.environ.get("SOAK") else int(os.environ.get("CHANGE_FEEDS", "200"))
+COLUMNS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("region", pa.string()),
+        ("price", pa.decimal128(10, 2)),
+        ("name", pa.string()),
+        ("note", pa.string()),
+    ]
+)
+VALUES = ("price", "name", "note")
+TRACKED = ("price", "name")
+PLAIN = pa.int64()
+COMPOSED = pa.struct([("lsn", pa.int64()), ("sub", pa.int32())])
+
+
+@dataclass(frozen=True)
+class Change:
+    """One event of a feed; without a key, all rows are removed."""
+
+    key: tuple[Any, ...] | None
+    sequence: Any
+    values: dict[str, Any] | None
+    unknown: tuple[str, ...] = ()
+
+
+# -- the model -------------------------------------------------------------------------
+
+
+def grouped(changes: Iterable[Change]) -> dict[tuple[Any, ...], dict[Any, list[Change]]]:
+    """Per key and sequence, in the order of arrival; a removal of all comes first."""
+    seen = list(changes)
+    keys = {each.key for each in seen if each.key is not None}
+    found: dict[tuple[Any, ...], dict[Any, list[Change]]] = {key: defaultdict(list) for key in keys}
+    for key in keys:
+        ends = [each for each in seen if each.key is None]
+        for each in [*ends, *(one for one in seen if one.key == key)]:
+            found[key][each.sequence].append(each)
+    return found
+
+
+def next_values(now: dict[str, Any] | None, change: Change) -> dict[str, Any] | None:
+    if change.values is None:
+        return None
+    before = now or dict.fromkeys(VALUES)
+    return {
+        name: before[name] if name in change.unknown else change.values[name] for name in VALUES
+    }
+
+
+def newest_model(changes: Iterable[Change]) -> set[tuple[Any, ...]]:
+    rows = set()
+    for key, groups in grouped(changes).items():
+        now, at = None, None
+        for sequence in sorted(groups):
+            for change in groups[sequence]:
+                now, at = next_values(now, change), sequence
+        if now is not None:
+            rows.add((*key, *now.values(), at))
+    return rows
+
+
+def versions_model(changes: Iterable[Change]) -> set[tuple[Any, ...]]:
+    rows = set()
+    for key, groups in grouped(changes).items():
+        now: dict[str, Any] | None = None
+        start = None
+        for sequence in sorted(groups):
+            then = now
+            for change in groups[sequence]:
+                then = next_values(then, change)
+            same = (
+                now is not None
+                and then is not None
+                and all(now[name] == then[name] for name in TRACKED)
+            )
+            if not same:
+                if now is not None:
+                    rows.add((*key, *now.values(), start, sequence))
+                start = sequence
+            now = then
+        if now is not None:
+            rows.add((*key, *now.values(), start, None))
+    return rows
+
+
+# -- feeds -----------------------------------------------------------------------------
+
+
+def feed(rng: random.Random, composed: bool) -> list[Change]:
+    keys = [(number, rng.choice("ab")) for number in range(rng.randint(1, 3))]
+    most = rng.choice([6, 12, 40])
+    changes = []
+    for _ in range(rng.randint(1, 14)):
+        number = rng.randint(1, most)
+        sequence = (number // 3, number % 3) if composed else number
+        lot = rng.random()
+        if lot < 0.06:
+            changes.append(Change(None, sequence, None))
+        elif lot < 0.25:
+            changes.append(Change(rng.choice(keys), sequence, None))
+        else:
+            values = {
+                "price": rng.choice([None, Decimal("1.10"), Decimal("2.20")]),
+                "name": rng.choice([None, "x", "y"]),
+                "note": rng.choice(["p", "q", "r"]),
+            }
+            unknown = tuple(name for name in VALUES if rng.random() < 0.15)
+            if rng.random() < 0.5:
+                unknown = ()
+            given = {name: None if name in unknown else each for name, each in values.items()}
+            changes.append(Change(rng.choice(keys), sequence, given, unknown))
+    return changes
+
+
+def arrivals(rng: random.Random, changes: Sequence[Change]) -> list[list[Change]]:
+    """The changes in another order, some again, in batches."""
+    order = [*changes, *rng.choices(changes, k=rng.randint(0, 3))]
+    if rng.random() < 0.8:
+        rng.shuffle(order)
+    batches = []
+    while order:
+        size = rng.randint(1, len(order))
+        batches.append(order[:size])
+        order = order[size:]
+        if rng.random() < 0.2:
+            batches.append(batches[-1])  # a batch that is written again
+    return batches
+
+
+def as_sequence(sequence: Any) -> Any:
+    if isinstance(sequence, tuple):
+        return {"lsn": sequence[0], "sub": sequence[1]}
+    return sequence
+
+
+def as_events(
+    changes: Iterable[Change], sequence: pa.DataType, seen_ms: int = 1, columns: pa.Schema = COLUMNS
+) -> pa.Table:
+    rows = [
+        {
+            "id": each.key[0],
+            "region": each.key[1],
+            **(each.values or {}),
+            SEQUENCE: as_sequence(each.sequence),
+            DELETED: each.values is None,
+            UNKNOWN: list(each.unknown) or None,
+            SEEN_MS: seen_ms,
+        }
+        for each in changes
+        if each.key is not None
+    ]
+    return pa.Table.from_pylist(rows, event_schema(columns, sequence))
+
+
+class Shown:
+    """A table that is kept by the functions under test."""
+
+    def __init__(self, kind: int, sequence: pa.DataType) -> None:
+        self.kind, self.sequence = kind, sequence
+        added = [pa.field(SEQUENCE, sequence)]
+        if kind == 2:
+            added = [pa.field(START_AT, sequence), pa.field(END_AT, sequence)]
+        self.now = KeyedRows(
+            pa.schema([*COLUMNS, *added]).empty_table(),
+            event_schema(COLUMNS, sequence).empty_table(),
+        )
+        self.emptied: list[Any] = []
+
+    def add(self, changes: Sequence[Change], seen_ms: int = 1, since_ms: int = 0) -> None:
+        new = [each.sequence for each in changes if each.key is None]
+        known = set(self.emptied)
+        self.emptied = sorted(known | set(new))
+        removals = None
+        if self.emptied:
+            kept = self.emptied if self.kind == 2 else self.emptied[-1:]
+            made = pa.array([as_sequence(each) for each in kept], self.sequence)
+            removals = Removals(made, bool(set(new) - known))
+        events = as_events(changes, self.sequence, seen_ms)
+        keys = ("id", "region")
+        if self.kind == 1:
+            self.now = scd1(self.now, events, keys, removals=removals, since_ms=since_ms)
+        else:
+            self.now = scd2(self.now, events, keys, TRACKED, removals=removals, since_ms=since_ms)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return sorted(
+            (
+                tuple(
+                    tuple(each.values()) if isinstance(each, dict) else each
+                    for each in row.values()
+                )
+                for row in self.now.rows.to_pylist()
+            ),
+            key=repr,
+        )
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+@pytest.mark.parametrize("seed", range(10))
+def test_any_feed_in_any_order_shows_what_the_model_shows(seed: int, kind: int) -> None:
+    model = newest_model if kind == 1 else versions_model
+    for number in range(FEEDS // 10):
+        rng = random.Random(f"{seed} {number}")
+        composed = rng.random() < 0.5
+        shown = Shown(kind, COMPOSED if composed else PLAIN)
+        came: list[Change] = []
+        for batch in arrivals(rng, feed(rng, composed)):
+            shown.add(batch)
+            came += batch
+            assert shown.rows() == sorted(model(came), key=repr), (seed, number)
+
+
+# -- forgetting ------------------------------------------------------------------------
+
+A = (1, "a")
+THING = {"price": None, "name": "x", "note": "p"}
+OTHER = {"price": None, "name": "y", "note": "q"}
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_an_end_is_kept_until_it_is_forgotten(kind: int) -> None:
+    shown = Shown(kind, PLAIN)
+    shown.add([Change(A, 5, None)], seen_ms=1)
+    shown.add([Change(A, 3, THING)], seen_ms=2)
+    ended = [(*A, *THING.values(), 3, 5)] if kind == 2 else []
+    assert shown.rows() == ended
+    assert shown.now.state.num_rows
+    shown.add([Change((2, "b"), 1, THING)], seen_ms=9, since_ms=9)
+    assert shown.rows()[: len(ended)] == ended
+    assert not shown.now.state.num_rows
+
+
+def test_what_is_forgotten_leaves_the_versions_as_they_are() -> None:
+    shown = Shown(2, PLAIN)
+    events = [Change(A, 1, THING), Change(A, 2, THING | {"note": "r"}), Change(A, 4, OTHER)]
+    shown.add([*events, Change(A, 6, None), Change(A, 8, THING)])
+    before = shown.rows()
+    shown.add([Change((2, "b"), 1, THING)], seen_ms=9, since_ms=9)
+    assert shown.rows() == [*before, (2, "b", *THING.values(), 1, None)]
+    assert not shown.now.state.num_rows
+    shown.add([Change(A, 5, THING)], seen_ms=10, since_ms=9)
+    spans = sorted(row[-2:] for row in shown.rows() if row[0] == 1)
+    assert spans == [(1, 4), (4, 5), (5, 6), (8, None)]
+
+
+def test_a_value_stays_when_what_it_is_from_is_forgotten() -> None:
+    shown = Shown(1, PLAIN)
+    shown.add([Change(A, 1, THING)], seen_ms=1)
+    shown.add([Change(A, 5, OTHER | {"name": None}, ("name",))], seen_ms=2)
+    assert shown.rows() == [(*A, None, "x", "q", 5)]
+    shown.add([Change(A, 2, OTHER)], seen_ms=3)
+    assert shown.rows() == [(*A, None, "y", "q", 5)]
+    shown.add([], seen_ms=9, since_ms=9)
+    assert shown.rows() == [(*A, None, "y", "q", 5)]
+    assert not shown.now.state.num_rows
+    shown.add([Change(A, 7, THING | {"name": None}, ("name",))], seen_ms=10, since_ms=9)
+    assert shown.rows() == [(*A, None, "y", "p", 7)]
+
+
+def test_an_unchanged_key_is_not_looked_at() -> None:
+    shown = Shown(1, PLAIN)
+    shown.add([Change((number, "a"), 1, THING) for number in range(5)])
+    shown.add([Change((9, "a"), 1, THING)])
+    assert shown.now.rows.slice(0, 5).column("id").to_pylist() == [0, 1, 2, 3, 4]
+
+
+def test_numbers_that_are_none_do_not_begin_versions() -> None:
+    columns = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("l", pa.list_(pa.int64()))])
+    schema = event_schema(columns, PLAIN)
+    rows = [
+        {"id": 1, "x": x, "l": items, SEQUENCE: n, DELETED: False}
+        for n, (x, items) in enumerate(
+            [(float("nan"), [1]), (float("nan"), [1]), (None, [1]), (None, None)]
+        )
+    ]
+    shown = pa.schema([*columns, pa.field(START_AT, PLAIN), pa.field(END_AT, PLAIN)])
+    before = KeyedRows(shown.empty_table(), schema.empty_table())
+    found = scd2(before, pa.Table.from_pylist(rows, schema), ["id"], ["x", "l"])
+    assert found.rows.column(START_AT).to_pylist() == [0, 2, 3]
