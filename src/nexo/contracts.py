@@ -91,6 +91,25 @@ class StreamContract:
 
         return self._encoded(*protobuf_format(descriptors, message), schema_id)
 
+    def debezium(self, settings: Mapping[str, Any] | None = None) -> ContractInfo:
+        """Read values as Debezium's envelopes: the columns are those of the row after a change.
+
+        The newest value gives the columns if it has a schema beside it; `set` adds to them, and
+        gives them otherwise. Settings say what envelopes without a schema do not: how
+        ``decimals`` are written (``text``, ``base64``), the unit of ``times`` (``millis``,
+        ``micros``, ``nanos``), ``tombstones`` (``delete`` for rows without an envelope) and the
+        text for what is ``unavailable``.
+        """
+        from nexo.lake.typed.debezium import debezium_format  # noqa: PLC0415 - as the others
+
+        self.table()  # or why it has none
+        wanted: dict[str, str] = {}
+        made, _ = debezium_format(settings or {})
+        for value in sample(self.url, self.stream):
+            made, found = debezium_format(settings or {}, value)
+            wanted |= found
+        return self._encoded(made, wanted, None)
+
     def _encoded(
         self, new: ValueFormat, wanted: Mapping[str, str], schema_id: int | None
     ) -> ContractInfo:

@@ -188,6 +188,9 @@ def test_the_clients_make_and_show_contracts(served: str, tmp_path: Path) -> Non
             "select who.name from taken where number = 1 and who is not null"
         ).rows() == [("Ada",)]
         assert contract.avro(AVRO, schema_id=7).schema_ids == (7,)
+        assert contract.debezium(decimals="text").format == "debezium"
+        with pytest.raises(InvalidInput, match="decimal"):
+            contract.debezium(decimal="text")
         assert contract.json().format == "json"
         with pytest.raises(NotFound, match="no dead letters"):
             contract.redrive()

@@ -54,7 +54,7 @@ class SnapshotRow(msgspec.Struct):
 class ContractView(msgspec.Struct):
     """How a stream's values are taken apart into columns."""
 
-    format: Literal["json", "avro", "protobuf"]
+    format: Literal["json", "avro", "protobuf", "debezium"]
     message: str
     """Protobuf: which message the values are."""
     schema_ids: list[int]

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 @click.option("--protobuf", "descriptors", type=click.Path(exists=True, path_type=Path),
               metavar="FILE", help="Values are Protobuf: a descriptor set, with --message.",
               )  # fmt: skip
+@click.option("--debezium", metavar="JSON",
+              help="Values are Debezium's envelopes; settings such as {}.")  # fmt: skip
 @click.option("--message", metavar="NAME", help="The full name of a Protobuf message.")
 @click.option("--schema-id", type=click.IntRange(0, 2**32 - 1),
               help="Values begin with a zero and this id, as a schema registry's do.")  # fmt: skip
@@ -58,6 +60,7 @@ def schema(
     model: str | None,
     avro: str | None,
     descriptors: Path | None,
+    debezium: str | None,
     message: str | None,
     schema_id: int | None,
     value_format: str | None,
@@ -72,7 +75,7 @@ def schema(
     list<T>, map<K, T>, struct<name: T, …>.
     """
     _check(avro, descriptors, message, schema_id)
-    said = (given, infer, schema_file, model, avro, descriptors, value_format, renamed)
+    said = (given, infer, schema_file, model, avro, descriptors, debezium, value_format, renamed)
     change = any(said) or permissive is not None or additions is not None
     contract = _contract(stream, where, make=change)
     found: ContractInfo | None = None
@@ -82,6 +85,8 @@ def schema(
         found = contract.avro(_object(avro), schema_id=schema_id)
     if descriptors and message:
         found = contract.protobuf(descriptors.read_bytes(), message, schema_id=schema_id)
+    if debezium:
+        found = contract.debezium(_object(debezium))
     if infer or schema_file or model or given:
         found = contract.set(_wanted(contract, given, infer, schema_file, model))
     if permissive is not None:

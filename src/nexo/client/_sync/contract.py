@@ -72,6 +72,15 @@ class Contract:
             lambda contract: contract.protobuf(descriptors, message, schema_id=schema_id)
         )
 
+    def debezium(self, **settings: Any) -> ContractInfo:
+        """Read values as Debezium's envelopes: the columns are those of the row after a change.
+
+        Values with a schema beside them give the columns. Settings say what others do not:
+        ``decimals`` (``text`` or ``base64``), ``times`` (``millis``, ``micros`` or ``nanos``),
+        ``tombstones`` (``delete`` for rows without an envelope), ``unavailable``.
+        """
+        return self._run(lambda contract: contract.debezium(settings))
+
     def json(self) -> ContractInfo:
         """Read values as JSON again."""
         return self._run(lambda contract: contract.json())

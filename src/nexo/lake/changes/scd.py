@@ -46,7 +46,7 @@ class KeyedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Removals:
+class Truncates:
     """The sequences at which all rows were removed that have a smaller one."""
 
     sequences: pa.Array
@@ -59,7 +59,7 @@ def scd1(
     new: pa.Table,
     keys: Sequence[str],
     *,
-    removals: Removals | None = None,
+    removals: Truncates | None = None,
     since_ms: int = 0,
 ) -> KeyedRows:
     """The newest row of each key; its sequence is in the column `SEQUENCE`.
@@ -103,7 +103,7 @@ def scd2(
     keys: Sequence[str],
     tracked: Sequence[str],
     *,
-    removals: Removals | None = None,
+    removals: Truncates | None = None,
     since_ms: int = 0,
 ) -> KeyedRows:
     """All versions of each key's row, from `START_AT` until `END_AT`.
@@ -153,7 +153,7 @@ def _touched(
     before: KeyedRows,
     new: pa.Table,
     keys: Sequence[str],
-    removals: Removals | None,
+    removals: Truncates | None,
     since_ms: int,
 ) -> pa.Table:
     """The keys to look at: of new events, of what is to be forgotten, or all."""
@@ -168,7 +168,7 @@ def _touched(
 
 
 def _removals(
-    touched: pa.Table, removals: Removals | None, schema: pa.Schema
+    touched: pa.Table, removals: Truncates | None, schema: pa.Schema
 ) -> list[tuple[int, pa.Table]]:
     """The end of each key's row wherever all rows were removed."""
     if removals is None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, DecimalException
@@ -28,9 +29,8 @@ from nexo.lake.typed.kinds import (
     PlainKind,
     StructKind,
     nested,
-    parse,
 )
-from nexo.lake.typed.reading import Misfit, finisher, python_type
+from nexo.lake.typed.reading import BAD, Misfit, finisher, python_type
 
 DecimalText: TypeAlias = Literal["", "text", "base64"]
 """How decimals without a schema are written; unsaid, what may be either is refused."""
@@ -148,6 +148,8 @@ def field_reader(kind: Kind, path: str, form: FieldForm) -> ReadField:
         return _date_reader(path)
     if kind == PlainKind("timestamp"):
         return _time_reader(path, form)
+    if kind == JSON:
+        return _json_reader(path)
     decode = msgspec.json.Decoder(python_type(kind, as_json=True)).decode
     finish = finisher(kind, path, as_json=True)
 
@@ -157,6 +159,21 @@ def field_reader(kind: Kind, path: str, form: FieldForm) -> ReadField:
         except msgspec.ValidationError as error:
             raise Misfit(f"{error} - at `{path}`") from None
         return found if found is None or finish is None else finish(found)
+
+    return read
+
+
+def _json_reader(path: str) -> ReadField:
+    """JSON, which sources send as text."""
+    finish = finisher(JSON, path, as_json=True)
+    assert finish is not None
+
+    def read(raw: msgspec.Raw) -> Any:
+        if bytes(raw).startswith(b'"'):
+            inner = msgspec.json.decode(raw, type=str)
+            with suppress(*BAD):
+                return finish(msgspec.json.decode(inner, type=msgspec.Raw))
+        return finish(raw)
 
     return read
 
@@ -254,8 +271,3 @@ def _moment(number: int, form: FieldForm, path: str) -> datetime:
     if not form.times:
         raise Misfit(f"a number without a unit: set the unit of times - at `{path}`")
     return _EPOCH + timedelta(microseconds=number * 10**6 // _PER_SECOND[form.times])
-
-
-def names_of(kinds: Mapping[str, str]) -> dict[str, Kind]:
-    """Columns with their types, as they are given."""
-    return {name: parse(text) for name, text in kinds.items()}

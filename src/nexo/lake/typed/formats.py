@@ -1,4 +1,4 @@
-"""How values are encoded: JSON, or what a schema beside them says (Avro, Protobuf)."""
+"""How values are encoded: JSON, what a schema beside them says (Avro, Protobuf), or envelopes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from nexo.errors import InvalidInput
 
 AVRO: Final = "avro"
 PROTOBUF: Final = "protobuf"
+DEBEZIUM: Final = "debezium"
 MOST_BYTES = 512 * 1024
 """The limit for all schemas of a contract: they are part of the table's metadata."""
 
@@ -23,9 +24,10 @@ Unpack: TypeAlias = Callable[[bytes], Mapping[str, Any]]
 class ValueFormat:
     """An encoding other than JSON."""
 
-    name: Literal["avro", "protobuf"]
+    name: Literal["avro", "protobuf", "debezium"]
     schemas: Mapping[str, str]
-    """By id, or under ``""`` for values without one: an Avro schema, or descriptors as base64."""
+    """By id, or under ``""`` for values without one: an Avro schema, descriptors as base64, or the
+    settings of Debezium's envelopes."""
     message: str = ""
     """Protobuf: the full name of the message."""
 

@@ -16,6 +16,8 @@ import msgspec
 import pyarrow as pa
 
 from nexo.lake.typed.columns import MISFITS, REJECTED, Terms
+from nexo.lake.typed.debezium import EnvelopeReader, settings_of
+from nexo.lake.typed.formats import DEBEZIUM
 from nexo.lake.typed.infer import MOST_COLUMNS, Inference
 from nexo.lake.typed.kinds import arrow_type, parse
 from nexo.lake.typed.reading import BAD, LenientReader, finisher, python_type, raw_by_name
@@ -30,8 +32,16 @@ class Parser:
     def __init__(self, terms: Terms) -> None:
         kinds = {column.source: parse(column.kind) for column in terms.columns}
         names = [terms.names[column.field_id] for column in terms.columns]
+        self._sources = list(kinds)
         self._columns = list(zip(names, map(arrow_type, kinds.values()), strict=True))
-        unpack = None if terms.format is None else unpacker(terms.format)
+        self._envelopes = None
+        unpack = None
+        if terms.format is not None and terms.format.name == DEBEZIUM:
+            self._envelopes = EnvelopeReader(
+                kinds, settings_of(terms.format), permissive=terms.permissive
+            )
+        elif terms.format is not None:
+            unpack = unpacker(terms.format)
         as_json = unpack is None
         fields = [
             (f"f{n}", python_type(kind, as_json), msgspec.field(name=source, default=None))
@@ -52,16 +62,20 @@ class Parser:
             if terms.permissive
         ]
         self._room = MOST_COLUMNS - len(kinds)
-        is_open = terms.additions and as_json and self._room > 0
+        is_open = terms.additions and terms.format is None and self._room > 0
         self._found = Inference(kinds) if is_open else None
 
     def add_to(self, rows: pa.Table) -> pa.Table:
         """``rows`` with the typed columns, ``rejected``, and in permissive mode ``misfits``."""
         reasons: list[str | None] = []
         misfits: list[str | None] = []
-        records = [
-            self._items(value, reasons, misfits) for value in rows.column("value").to_pylist()
-        ]
+        values = rows.column("value").to_pylist()
+        if self._envelopes is None:
+            records = [self._items(value, reasons, misfits) for value in values]
+        else:
+            keys, read = rows.column("key").to_pylist(), self._envelopes
+            found = zip(keys, values, strict=True)
+            records = [self._row(read, *each, reasons, misfits) for each in found]
         for number, (name, kind) in enumerate(self._columns):
             items = [record[number] for record in records]
             rows = rows.append_column(name, pa.array(items, kind))
@@ -91,6 +105,27 @@ class Parser:
         misfits.append(misfit)
         return items
 
+    def _row(
+        self,
+        envelopes: EnvelopeReader,
+        key: bytes | None,
+        value: bytes | None,
+        reasons: list[str | None],
+        misfits: list[str | None],
+    ) -> Sequence[Any]:
+        """The row after a change, or the key of the deleted one; adds the reasons."""
+        items: Sequence[Any] = self._empty
+        reason = misfit = None
+        try:
+            for change in envelopes.read(key, value)[-1:]:
+                items = [change.values.get(source) for source in self._sources]
+                misfit = _shown(change.misfits) if change.misfits else None
+        except BAD as error:
+            reason = _text(error)
+        reasons.append(reason)
+        misfits.append(misfit)
+        return items
+
     def _finish(self, items: Sequence[Any]) -> Sequence[Any]:
         if not self._finishers:
             return items
@@ -113,13 +148,16 @@ class Parser:
             reader.read(parts[source], found) if source in parts else None
             for source, reader in self._lenient
         ]
-        more = len(found) - _MISFITS_SHOWN
-        shown = [*found[:_MISFITS_SHOWN], *([f"and {more:,} more"] if more > 0 else [])]
-        return items, None, "; ".join(shown)
+        return items, None, _shown(found)
 
 
 def _converted(unpack: Callable[[bytes], Any], record: Any, value: bytes) -> Any:
     return msgspec.convert(unpack(value), record)
+
+
+def _shown(misfits: Sequence[str]) -> str:
+    more = len(misfits) - _MISFITS_SHOWN
+    return "; ".join([*misfits[:_MISFITS_SHOWN], *([f"and {more:,} more"] if more > 0 else [])])
 
 
 def _text(error: BaseException) -> str:

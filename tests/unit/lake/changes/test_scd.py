@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from nexo.lake.changes.events import DELETED, SEEN_MS, SEQUENCE, UNKNOWN, event_schema
-from nexo.lake.changes.scd import END_AT, START_AT, KeyedRows, Removals, scd1, scd2
+from nexo.lake.changes.scd import END_AT, START_AT, KeyedRows, Truncates, scd1, scd2
 
 FEEDS = 3_000 if os.environ.get("SOAK") else int(os.environ.get("CHANGE_FEEDS", "200"))
 COLUMNS = pa.schema(
@@ -193,7 +193,7 @@ class Shown:
         if self.emptied:
             kept = self.emptied if self.kind == 2 else self.emptied[-1:]
             made = pa.array([as_sequence(each) for each in kept], self.sequence)
-            removals = Removals(made, bool(set(new) - known))
+            removals = Truncates(made, bool(set(new) - known))
         events = as_events(changes, self.sequence, seen_ms)
         keys = ("id", "region")
         if self.kind == 1:
