@@ -332,7 +332,7 @@ def test_damage_to_acknowledged_journal_records_costs_them_alone(hit: int) -> No
         flusher.sync()
     (info,) = journal.log.segments()
     size = (info.size_bytes - 64) // 5
-    files.open(info.path).write_at(64 + hit * size + 90, [b"?"])
+    files.open(info.path).write_at(64 + hit * size + 90, [b"????"])
     recovery = Journal(files, FOLDER).recover()
     kept = [(number, body_of(number)) for number in range(5) if number != hit]
     assert list(recovery.records) == kept

@@ -181,9 +181,11 @@ def test_a_pop_carries_no_more_than_a_few_megabytes(nexo_server: Server) -> None
 
 
 def flip(path: Path, marker: bytes) -> None:
-    """Damage a byte of the file next to ``marker``."""
+    """Damage two bytes of the file, more than is put right, in ``marker`` and next to it."""
     data = bytearray(path.read_bytes())
-    data[data.index(marker) + len(marker)] ^= 1
+    at = data.index(marker)
+    for place in (at, at + len(marker)):
+        data[place] ^= 1
     path.write_bytes(data)
 
 

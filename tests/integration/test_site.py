@@ -49,7 +49,7 @@ def test_a_page_that_is_not_listed_stands_at_the_end_of_its_section(tmp_path: Pa
     [
         ("howto/deploy.md", "../guide/queue.md", "../guide/queue.md"),
         ("howto/deploy.md", "../../ops/Dockerfile", "../files/ops/Dockerfile"),
-        ("howto/upgrade.md", "../../CHANGELOG.md", "../changelog.md"),
+        ("howto/backup.md", "../../CHANGELOG.md", "../changelog.md"),
         ("index.md", "../CHANGELOG.md", "changelog.md"),
         ("design/performance.md", "../../README.md", "../index.md"),
     ],
@@ -72,10 +72,10 @@ def test_the_site_builds_without_warnings_and_fetches_nothing(tmp_path: Path) ->
     home = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert re.findall(r'<(?:script|img)[^>]+src="(https?:[^"]+)', home) == []
     assert re.findall(r'<link[^>]+rel="stylesheet"[^>]+href="(https?:[^"]+)', home) == []
-    assert "ExecStart" in (tmp_path / "howto" / "systemd" / "index.html").read_text()
+    assert "ExecStart" in (tmp_path / "howto" / "deploy" / "index.html").read_text()
     assert (tmp_path / "files" / "ops" / "compose.yaml").read_bytes() == COMPOSE.read_bytes()
     assert dead_links(tmp_path) == []
-    brokers = (tmp_path / "api" / "brokers" / "index.html").read_text(encoding="utf-8")
+    brokers = (tmp_path / "api" / "client" / "index.html").read_text(encoding="utf-8")
     for method in ("queue.queue.Queue.push", "stream.stream.Stream.publish"):
         assert f'id="nexo.client._sync.{method}"' in brokers
     assert "guarantees" in (tmp_path / "search" / "search_index.json").read_text(encoding="utf-8")

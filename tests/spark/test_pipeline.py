@@ -170,12 +170,12 @@ def test_a_stream_that_cannot_be_taken_stops_only_itself(
 
 
 def flip(folder: Path, text: bytes) -> None:
-    """Change a byte of the first file that holds ``text``."""
+    """Change two bytes, more than is put right, of the first file that holds ``text``."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and (at := path.read_bytes().find(text)) >= 0:
             with path.open("r+b") as file:
                 file.seek(at)
-                file.write(b"T")
+                file.write(b"T" + text[1:-1] + b"D")
             return
     raise AssertionError("it is in no file")
 
