@@ -39,7 +39,8 @@ def test_each_broker_is_restored_up_to_its_damage_which_is_named(tmp_path: Path)
     fill(bucket)
     flipped = log_path(bucket, "queue", 4)
     data = bytearray(flipped.read_bytes())
-    data[-3] ^= 1
+    data[-3] ^= 1  # one byte, or two neighbours, would be put right
+    data[-9] ^= 1
     flipped.write_bytes(data)
     log_path(bucket, "stream", 2).unlink()
     done = restore(bucket, folder)
