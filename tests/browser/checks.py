@@ -8,7 +8,7 @@ from playwright.sync_api import Page
 _CHECKS = r"""
 () => {
   const found = [];
-  const visible = (e) => e.getClientRects().length && getComputedStyle(e).visibility !== "hidden";
+  const visible = (e) => e.checkVisibility({visibilityProperty: true});
   const name = (e) => (e.getAttribute("aria-label") || e.innerText || e.title ||
     [...e.querySelectorAll("img")].map((i) => i.alt).join("") || "").trim();
   const where = (e) => e.outerHTML.slice(0, 120);

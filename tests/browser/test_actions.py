@@ -461,6 +461,8 @@ def test_connections_are_found_by_name(dashboard: Dashboard) -> None:
 
 def test_alerts_lead_to_what_they_are_about(dashboard: Dashboard) -> None:
     page = dashboard.open("overview")
+    for fold in page.locator("details.fold:not([open]) > summary").all():
+        fold.click()
     page.locator(".alerts li", has_text="dead letters to replay").get_by_role("link").click()
     expect(page.locator("h1")).to_have_text("emails")
     expect(page.locator("#main")).to_contain_text("Dead letters")

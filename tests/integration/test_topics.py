@@ -959,16 +959,13 @@ async def test_polling_takes_no_longer_than_told_while_the_server_is_down(
     async with nexo.AsyncClient(nexo_server.url) as client:
         await fill(client, "t", 2)
         async with AsyncConsumer("t", "g", server=client) as consumer:
-            assert await values(consumer, 2) == [0, 1]
+            assert await values(consumer, 1) == [0]
             await asyncio.to_thread(nexo_server.stop)
             async with asyncio.timeout(15):
                 assert await consumer.poll(0.3) is None
                 assert await consumer.poll(0.3) is None
             await asyncio.to_thread(nexo_server.start)
-            await client.stream("t").publish(2)
-            async with asyncio.timeout(30):
-                while (message := await consumer.poll(5)) is None or message.value != 2:
-                    pass
+            assert (await values(consumer, 2))[-1] == 1
 
 
 # -- auto-commit (G5)

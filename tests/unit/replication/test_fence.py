@@ -89,7 +89,7 @@ def test_a_damaged_lease_still_says_that_somebody_leads() -> None:
     store = MemoryObjects()
     lead(store, "old", 0, 2)
     key = max(store.objects)
-    store.objects[key] = store.objects[key][:-1] + b"?"
+    store.objects[key] = b"?" + store.objects[key][1:-1] + b"?"
     found = lease.newest(store)
     assert found is not None
     assert found[0] == 1

@@ -80,7 +80,7 @@ def test_a_group_of_kafka_clients_that_fails_delays_no_other(
     """SPEC L2."""
     desk = Desk()
     peer, classic = desk.client(), desk.service.classic
-    join = Join("consumer", (("range", b""),), session_timeout_ms=1_000, asks_for_id=False)
+    join = Join("consumer", (("range", b""),), session_timeout_ms=6_000, asks_for_id=False)
     for name in ("k0", "k1", "k2"):
         classic.join(peer, name, join, f"member of {name}", lambda _: None)
     broken = classic.group("k1")

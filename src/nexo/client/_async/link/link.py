@@ -351,12 +351,18 @@ class Link(Repeating, NotPicklable):
         future, op, parts, timeout_s = sent
         if self._wire is not wire or self._closed or self.address.while_down == "fail":
             future.set_exception(type(error)(*error.args))
+        elif op in _ASKED_AGAIN:
+            future.set_exception(ConnectionLost(*error.args))
         else:
             self._held.add(HeldRequest(future, op, parts, timeout_s))
 
     def _pushed(self, frames: memoryview) -> None:
         self._push(frames)
 
+
+_ASKED_AGAIN = frozenset((Op.S_READ_MANY, Op.S_HEARTBEAT))
+"""Polls of topic consumers, who ask again once there is a connection, and wait no longer than they
+were told."""
 
 Duplex: TypeAlias = Link
 """What `Link.duplex` returns; a separate class in the sync client."""

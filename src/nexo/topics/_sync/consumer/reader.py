@@ -139,7 +139,7 @@ class NexoReader:
         while True:
             found: list[TopicMessage[Any]] = []
             left_s = max(0.0, deadline_s - runtime.now_s())
-            if not self._members.unsettled or self.is_up(min(left_s, _LOOK_S)):
+            if self.is_up(min(left_s, _LOOK_S)):
                 found = self._attempt(max_records, deadline_s)
             if found or self._closed or runtime.now_s() >= deadline_s:
                 return found
