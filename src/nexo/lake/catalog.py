@@ -18,6 +18,7 @@ from nexo.lake.tables import (
     OFFSETS,
     RECORDS,
     STREAM,
+    USER,
     StreamId,
     belongs,
     is_of,
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
 
 # ruff: noqa: PLC0415 - PyIceberg takes half a second to import
 
-_OWN_RETRIES = {"commit.retry.num-retries": "0"}
-_FORMAT = {
+NEW_TABLE = {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -45,7 +45,9 @@ _FORMAT = {
     "write.merge.mode": "copy-on-write",
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "2",
+    "commit.retry.num-retries": "0",
 }
+"""Properties of each table of Nexo."""
 
 
 class Lake:
@@ -183,7 +185,7 @@ class Lake:
                     schema,
                     location=folder,
                     partition_spec=_spec(schema, kind),
-                    properties=properties | _FORMAT | _OWN_RETRIES,
+                    properties=properties | NEW_TABLE,
                 )
             except TableAlreadyExistsError:
                 return self.get(stream.name, kind)
@@ -194,7 +196,7 @@ class Lake:
         taken = self.at(own)
         if taken is None:
             return own
-        if STREAM not in taken.properties:
+        if STREAM not in taken.properties and USER not in taken.properties:
             raise Conflict(
                 f"table {'.'.join(taken.name())} is not Nexo's: rename it, or give the lake "
                 f"another namespace, to keep stream {stream!r} there"
@@ -203,13 +205,15 @@ class Lake:
 
     def tables(self) -> Iterator[Table]:
         """Every table that a stream has."""
+        yield from (table for table in self.every() if STREAM in table.properties)
+
+    def every(self) -> Iterator[Table]:
+        """Every table of the lake, whoever made it."""
         if not self.settings.exists:
             return
         with lake_errors("cannot list the lake's tables"):
             for identifier in self._listed():
-                table = self.catalog.load_table(identifier)
-                if STREAM in table.properties:
-                    yield table
+                yield self.catalog.load_table(identifier)
 
     def _listed(self) -> list[tuple[str, ...]]:
         from pyiceberg.exceptions import NoSuchNamespaceError

@@ -6,7 +6,7 @@ It runs where the data is, in a Spark task or a test; only `DataFileFacts` are s
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -244,8 +244,7 @@ class _OpenFile:
             schema,
             compression="snappy" if small else "zstd",
             compression_level=None if small else 1,
-            use_dictionary=not small
-            and [name for name in ("partition", "value_type") if name in names],
+            use_dictionary=not small and (_repeated(names) if where.ids else True),
             write_statistics=self._bounded,
             store_schema=False,
             store_decimal_as_integer=True,
@@ -273,10 +272,15 @@ class _OpenFile:
 
 def _always(where: Target) -> Sequence[str]:
     """What the columns are called now that have bounds in every stream's files."""
-    if not where.ids:
-        return _BOUNDED
+    if not where.ids:  # a table of users, which nobody reads by offsets
+        return [field.name for field in where.schema if bounded(field.type)]
     wanted = {where.ids[name] for name in _BOUNDED}
     return [field.name for field in where.schema if field_id_of(field) in wanted]
+
+
+def _repeated(names: Collection[str]) -> list[str]:
+    """Columns of a stream's table with few different values."""
+    return [name for name in ("partition", "value_type") if name in names]
 
 
 def _typed_names(where: Target) -> Iterator[str]:

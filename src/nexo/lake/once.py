@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 BATCHES = "nexo.queries"
 """A table property: the number of each writer's last batch, and when it was committed."""
+REPLACED = "nexo.replaced-at"
+"""A table property: the sequence number of the last commit that took rows away."""
 IDLE_MS = 30 * 86_400_000
 """After this long without a commit, a writer is forgotten."""
 
@@ -102,6 +104,14 @@ class BatchMark:
         return {BATCHES: json.dumps(kept, sort_keys=True)}
 
 
+@dataclass(frozen=True, slots=True)
+class NoMark:
+    """Of a write that counts whenever it is made."""
+
+    def moved(self, table: Table) -> Mapping[str, str]:
+        return {}
+
+
 def last_batches(properties: Mapping[str, str]) -> dict[str, int]:
     """The number of each writer's last batch in a table."""
     return {writer: number for writer, (number, _) in _batches(properties).items()}
@@ -125,6 +135,8 @@ class TableCommit:
     table: Table
     mark: CommitMark
     change: TableChange
+    replaces: Callable[[Table], frozenset[str]] | None = None
+    """The files that the added ones replace, of the table as it is; else those of the change."""
 
     @property
     def commit_id(self) -> str:
@@ -140,8 +152,13 @@ class TableCommit:
         if moved is None:
             return None
         _check_files(fresh, self.change.added)
-        properties = {**self.change.properties, **moved}
-        return drafted(fresh, replace(self.change, properties=properties))
+        change = self.change
+        properties = {**change.properties, **moved}
+        if self.replaces is not None:
+            removed, number = self.replaces(fresh), fresh.metadata.next_sequence_number()
+            properties |= {REPLACED: str(number)} if removed else {}
+            change = replace(change, removed=removed, read_at=read_point(fresh))
+        return drafted(fresh, replace(change, properties=properties))
 
 
 def drafted(fresh: Table, change: TableChange) -> Draft:
@@ -153,16 +170,23 @@ def drafted(fresh: Table, change: TableChange) -> Draft:
     return draft(fresh, replace(change, summary=summary))
 
 
-def commit_once(table: Table, writer: str, number: int, change: TableChange) -> tuple[Table, bool]:
+def commit_once(
+    table: Table,
+    writer: str,
+    number: int,
+    change: TableChange,
+    replaces: Callable[[Table], frozenset[str]] | None = None,
+) -> tuple[Table, bool]:
     """Change a table, unless it has this batch of this writer; returns it, and whether it changed.
 
     ``writer`` names what numbers its batches upwards, such as a streaming query. The added files
     are deleted if the table has the batch already, or if a conflict rules it out: `FilesGone` if
-    files to be removed are gone, or have lost rows, since ``change.read_at``.
+    files to be removed are gone, or have lost rows, since ``change.read_at``. With ``replaces``,
+    the files to be removed are those that it finds in the table at each attempt.
     """
     if not writer or number < 0:
         raise InvalidInput("a writer has a name, and numbers its batches from 0")
-    work = TableCommit(table, BatchMark(writer, number), change)
+    work = TableCommit(table, BatchMark(writer, number), change, replaces)
     is_new = False
 
     def prepare(fresh: Table) -> Draft | None:
@@ -172,6 +196,14 @@ def commit_once(table: Table, writer: str, number: int, change: TableChange) -> 
         return found
 
     return apply(table, prepare, work.commit_id, work.new_files), is_new
+
+
+def commit_anyway(
+    table: Table, change: TableChange, replaces: Callable[[Table], frozenset[str]] | None = None
+) -> Table:
+    """Change a table by a write that nobody repeats; see `commit_once`."""
+    work = TableCommit(table, NoMark(), change, replaces)
+    return apply(table, work.prepare, work.commit_id, work.new_files)
 
 
 def taking(

@@ -71,6 +71,42 @@ class StreamProgress(msgspec.Struct, kw_only=True):
     error_ms: int | None = None
 
 
+class FlowProgress(msgspec.Struct, kw_only=True):
+    """One flow of users' code, as its pipeline last saw it."""
+
+    flow: str
+    target: str
+    kind: str
+    """What it fills: a streaming table, a materialized view, a sink."""
+    reads: list[str] = []
+    """The streams and tables that its rows come from."""
+    place: str = ""
+    """Where it is defined: a file and a line."""
+    state: str = "waiting"
+    """``waiting``, ``running``, ``idle``, ``failed``, or ``held`` by a failure above it."""
+    batches: int = 0
+    rows: int = 0
+    """Written by this pipeline, as are the next two."""
+    dropped: int = 0
+    """Rows that expectations kept out of the table."""
+    broken: dict[str, int] = {}
+    """Rows that broke each expectation."""
+    last_rows: int = 0
+    last_ms: float = 0.0
+    committed_ms: int | None = None
+    behind: int = 0
+    """Records of streams, and commits of tables, that it has yet to read."""
+    records: int = 0
+    """In the table, as are ``files``, ``bytes`` and ``small_files``."""
+    files: int = 0
+    bytes: int = 0
+    small_files: int = 0
+    """Files that are to be merged."""
+    error: str = ""
+    """Why it does not go on; empty once it does."""
+    error_ms: int | None = None
+
+
 class PipelineProgress(msgspec.Struct, kw_only=True):
     """One pipeline."""
 
@@ -89,6 +125,7 @@ class PipelineProgress(msgspec.Struct, kw_only=True):
     """Why the last micro-batch failed; empty after a success."""
     error_ms: int | None = None
     streams: list[StreamProgress] = []
+    flows: list[FlowProgress] = []
 
     def alive(self, now_ms: int) -> bool:
         """Whether it seems to be running."""
@@ -245,6 +282,14 @@ def by_stream(pipelines: Iterable[PipelineProgress]) -> dict[str, StreamProgress
             if known is None or each.checked_ms > known.checked_ms:
                 found[each.stream] = each
     return {stream: found[stream] for stream in sorted(found)}
+
+
+def by_flow(pipelines: Iterable[PipelineProgress]) -> dict[str, FlowProgress]:
+    """Each flow as the pipeline that wrote last saw it."""
+    found: dict[str, FlowProgress] = {}
+    for pipeline in sorted(pipelines, key=lambda each: each.updated_ms):
+        found |= {each.flow: each for each in pipeline.flows}
+    return {flow: found[flow] for flow in sorted(found)}
 
 
 def now_ms() -> int:

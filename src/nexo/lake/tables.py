@@ -19,6 +19,8 @@ KIND, COLUMNS, MISSING = "nexo.kind", "nexo.columns", "nexo.missing"
 """Table properties: the stream, its offsets in the table (`nexo.lake.once`), which records the
 table holds (all, the newest per key, or those that typed columns rejected), the typed columns, and
 offsets whose records were lost to the table."""
+USER = "nexo.table"
+"""A table property: what users call a table that their code fills (`nexo.lake.user_tables`)."""
 RECORDS, NEWEST, DEAD_LETTERS = "records", "latest", "dead letters"
 FORMAT_VERSION = 2
 """Of Iceberg, of the tables that are read and written."""

@@ -17,6 +17,7 @@ from uuid import UUID
 from pyarrow.fs import FileSelector, FileType
 
 from nexo.lake.manifests import read_entries, read_whole_list
+from nexo.lake.names import file_name
 from nexo.lake.paths import delete_files, local_path, read_file, write_file
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def sweep(table: Table, grace_s: float) -> Swept:
     """Delete what has been unused for ``grace_s``; note what is unused now."""
     now_s = time.time()
     # List first: a file that is committed before the table is read is then named by it.
-    there = set(_files(table))
+    there = set(stored_files(table))
     unused = _without(there, table.refresh())
     for other in _others(table, unused):
         unused = _without(unused, other)
@@ -76,7 +77,15 @@ def _others(table: Table, unused: set[str]) -> Iterator[Table]:
     yield from newest.values()
 
 
-def _files(table: Table) -> Iterator[str]:
+def delete_named(table: Table, label: str) -> int:
+    """Delete the files whose names begin with ``label``, which nothing names; returns how many."""
+    return delete_files(
+        table.io, [path for path in stored_files(table) if file_name(path).startswith(label)]
+    )
+
+
+def stored_files(table: Table) -> Iterator[str]:
+    """Every file in a table's folder."""
     location = table.location()
     io: Any = table.io
     parts = urlsplit(location)

@@ -1,0 +1,1 @@
+"""Users' pipelines: definitions of tables in Python and SQL, run as Spark queries."""

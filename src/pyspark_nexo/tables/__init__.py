@@ -1,0 +1,1 @@
+"""Lake tables in Spark: its catalog, readers and writers of them."""

@@ -1,0 +1,301 @@
+"""Tables and streams as Spark data sources without options: one generated class for each.
+
+Spark does not hand the options of a catalog's table to a Python data source, so what a source reads
+is in its class. A query reads the table as it is when the query is planned.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2s
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from nexo.errors import Conflict, InvalidInput
+from nexo.lake.catalog import Lake
+from nexo.lake.files import DataFileFacts, Target, file_io, target
+from nexo.lake.once import BatchMark, last_batches
+from nexo.lake.paths import delete_files
+from nexo.lake.reading.growing import added_between, newest_position
+from nexo.lake.reading.ordered import SourceFile, row_groups
+from nexo.lake.reading.ranges import file_ranges
+from nexo.lake.schema import file_schema
+from nexo.lake.settings import LakeSettings
+from nexo.lake.writing.modes import all_files
+from pyspark_nexo.source import DefaultSource
+from pyspark_nexo.tables.writing import RowsTask, commit_rows
+from pyspark_nexo.types import spark_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import Table
+
+# ruff: noqa: N802, N803 - Spark names these methods
+
+_TASK_BYTES, _FILE_BYTES = 64 * 1024**2, 4 * 1024**2
+"""What a task reads at least, and what opening a file counts for."""
+_QUERY = "sql.streaming.queryId"
+PROVIDER = "nexo_table_"
+"""How the names of generated data sources begin."""
+BESIDE = "beside"
+"""An option of streaming writes: other queries write into the same table."""
+
+
+def class_name(name: str) -> str:
+    """What Spark calls the data source of a table, which any name may have."""
+    return f"{PROVIDER}{blake2s(name.encode(), digest_size=8).hexdigest()}"
+
+
+def _short_name(source: type[LakeTable] | type[StreamTable]) -> str:
+    return class_name(source.label)
+
+
+class StreamTable(DefaultSource):
+    """A stream, with the same options for every query."""
+
+    label: ClassVar[str]
+    given: ClassVar[Mapping[str, str]]
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(self.given))
+
+    @classmethod
+    def name(cls) -> str:
+        return _short_name(cls)
+
+
+class LakeTable(DataSource):
+    """A table of the lake."""
+
+    label: ClassVar[str]
+    lake: ClassVar[LakeSettings]
+    table: ClassVar[str]
+    """Its name in the lake's catalog."""
+    columns: ClassVar[StructType]
+
+    @classmethod
+    def name(cls) -> str:
+        return _short_name(cls)
+
+    def schema(self) -> StructType:
+        return self.columns
+
+    def _table(self) -> Table:
+        return open_table(self.lake, self.table)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For batch queries."""
+        return TableReader(self.lake, self.table, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For streaming queries: what is added."""
+        return GrowingTableReader(self.lake, self.table, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> TableBatchWriter:
+        """For ``insert into`` and ``insert overwrite``."""
+        return TableBatchWriter(self.lake, self.table, target(self._table()), overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> QueryWriter:
+        """For ``toTable``."""
+        if overwrite:
+            raise InvalidInput("a streaming query appends to a table: use outputMode('append')")
+        known = last_batches(self._table().properties)
+        beside = self.options.get(BESIDE, "false").lower() == "true"
+        others = frozenset() if beside else frozenset(known)
+        return QueryWriter(self.lake, self.table, target(self._table()), others)
+
+
+def stream_table(label: str, options: Mapping[str, str]) -> type[StreamTable]:
+    """The data source of a stream."""
+    return type(f"Stream_{class_name(label)}", (StreamTable,), {"label": label, "given": options})
+
+
+def lake_table(label: str, lake: LakeSettings, table: Table) -> type[LakeTable]:
+    """The data source of a table."""
+    found = {
+        "label": label,
+        "lake": lake,
+        "table": table.name()[-1],
+        "columns": spark_schema(file_schema(table.schema())),
+    }
+    return type(f"Table_{class_name(label)}", (LakeTable,), found)
+
+
+def described_table(label: str, lake: LakeSettings, columns: pa.Schema) -> type[LakeTable]:
+    """The data source of a table that is not there: queries can be planned, not run."""
+    found = {"label": label, "lake": lake, "table": "", "columns": spark_schema(columns)}
+    return type(f"Table_{class_name(label)}", (LakeTable,), found)
+
+
+def open_table(lake: LakeSettings, name: str) -> Table:
+    """A table by its name in the catalog."""
+    found = Lake(lake).at(name)
+    if found is None:
+        raise Conflict(f"table {lake.namespace}.{name} was removed or renamed since it was used")
+    return found
+
+
+# -- reading ---------------------------------------------------------------------------
+
+
+def _partitions(where: Target, files: Sequence[tuple[SourceFile, int]]) -> list[InputPartition]:
+    """Tasks of about equal work; files come with their sizes."""
+    found, size = list[list[SourceFile]](), _TASK_BYTES
+    for file, file_bytes in files:
+        if size >= _TASK_BYTES:
+            found.append([])
+            size = 0
+        found[-1].append(file)
+        size += file_bytes + _FILE_BYTES
+    return [InputPartition((where, tuple(some))) for some in found]
+
+
+def _read(partition: InputPartition, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    where, files = partition.value
+    for file in files:
+        for rows in row_groups(file_io(where), file.path, where.schema, file.deletes):
+            yield from rows.select(names).to_batches()
+
+
+class TableReader(DataSourceReader):
+    """Reads a table as it is when the query is planned, each file in a task of its own."""
+
+    def __init__(self, lake: LakeSettings, table: str, schema: StructType) -> None:
+        self._lake, self._table, self._names = lake, table, schema.names
+
+    def partitions(self) -> Sequence[InputPartition]:
+        found = open_table(self._lake, self._table)
+        files = [(each.source, int(each.file.file_size_in_bytes)) for each in file_ranges(found)]
+        return _partitions(target(found), files)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs on an executor."""
+        return _read(partition, self._names)
+
+
+class GrowingTableReader(DataSourceStreamReader):
+    """Reads what is added to a table; its position is the sequence number of a commit."""
+
+    def __init__(self, lake: LakeSettings, table: str, schema: StructType) -> None:
+        self._lake, self._table, self._names = lake, table, schema.names
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Before the first commit: the table as it is comes first."""
+        return self._offset(open_table(self._lake, self._table), 0)
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
+        """The newest commit."""
+        found = open_table(self._lake, self._table)
+        return self._offset(found, newest_position(found))
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return self.latestOffset()
+
+    def _offset(self, table: Table, position: int) -> dict[str, Any]:
+        return {"position": position, "table": str(table.metadata.table_uuid)}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The files that were added."""
+        found = open_table(self._lake, self._table)
+        if start["table"] != str(found.metadata.table_uuid):
+            raise Conflict(
+                f"table {'.'.join(found.name())} was made anew since it was last read as a "
+                "stream: begin anew (--full)"
+            )
+        return _partitions(target(found), added_between(found, start["position"], end["position"]))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs on an executor."""
+        return _read(partition, self._names)
+
+
+# -- writing ---------------------------------------------------------------------------
+
+
+class RowsWritten(WriterCommitMessage):
+    """The files of one task, and the streaming query that they are of."""
+
+    def __init__(self, files: list[DataFileFacts], query: str = "") -> None:
+        self.files, self.query = files, query
+
+
+class _Writer:
+    """Writes files in tasks, and commits them in the driver's side."""
+
+    def __init__(self, lake: LakeSettings, table: str, where: Target) -> None:
+        self._lake, self._table, self._where = lake, table, where
+        self._label = f"w-{uuid.uuid4().hex[:12]}"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsWritten:
+        """Runs on an executor."""
+        from pyspark import TaskContext  # noqa: PLC0415 - there is none elsewhere
+
+        context = TaskContext.get()
+        query = "" if context is None else context.getLocalProperty(_QUERY) or ""
+        return RowsWritten(RowsTask(self._where, self._label).write(iterator).files, query)
+
+    def _discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        paths = [facts.path for each in _written(messages) for facts in each.files]
+        delete_files(file_io(self._where), paths)
+
+
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[RowsWritten]:
+    return [each for each in messages if isinstance(each, RowsWritten)]
+
+
+class TableBatchWriter(_Writer, DataSourceArrowWriter):
+    """One batch, all or nothing; written again by its user, it counts again."""
+
+    def __init__(self, lake: LakeSettings, table: str, where: Target, overwrite: bool) -> None:
+        super().__init__(lake, table, where)
+        self._overwrite = overwrite
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        files = [facts for each in _written(messages) for facts in each.files]
+        if files or self._overwrite:
+            found = open_table(self._lake, self._table)
+            replaces = all_files if self._overwrite else None
+            commit_rows(found, None, files, replaces)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._discard(messages)
+
+
+class QueryWriter(_Writer, DataSourceStreamArrowWriter):
+    """A streaming query's batches, each of which counts once."""
+
+    def __init__(
+        self, lake: LakeSettings, table: str, where: Target, others: frozenset[str]
+    ) -> None:
+        super().__init__(lake, table, where)
+        self._others = others
+        """Writers whose batches the table has."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        written = _written(messages)
+        files = [facts for each in written for facts in each.files]
+        if not files:
+            return
+        writer = f"query {written[0].query}"
+        if batchId == 0 and any(each.startswith("query ") for each in self._others - {writer}):
+            raise Conflict(
+                f"table {self._lake.namespace}.{self._table} has batches of another streaming "
+                "query: if that was this one, its checkpoint is gone and its whole history would "
+                "be appended again; if several queries write into the table, say so with "
+                f".option('{BESIDE}', 'true')"
+            )
+        commit_rows(open_table(self._lake, self._table), BatchMark(writer, batchId), files)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._discard(messages)
