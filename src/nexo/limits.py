@@ -44,6 +44,8 @@ SETTLING_S = 2.5
 """How long a stopping server lets clients finish the jobs, records and transactions they hold."""
 IDLE_SETTLING_S = 1.0
 """It stops earlier if none of them was finished for this long."""
+LONGEST_SYNC_S = 60
+"""How long a stopping broker may wait for the disk without being killed."""
 CLIENT_NAME_CHARS = 128
 """What is kept of the name a client gives itself."""
 

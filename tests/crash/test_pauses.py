@@ -1,7 +1,8 @@
 """A leader that is paused for longer than every window, under load (SPEC N3, Q5; FINDINGS T1, T20).
 
-One writer per server speaks to that server alone, in every broker and mode, so that whoever
-acknowledges is seen. ``SOAK=1`` pauses 40 times, for 1 to 120 s; the seed is printed.
+Two writers per server speak to that server alone, in every broker and mode and as a transactional
+Kafka producer, so that whoever acknowledges is seen. ``SOAK=1`` pauses 40 times, for 1 to 120 s;
+the seed is printed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka import KafkaException, Producer
 
 from nexo import Client
 from nexo.errors import NexoError
@@ -34,6 +36,12 @@ SHORT_PAUSES_S = (LEASE_S / 2, 1.5 * LEASE_S, (LEASES_KEPT + 10) * LEASE_S / 3)
 """Within a lease, longer than one, and until no lease of the old leader would be kept."""
 SEED = int(os.environ.get("SEED") or random.randrange(1 << 32))
 TURN_S = 0.05 if SOAK else 0.005
+KAFKA_PAIR = ("kafka-left", "kafka-right")
+KAFKA_S = 5.0
+KAFKA = {
+    "transaction.timeout.ms": 5_000, "message.timeout.ms": 4_000, "socket.timeout.ms": 2_000,
+    "reconnect.backoff.max.ms": 500, "linger.ms": 0, "log_level": 0,
+}  # fmt: skip
 
 
 class Ack(NamedTuple):
@@ -75,6 +83,33 @@ class Writer(threading.Thread):
             self._ended.wait(0.02)
 
 
+class KafkaWriter(Writer):
+    """Writes pairs to one server as a transactional Kafka producer."""
+
+    def run(self) -> None:
+        numbers = itertools.count()
+        while not self._ended.is_set():
+            with contextlib.suppress(KafkaException):
+                producer = Producer(KAFKA | {
+                    "bootstrap.servers": self._url.removeprefix("nexo://"),
+                    "transactional.id": f"writer of {self._url}",
+                })  # fmt: skip
+                producer.init_transactions(KAFKA_S)
+                for number in numbers:
+                    value, sent_s = f"kafka {number} of {self._url}", time.monotonic()
+                    self._write(producer, value)
+                    self.acks.append(Ack(sent_s, time.monotonic(), "kafka", value))
+                    if self._ended.wait(TURN_S):
+                        return
+            self._ended.wait(0.02)
+
+    def _write(self, producer: Producer, value: str) -> None:
+        producer.begin_transaction()
+        for topic in KAFKA_PAIR:
+            producer.produce(topic, value)
+        producer.commit_transaction(KAFKA_S)
+
+
 def _writes(client: Client) -> dict[str, Callable[[str], object]]:
     """One of each kind."""
 
@@ -105,7 +140,7 @@ def create(url: str) -> None:
         client.queue("synced").create(persistence="file_sync")
         client.queue("safe").create(persistence="replicated")
         client.stream("quick").create(persistence="file_async")
-        for name in ("safe", *PAIR):
+        for name in ("safe", *PAIR, *KAFKA_PAIR):
             client.stream(name).create(persistence="replicated")
 
 
@@ -124,18 +159,41 @@ def two_at_once(one: list[Ack], other: list[Ack]) -> list[Ack]:
 
 def lost(client: Client, acks: list[Ack]) -> dict[str, list[str]]:
     """What was acknowledged as replicated, and is not there, by kind."""
-    left, right = ({r.value for r in client.stream(name).read()} for name in PAIR)
-    assert left == right, "half a transaction"
+    pairs = [values_of(client, name) for name in (*PAIR, *KAFKA_PAIR)]
+    assert pairs[0] == pairs[1], "half a transaction"
+    assert pairs[2] == pairs[3], "half a Kafka transaction"
     there = {
-        "job": {view.value for view in client.queue("safe").peek(limit=10_000)},
-        "record": {record.value for record in client.stream("safe").read()},
-        "pair": left,
+        "job": jobs_of(client, "safe"),
+        "record": values_of(client, "safe"),
+        "pair": pairs[0],
+        "kafka": pairs[2],
     }
     return {
         kind: gone
         for kind, values in there.items()
         if (gone := [ack.value for ack in acks if ack.kind == kind and ack.value not in values])
     }
+
+
+def values_of(client: Client, name: str) -> set[str]:
+    """Every value that a reader finds in a stream."""
+    values, offset = set(), 0
+    while records := client.stream(name).read(0, offset):
+        values |= {str(_text(record.value)) for record in records}
+        offset = records[-1].offset + 1
+    return values
+
+
+def jobs_of(client: Client, name: str) -> set[str]:
+    values: set[str] = set()
+    while batch := client.queue(name).pop(1_000):
+        values |= {job.value for job in batch}
+        batch.ack()
+    return values
+
+
+def _text(value: object) -> object:
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def pauses_s() -> Iterator[float]:
@@ -151,7 +209,7 @@ def pauses_s() -> Iterator[float]:
 def test_a_leader_that_was_paused_acknowledges_nothing_beside_its_successor(tmp_path: Path) -> None:
     print(f"SEED={SEED}")  # noqa: T201
     servers = [_server(tmp_path / name) for name in ("one", "two")]
-    writers = [Writer(server.url) for server in servers]
+    writers = [kind(server.url) for kind in (Writer, KafkaWriter) for server in servers]
     took_over = 0
     try:
         servers[0].start()
@@ -166,7 +224,8 @@ def test_a_leader_that_was_paused_acknowledges_nothing_beside_its_successor(tmp_
             took_over += last is not leader
         for writer in writers:
             writer.end()
-        acks = [writer.acks for writer in writers]
+        one, two, *kafka = [writer.acks for writer in writers]
+        acks = [one + kafka[0], two + kafka[1]]
         with Client(f"{last.url}?timeout=60") as client:
             gone = lost(client, acks[0] + acks[1])
     finally:
@@ -177,7 +236,7 @@ def test_a_leader_that_was_paused_acknowledges_nothing_beside_its_successor(tmp_
     kinds = Counter(ack.kind for each in acks for ack in each)
     print(f"{took_over} takeovers; acknowledged: {dict(kinds)}")  # noqa: T201
     assert took_over
-    assert len(kinds) == 8, "some kind of write was never acknowledged"
+    assert len(kinds) == 9, "some kind of write was never acknowledged"
     assert not two_at_once(acks[0], acks[1])[:5]
     assert not two_at_once(acks[1], acks[0])[:5]
     assert not gone

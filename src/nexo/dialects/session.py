@@ -137,8 +137,9 @@ class BaseSession(ABC):
     def check(self, now_ms: int) -> None:  # noqa: B027 - many have nothing to check
         """Ping a silent client, or kick one that is stuck; called now and then."""
 
-    def flush(self) -> None:  # noqa: B027 - many gather nothing
-        """Write every reply gathered so far."""
+    def flush(self) -> int:
+        """Write every reply gathered so far; returns the bytes. Many gather nothing."""
+        return 0
 
     @abstractmethod
     def refuse(self, error: NexoError) -> None:

@@ -6,6 +6,7 @@ fields are rejected.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,6 +28,11 @@ def pack(message: Any) -> bytes:
         return _encoder.encode(message)
     except UNWRITABLE as error:
         raise unwritable(error) from None
+
+
+def pack_list(packed: Sequence[bytes]) -> bytes:
+    """A list of messages that are packed already."""
+    return b"".join((b"\xdd", len(packed).to_bytes(4, "big"), *packed))
 
 
 def unpack(type_: type[T], payload: Buffer, refusal: type[InvalidInput] = InvalidOption) -> T:

@@ -250,6 +250,7 @@ class Host:
         without an error: what one could not write is lost.
         """
         self._stop_watching()
+        beating = self.loop.create_task(_beat(progress))
         for speaker in self.speakers.values():
             speaker.stop()
         for runtime in self._runtimes.values():
@@ -262,6 +263,7 @@ class Host:
         for session in list(self.sessions):
             session.dismiss()
         await self._let_leave()
+        beating.cancel()
         return all(clean)
 
     async def _let_leave(self) -> None:
@@ -297,6 +299,13 @@ class Host:
             log.exception("the %s broker could not close cleanly", service.broker.label)
             return False
         return True
+
+
+async def _beat(progress: Callable[[], None]) -> None:
+    """Syncs may take long on a busy disk: while other work goes on they count as progress."""
+    for _ in range(limits.LONGEST_SYNC_S):
+        progress()
+        await asyncio.sleep(1)
 
 
 def _address(sock: socket.socket) -> str:

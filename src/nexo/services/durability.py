@@ -207,11 +207,16 @@ class Committer:
     async def close(self) -> None:
         """Sync what is left."""
         self._cancel_timers()
+        await self._thread_ended()
+        if self._flusher.dirty and self._flusher.failed is None:
+            self._sync_in_thread(self._take_waiting())
+            await self._thread_ended()
+        self._answer(self._take_waiting(), self._sync())
+        self._cancel_timers()
+
+    async def _thread_ended(self) -> None:
         while self._in_thread is not None:
             await self._in_thread
-        waiting = self._take_waiting()
-        self._answer(waiting, self._sync())
-        self._cancel_timers()
 
     def abandon(self) -> None:
         """Drop all waiting callbacks."""

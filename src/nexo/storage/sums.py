@@ -25,12 +25,14 @@ from nexo.storage.ports import Files
 _ROW = Struct("<qq4s")
 ROW_BYTES = _ROW.size + SUM_BYTES
 _NO_SUM = bytes(SUM_BYTES)
+_WORTH_A_NOTE = 64 * 1024
+"""That up to here no entry needs a sum is noted after so many bytes, which are quick to read."""
 
 
 class Sums:
     """The second sums of one segment, and how far they reach."""
 
-    __slots__ = ("_files", "_path", "_size", "offset", "position")
+    __slots__ = ("_files", "_noted", "_path", "_size", "offset", "position")
 
     def __init__(self, files: Files, path: Path) -> None:
         """Find out how far the file at ``path`` reaches; an unreadable one reaches nowhere."""
@@ -42,6 +44,8 @@ class Sums:
         for position, offset, _ in self._rows():
             if position < 0:
                 self.position, self.offset = ~position, offset
+        self._noted = self.position
+        """Where the file says that they end."""
 
     def of(self, position: int) -> bytes | None:
         """The sum of the entry at a position."""
@@ -69,8 +73,11 @@ class Sums:
             for at, head, entry in entries
             if head.count > 1 and not head.flags & Flags.SUMMED
         ]
+        self.position, self.offset = position, offset
+        if not rows and position - self._noted < _WORTH_A_NOTE:
+            return
         rows.append(_ROW.pack(~position, offset, _NO_SUM))
         data = b"".join(row + second_sum(row) for row in rows)
         with closing(self._files.open(self._path, create=True)) as file:
             self._size += file.write_at(self._size, [data])
-        self.position, self.offset = position, offset
+        self._noted = position

@@ -81,3 +81,15 @@ async def test_a_stop_does_not_wait_for_those_who_finish_nothing(
     monkeypatch.setattr(limits, "IDLE_SETTLING_S", 0.05)
     assert 0.05 < await lending([7]) < 600.0
     assert await lending([0]) < 600.0
+
+
+async def test_waiting_for_a_slow_disk_is_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding T27: while a stop waits for a sync, it is not killed."""
+    host, waited = Host(Settings(), MemoryFiles, [Broker.QUEUE]), asyncio.Event()
+    host.open()
+
+    async def drain() -> None:
+        await asyncio.wait_for(waited.wait(), 30)
+
+    monkeypatch.setattr(host._runtimes[Broker.QUEUE], "drain", drain)
+    assert await host.close(waited.set)

@@ -13,6 +13,7 @@ from nexo.errors import InvalidInput, NexoError
 from nexo.model import Buffer
 from nexo.model.queue import Schedule
 from nexo.protocol import queue as wire
+from nexo.protocol.messages import pack_list
 from nexo.protocol.ops import Op
 from nexo.protocol.survey import SurveyAsk
 from nexo.services.queue.service import QueueService
@@ -125,7 +126,7 @@ class QueueRequests:
         self._queues.update(peer, asked.queue, asked.options, reply_packed(peer, request_id))
 
     def _list(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        peer.data(request_id, wire.encode(self._queues.queues(peer)))
+        self._queues.queues(peer, wire.encode, reply_data(peer, request_id, pack_list))
 
     # -- jobs and dead letters ----------------------------------------------------
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from nexo.dialects.dialect import Origin
 from nexo.dialects.nexo.meter import Meter
-from nexo.dialects.nexo.state import NexoState
 from nexo.dialects.session import BaseSession
 from nexo.errors import ConnectionLost, NexoError
 from nexo.model import Buffer
 from nexo.protocol.frames import HEADER, FrameKind, Status, frame, pack_error, pack_str
+
+if TYPE_CHECKING:
+    from nexo.dialects.nexo.state import NexoState
 
 JOIN_BYTES = 64 * 1024
 """Replies up to this size are joined into one write; larger ones are written in parts."""
@@ -33,7 +37,8 @@ class ReplyingSession(BaseSession):
     """
 
     __slots__ = (
-        "_in_flight", "_meter", "_out", "_replying", "_state", "_touched", "said_hello",
+        "_in_flight", "_meter", "_out", "_postponed", "_replying", "_state", "_touched",
+        "said_hello",
     )  # fmt: skip
 
     def __init__(self, state: NexoState, origin: Origin) -> None:
@@ -43,6 +48,8 @@ class ReplyingSession(BaseSession):
         self._out: list[Buffer] = []
         self._touched = False
         """Will be flushed at the end of this turn."""
+        self._postponed = False
+        """More waits to be flushed than may wait: it counts as congested."""
         self._replying = False
         """Requests are being run; their replies are flushed after them."""
         self._in_flight = 0
@@ -117,22 +124,47 @@ class ReplyingSession(BaseSession):
             self._touched = True
             self._state.touched(self)
 
-    def flush(self) -> None:
+    def flush(self) -> int:
+        """Write what is gathered; returns its bytes."""
         self._touched = False
         out = self._out
         if not out or self.closed:
-            return
+            return 0
         self._out = []
+        if self._postponed:
+            self._host.loop.call_soon(self._caught_up)
         if len(out) == 1:
-            self._meter.bytes_out += len(out[0])
+            size = len(out[0])
+            self._meter.bytes_out += size
             self._transport.write(out[0])
-            return
+            return size
         size = sum(map(len, out))
         self._meter.bytes_out += size
         if size > JOIN_BYTES:
             self._transport.writelines(out)
         else:
             self._transport.write(b"".join(out))
+        return size
+
+    def postponed(self) -> None:
+        """Others are flushed before: what waits meanwhile is bounded as in the transport."""
+        if not self.congested and sum(map(len, self._out)) > self._most_unsent:
+            self.pause_writing()
+            self._postponed = True
+
+    def pause_writing(self) -> None:
+        self._postponed = False
+        super().pause_writing()
+
+    def _caught_up(self) -> None:
+        """All is with the transport, which has its own bound."""
+        if self._postponed and not self.closed:
+            self._postponed = False
+            self.resume_writing()
+
+    @property
+    def _most_unsent(self) -> int:
+        return self._host.settings.write_buffer_bytes
 
     def _answered(self, request_id: int, reply: bytes | None) -> None:
         """Like `handler_of` an answer, without the extra call."""

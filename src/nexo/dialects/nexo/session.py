@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from functools import partial
 from time import monotonic_ns
 from typing import Any
@@ -35,6 +36,8 @@ from nexo.version import __version__
 
 log = logging.getLogger("nexo.session")
 
+TURN_NS = 4_000_000
+"""After so long, requests of one read that have not run yet wait until others were served."""
 _REQUEST = int(FrameKind.REQUEST)
 """A plain number: looking up an enum member costs as much as packing a header."""
 
@@ -48,6 +51,7 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
     dialect = "nexo"
     __slots__ = (
         "_busy_poll", "_checked", "_inbox", "_links", "_max_in_flight", "_pinged", "_table",
+        "_turn_ends_ns",
     )  # fmt: skip
 
     def __init__(self, state: NexoState, origin: Origin) -> None:
@@ -63,6 +67,7 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         self._max_in_flight = host.settings.max_in_flight
         self._pinged = False
         self._checked = (0, 0, 0)
+        self._turn_ends_ns = 0
 
     @property
     def introduced(self) -> bool:
@@ -79,6 +84,7 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         """Run every request that arrived, then send all their replies at once."""
         meter, busy_poll = self._meter, self._busy_poll
         meter.arrived_ns = now_ns = monotonic_ns()
+        self._turn_ends_ns = now_ns + TURN_NS
         busy_poll.heard(now_ns, nbytes)
         self._pinged = False
         self._replying = not meter.waiting
@@ -151,6 +157,14 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         if self._in_flight == in_flight and BROKER_OF[op] in self._host.services:
             self._meter.left(op, request_id)  # others are timed where they run
             self._replying = False
+        if monotonic_ns() > self._turn_ends_ns:
+            self._give_way()
+
+    def _give_way(self) -> None:
+        """Run the rest of what has arrived after others were served."""
+        self._turn_ends_ns = sys.maxsize
+        self.hold()
+        self._host.loop.call_soon(self.release)
 
     def _on_sign_of_life(self, kind: int, request_id: int) -> None:
         self._meter.requests -= 1  # it was counted as one of the read's frames

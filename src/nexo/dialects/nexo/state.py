@@ -5,7 +5,11 @@ from __future__ import annotations
 from nexo.dialects.dialect import Dialect, HostPort
 from nexo.dialects.nexo.requests import build_table, login_table
 from nexo.dialects.nexo.timings import Timings
-from nexo.dialects.session import BaseSession, DialectState
+from nexo.dialects.nexo.replying import ReplyingSession
+from nexo.dialects.session import DialectState
+
+FLUSHED_BYTES = 4 * 1024**2
+"""Handed to the kernel in one turn of the loop; it copies so much in a few milliseconds."""
 
 
 class NexoState(DialectState):
@@ -16,22 +20,33 @@ class NexoState(DialectState):
         self.table = build_table(host.services)
         self.before_login = login_table() if host.guard is not None else self.table
         self.timings = Timings(host.services)
-        self._touched: list[BaseSession] = []
+        self._touched: list[ReplyingSession] = []
 
     def stop(self) -> None:
         self.table.refuse_all()
         self.before_login.refuse_all()
 
-    def touched(self, session: BaseSession) -> None:
+    def touched(self, session: ReplyingSession) -> None:
         """Flush the session at the end of this turn, together with all others."""
         if not self._touched:
             self.host.loop.call_soon(self._flush)
         self._touched.append(session)
 
     def _flush(self) -> None:
+        """Write what is gathered; what is too much for one turn follows in the next ones."""
         touched, self._touched = self._touched, []
-        for session in touched:
-            session.flush()
+        room = FLUSHED_BYTES
+        for number, session in enumerate(touched, 1):
+            room -= session.flush()
+            if room < 0 and number < len(touched):
+                self._postpone(touched[number:])
+                break
         answered_ns = self.timings.written()
         if answered_ns:
             self.host.busy_poll.sent(answered_ns)
+
+    def _postpone(self, sessions: list[ReplyingSession]) -> None:
+        self._touched = sessions + self._touched
+        self.host.loop.call_soon(self._flush)
+        for session in sessions:
+            session.postponed()

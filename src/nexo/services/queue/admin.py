@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from nexo.access.grants import Action, Extent
 from nexo.access.permit import ADMIN, ANY, READ, WRITE, may, permit, visible_rows
@@ -23,6 +23,13 @@ from nexo.services.queue.work import job_number
 
 MAX_PAGE = 10_000
 MAX_SURVEY = 1_000
+_PER_STEP = 25
+"""Queues that a listing looks at before others are served."""
+_OPENED = 25
+"""Queues that one page opens."""
+
+V = TypeVar("V")
+Shows: TypeAlias = Callable[[str], bool] | None
 
 IfExists: TypeAlias = Literal["agree", "update", "keep"]
 """What creating does with an existing queue: its options must agree, are changed, or stay."""
@@ -95,26 +102,47 @@ class QueueAdmin(QueueCore):
         queue = self.find_or_create(name) if to_use else self.registry.find(name)
         return shown(queue)
 
-    def queues(self, connection: Connection) -> list[QueueInfo]:
-        """Every queue that the user may see, by name."""
-        return [shown(queue) for queue in self._shown(connection, True)]
+    def queues(
+        self, connection: Connection, view: Callable[[QueueInfo], V], done: Done[list[V]]
+    ) -> None:
+        """Every queue that the user may see, by name, each as ``view`` shows it; in slices."""
+        shows = self._shows(connection)
+        self.slices.add(self._views([*self.registry.names_with()], shows, view, done), done)
+
+    def _views(
+        self, names: list[str], shows: Shows, view: Callable[[QueueInfo], V], done: Done[list[V]]
+    ) -> Iterator[None]:
+        found: list[V] = []
+        for start in range(0, len(names), _PER_STEP):
+            some = filter(shows, names[start : start + _PER_STEP])
+            found += [view(shown(queue)) for queue in self.registry.those(some)]
+            yield
+        done(found)
 
     def survey(
         self, connection: Connection, position: int, limit: int, *, by_name: bool = False,
         search: str = "",
     ) -> QueueSurvey:  # fmt: skip
-        """Some of the queues that the user may see, by creation or by name."""
+        """Some of the queues that the user may see, by creation or by name.
+
+        Few of them are those that a start has left closed: opening them takes time.
+        """
         check_range("limit", limit, MAX_SURVEY, 1)
         check_range("position", position, 2**53)
-        found = self._shown(connection, by_name, search)
-        after = position + limit
-        page = [shown(queue) for queue in found[position:after]]
-        return QueueSurvey(page, len(found), after if after < len(found) else 0)
+        registry, shows = self.registry, self._shows(connection)
+        names = registry.names_with(search) if by_name else registry.names()
+        if shows is not None:
+            names = [*filter(shows, names)]
+        page: list[QueueInfo] = []
+        after, unopened = position, registry.unopened
+        while after < min(position + limit, len(names)) and unopened - registry.unopened < _OPENED:
+            page += map(shown, registry.those([names[after]]))
+            after += 1
+        return QueueSurvey(page, len(names), after if after < len(names) else 0)
 
-    def _shown(self, connection: Connection, by_name: bool, search: str = "") -> list[OpenQueue]:
-        shows = visible_rows(connection.identity, Broker.QUEUE, ANY, Extent.NAME)
-        found = self.registry.by_name(search) if by_name else [*self.registry]
-        return found if shows is None else [queue for queue in found if shows(queue.name)]
+    def _shows(self, connection: Connection) -> Shows:
+        """Which names to show to the user; None for all."""
+        return visible_rows(connection.identity, Broker.QUEUE, ANY, Extent.NAME)
 
     def purge(self, connection: Connection, name: str, done: Done[int]) -> None:
         """Remove every waiting or scheduled job; answers how many."""

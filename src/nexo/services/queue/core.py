@@ -17,6 +17,7 @@ from nexo.services.queue.open_queue import OpenQueue
 from nexo.services.queue.registry import QueueRegistry, missing
 from nexo.services.queue.totals import Totals
 from nexo.services.service import Runtime
+from nexo.services.slices import Slices
 from nexo.services.ticking import for_each_due
 from nexo.services.turn import Turn
 from nexo.services.waiting import WaitingRoom
@@ -34,7 +35,8 @@ class QueueCore:
         self.runtime = runtime
         self.now_ms = runtime.clock.now_ms
         self.jitter: Jitter = SystemRandom().random
-        self.registry = QueueRegistry(runtime)
+        self.registry = QueueRegistry(runtime, self.plan_wake)
+        self.slices = Slices(runtime)
         self.totals = Totals(self.registry)
         self.turn: Turn[OpenQueue] = Turn(runtime, self._after_turn)
         self.room = WaitingRoom()
@@ -125,6 +127,7 @@ class QueueCore:
 
     def tick(self, now_ms: int) -> None:
         """Do what is due in each queue, and end waits that are due."""
+        self.slices.run()
         for_each_due(self._deadlines, now_ms, lambda name: self._tick_queue(name, now_ms))
         self.room.expire(now_ms)
         self.turn.tick(now_ms)

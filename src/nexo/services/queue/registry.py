@@ -1,9 +1,13 @@
-"""All queues of the broker, by name, each in a folder of its own."""
+"""All queues of the broker, by name, each in a folder of its own.
+
+A start opens only some: the others are opened when they are first asked for, and meanwhile one
+after the other in the background, so that a start takes no longer with very many.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,16 +25,22 @@ log = logging.getLogger("nexo.queue")
 
 _SET_ASIDE = (".cut", ".damaged")
 """Suffixes of copies of damaged bytes; a folder with one is kept."""
+OPENED_AT_START = 500
+"""Opening so many takes about a tenth of a second."""
 
 
 class QueueRegistry:
     """Finds, creates and deletes queues."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, opened: Callable[[OpenQueue, int], None]) -> None:
+        """``opened(queue, now_ms)`` follows once a queue from disk is open."""
         self._runtime = runtime
+        self._opened = opened
         self._budget = Budget()
         self._removals = Removals(runtime.files, runtime.folder)
-        self._by_name: dict[str, OpenQueue] = {}
+        self._by_name: dict[str, OpenQueue | None] = {}
+        """Every queue; None for one that is not open yet."""
+        self._unopened: dict[str, None] = {}
         self._sorted: list[str] | None = None
         self._damaged: dict[str, Corrupt] = {}
         self._lost: dict[str, list[Loss]] = {}
@@ -38,42 +48,77 @@ class QueueRegistry:
         self._half_made: set[str] = set()
 
     def __iter__(self) -> Iterator[OpenQueue]:
-        return iter(list(self._by_name.values()))
+        """Those that are open."""
+        return iter([queue for queue in self._by_name.values() if queue is not None])
 
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def open(self, now_ms: int) -> None:
-        """Recover every queue; finish interrupted deletions."""
-        self._removals.finish()
-        for segment in self._runtime.files.list(self._runtime.folder):
-            if not segment.startswith("."):
-                self._load(name_of_segment(segment), now_ms)
+    @property
+    def unopened(self) -> int:
+        """How many are not open yet."""
+        return len(self._unopened)
 
-    def _load(self, name: str, now_ms: int) -> None:
+    def open(self, now_ms: int) -> None:
+        """Find every queue and recover the first ones; finish interrupted deletions."""
+        self._removals.finish()
+        segments = self._runtime.files.list(self._runtime.folder)
+        names = (name_of_segment(segment) for segment in segments if not segment.startswith("."))
+        self._unopened = dict.fromkeys(names)
+        self._by_name.update(self._unopened)
+        for name in [*self._unopened][:OPENED_AT_START]:
+            self._open(name, now_ms)
+
+    def open_others(self) -> Iterator[None]:
+        """Open the others, one after the other; what the disk refuses is left until it is asked
+        for.
+        """
+        for name in [*self._unopened]:
+            if name in self._unopened:
+                try:
+                    self._open(name, self._runtime.clock.now_ms())
+                except (OSError, NexoError) as error:
+                    log.error("queue %s cannot be opened now: %s", name, error)
+            yield
+
+    def _open(self, name: str, now_ms: int) -> None:
+        """Recover a queue; raises, with nothing changed, if the disk refuses now."""
+        queue = self._load(name, now_ms)
+        del self._unopened[name]
+        if queue is None:
+            del self._by_name[name]
+            self._sorted = None
+        else:
+            self._by_name[name] = queue
+            self._opened(queue, now_ms)
+
+    def _load(self, name: str, now_ms: int) -> OpenQueue | None:
+        """The queue of a folder; None if there is none, or if it is damaged as a whole."""
+        queue = OpenQueue(name, self._folder(name), self._runtime, self._budget)
         try:
-            queue = OpenQueue(name, self._folder(name), self._runtime, self._budget)
             whole = queue.load(now_ms)
         except Corrupt as error:
             # Nothing in it is touched, and the other queues work.
             log.error("queue %s is damaged and stays closed: %s", name, error)
             self._damaged[name] = Corrupt(f"Queue '{name}' is damaged: {error}")
-            return
-        if whole:
-            self._by_name[name] = queue
-            if queue.losses:
-                log.error("queue %s lost records: %s", name, "; ".join(map(str, queue.losses)))
-                self._lost[name] = queue.losses
-            return
-        queue.abandon()
-        if not any(file.endswith(_SET_ASIDE) for file in self._runtime.files.list(queue.folder)):
-            self._runtime.files.remove(queue.folder)
+            return None
+        if not whole:
+            queue.abandon()
+            if not any(file.endswith(_SET_ASIDE) for file in self._runtime.files.list(queue.folder)):
+                self._runtime.files.remove(queue.folder)
+            return None
+        if queue.losses:
+            log.error("queue %s lost records: %s", name, "; ".join(map(str, queue.losses)))
+            self._lost[name] = queue.losses
+        return queue
 
     def _folder(self, name: str) -> Path:
         return self._runtime.folder / path_segment(name)
 
     def get(self, name: str) -> OpenQueue | None:
         """The queue of that name, if there is one; `Corrupt` if it could not be opened."""
+        if self._unopened and name in self._unopened:
+            self._open(name, self._runtime.clock.now_ms())
         if self._damaged and name in self._damaged:
             raise self._damaged[name]
         return self._by_name.get(name)
@@ -89,14 +134,23 @@ class QueueRegistry:
             raise missing(name)
         return queue
 
-    def by_name(self, search: str = "") -> list[OpenQueue]:
-        """The queues whose name contains ``search``, ignoring case, in order."""
+    def names(self) -> list[str]:
+        """All names, by creation since the start."""
+        return [*self._by_name]
+
+    def names_with(self, search: str = "") -> list[str]:
+        """The names that contain ``search``, ignoring case, in order."""
         if self._sorted is None:
             self._sorted = sorted(self._by_name)
         wanted, names = search.casefold(), self._sorted
-        if wanted:
-            names = [name for name in names if wanted in name.casefold()]
-        return [self._by_name[name] for name in names]
+        return [name for name in names if wanted in name.casefold()] if wanted else names
+
+    def those(self, names: Iterable[str]) -> Iterator[OpenQueue]:
+        """The queues of these names, without those that are gone or damaged."""
+        for name in names:
+            with suppress(Corrupt):
+                if (queue := self.get(name)) is not None:
+                    yield queue
 
     def create(self, name: str, rules: QueueOptions, now_ms: int) -> OpenQueue:
         """A new queue. Not durable before the next commit."""
@@ -154,6 +208,7 @@ class QueueRegistry:
             except (OSError, NexoError) as error:
                 log.error("queue %s: its last changes are not saved: %s", queue.name, error)
                 queue.abandon()
+            self._runtime.progress()
 
 
 def missing(name: str) -> NotFound:

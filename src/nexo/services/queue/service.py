@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from nexo.model import Broker
+from nexo.model import Broker, Persistence
 from nexo.services.connection import Connection
 from nexo.services.queue.admin import QueueAdmin
 from nexo.services.queue.work import QueueWork
@@ -17,10 +18,13 @@ class QueueService(QueueWork, QueueAdmin):
     broker = Broker.QUEUE
 
     def open(self) -> None:
-        now_ms = self.now_ms()
-        self.registry.open(now_ms)
-        for queue in self.registry:
-            self.plan_wake(queue, now_ms)
+        self.registry.open(self.now_ms())
+        self.slices.add(self._open_others())
+
+    def _open_others(self) -> Iterator[None]:
+        yield from self.registry.open_others()
+        # What an earlier process wrote to them is synced, so that their journals can note it.
+        self.runtime.committed(Persistence.FILE_ASYNC, lambda _: None)
 
     def cancel(self, connection: Connection, ticket: int) -> None:
         self.room.cancel(connection, ticket)

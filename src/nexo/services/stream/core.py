@@ -262,6 +262,7 @@ class Core:
             log.exception("the state could not be saved; the journal has what was acknowledged")
         for stream in self.engine.streams:
             stream.close()
+            self.runtime.progress()
         self.journal.finish()
 
     def _save(self, *, synced: bool) -> None:

@@ -256,9 +256,7 @@ class OsFiles:
         with self._syncing_all, self._names_lock:
             self.check()
             claimed = self._claim_dirty(folder)
-            self._changed_folders -= {
-                path for path in tuple(self._changed_folders) if path.is_relative_to(folder)
-            }
+            self._changed_folders -= {*filter(lies_in(folder), tuple(self._changed_folders))}
             try:
                 _syncfs(folder)
             except OSError as error:
@@ -302,7 +300,8 @@ class OsFiles:
     def _claim_dirty(self, root: Path) -> Sequence[tuple[OsFile, tuple[int, int]]]:
         """Mark the dirty files under ``root`` as clean; later writes mark them again."""
         with self.open_files.lock:
-            files = [file for file in self.open_files.dirty() if file.path.is_relative_to(root)]
+            within = lies_in(root)
+            files = [file for file in self.open_files.dirty() if within(file.path)]
             for file in files:
                 file.claimed = True
             return [(file, file.claim()) for file in files]
@@ -329,6 +328,12 @@ def _existing(folder: Path) -> Path:
 
 def _mount_of(folder: Path) -> Path:
     return next(path for path in (folder, *folder.parents) if path.is_mount())
+
+
+def lies_in(folder: Path) -> Callable[[Path], bool]:
+    """Whether a path is within ``folder``; quicker than `Path.is_relative_to` for many."""
+    within = str(folder / "_")[:-1]
+    return lambda path: path == folder or str(path).startswith(within)
 
 
 def sync_folder(folder: Path) -> None:

@@ -15,6 +15,7 @@ from threading import Lock
 
 from nexo.errors import DiskFull, NexoError, ReadOnly
 from nexo.histogram import Histogram
+from nexo.storage.disk.files import lies_in
 from nexo.storage.ports import File, Files, Settles
 
 _SETTLE_S = 0.004
@@ -135,7 +136,8 @@ class Flusher:
         if self._inherited or len(dirty) > self._many_files:
             self._files.sync_all(self._folder)
             self._inherited = False
-            dirty = [file for file in dirty if not file.path.is_relative_to(self._folder)]
+            within = lies_in(self._folder)
+            dirty = [file for file in dirty if not within(file.path)]
         for file in dirty:
             file.sync()
 
