@@ -44,7 +44,10 @@ def test_requests_of_one_read_run_in_turns(monkeypatch: pytest.MonkeyPatch) -> N
     names = [f"q{number:03}" for number in range(300)]
     with closing(Server()) as running:
         running.start()
-        with closing(RawConnection(running.port)) as one, closing(RawConnection(running.port)) as two:
+        with (
+            closing(RawConnection(running.port)) as one,
+            closing(RawConnection(running.port)) as two,
+        ):
             one.ask(Op.ECHO, b"")
             two.ask(Op.ECHO, b"")
             busy = threading.Event()

@@ -104,7 +104,9 @@ class QueueRegistry:
             return None
         if not whole:
             queue.abandon()
-            if not any(file.endswith(_SET_ASIDE) for file in self._runtime.files.list(queue.folder)):
+            if not any(
+                file.endswith(_SET_ASIDE) for file in self._runtime.files.list(queue.folder)
+            ):
                 self._runtime.files.remove(queue.folder)
             return None
         if queue.losses:
