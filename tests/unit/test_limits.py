@@ -45,6 +45,7 @@ TRIED = {
     "LONGEST_FAREWELL_S": (HTTP, "test_a_reply_before_the_end_of_the_body_is_followed_by_the_end"),
     "SETTLING_S": (STOPPING, "test_a_stop_waits_for_what_clients_hold_as_long_as_they_finish"),
     "IDLE_SETTLING_S": (STOPPING, "test_a_stop_does_not_wait_for_those_who_finish_nothing"),
+    "LONGEST_SYNC_S": (STOPPING, "test_waiting_for_a_slow_disk_is_progress"),
     "CLIENT_NAME_CHARS": (ENTRANCES, "test_a_clients_name_forges_no_log_line"),
     "LARGE_REQUESTS_BYTES": (LARGE, "test_further_large_requests_wait_for_room"),
     "LARGE_REQUEST_BYTES_PER_S": (LARGE, "test_who_keeps_others_waiting_must_send"),

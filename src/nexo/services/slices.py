@@ -15,7 +15,7 @@ log = logging.getLogger("nexo.slices")
 SLICE_MS = 4
 """How long requests may have to wait for a slice."""
 
-Failed: TypeAlias = Callable[[NexoError], None]
+WhenFailed: TypeAlias = Callable[[NexoError], None]
 
 
 class Slices:
@@ -23,9 +23,9 @@ class Slices:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._waiting: deque[tuple[Iterator[None], Failed]] = deque()
+        self._waiting: deque[tuple[Iterator[None], WhenFailed]] = deque()
 
-    def add(self, steps: Iterator[None], failed: Failed = lambda _: None) -> None:
+    def add(self, steps: Iterator[None], failed: WhenFailed = lambda _: None) -> None:
         """Start work of short steps, the first of them now; ``failed`` gets what one raises."""
         self._waiting.append((steps, failed))
         self.run()
@@ -39,7 +39,7 @@ class Slices:
         if self._waiting:
             self._runtime.wake_at(clock.now_ms() + 1)
 
-    def _step(self, steps: Iterator[None], failed: Failed) -> None:
+    def _step(self, steps: Iterator[None], failed: WhenFailed) -> None:
         try:
             next(steps)
         except StopIteration:

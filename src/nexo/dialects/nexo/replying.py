@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from nexo.dialects.dialect import Origin
 from nexo.dialects.nexo.meter import Meter
+from nexo.dialects.nexo.state import NexoState
 from nexo.dialects.session import BaseSession
 from nexo.errors import ConnectionLost, NexoError
 from nexo.model import Buffer
 from nexo.protocol.frames import HEADER, FrameKind, Status, frame, pack_error, pack_str
-
-if TYPE_CHECKING:
-    from nexo.dialects.nexo.state import NexoState
 
 JOIN_BYTES = 64 * 1024
 """Replies up to this size are joined into one write; larger ones are written in parts."""

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from nexo.dialects.dialect import Dialect, HostPort
-from nexo.dialects.nexo.replying import ReplyingSession
 from nexo.dialects.nexo.requests import build_table, login_table
 from nexo.dialects.nexo.timings import Timings
 from nexo.dialects.session import DialectState
 
 FLUSHED_BYTES = 4 * 1024**2
 """Handed to the kernel in one turn of the loop; it copies so much in a few milliseconds."""
+
+
+class Flushed(Protocol):
+    """A session that gathers what it sends."""
+
+    def flush(self) -> int:
+        """Write it; returns the bytes."""
+
+    def postponed(self) -> None:
+        """Others are flushed before: what waits meanwhile is to be bounded."""
 
 
 class NexoState(DialectState):
@@ -20,13 +31,13 @@ class NexoState(DialectState):
         self.table = build_table(host.services)
         self.before_login = login_table() if host.guard is not None else self.table
         self.timings = Timings(host.services)
-        self._touched: list[ReplyingSession] = []
+        self._touched: list[Flushed] = []
 
     def stop(self) -> None:
         self.table.refuse_all()
         self.before_login.refuse_all()
 
-    def touched(self, session: ReplyingSession) -> None:
+    def touched(self, session: Flushed) -> None:
         """Flush the session at the end of this turn, together with all others."""
         if not self._touched:
             self.host.loop.call_soon(self._flush)
@@ -45,7 +56,7 @@ class NexoState(DialectState):
         if answered_ns:
             self.host.busy_poll.sent(answered_ns)
 
-    def _postpone(self, sessions: list[ReplyingSession]) -> None:
+    def _postpone(self, sessions: list[Flushed]) -> None:
         self._touched = sessions + self._touched
         self.host.loop.call_soon(self._flush)
         for session in sessions:

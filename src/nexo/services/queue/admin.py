@@ -29,7 +29,7 @@ _OPENED = 25
 """Queues that one page opens."""
 
 V = TypeVar("V")
-Shows: TypeAlias = Callable[[str], bool] | None
+ShowsName: TypeAlias = Callable[[str], bool] | None
 
 IfExists: TypeAlias = Literal["agree", "update", "keep"]
 """What creating does with an existing queue: its options must agree, are changed, or stay."""
@@ -110,7 +110,11 @@ class QueueAdmin(QueueCore):
         self.slices.add(self._views([*self.registry.names_with()], shows, view, done), done)
 
     def _views(
-        self, names: list[str], shows: Shows, view: Callable[[QueueInfo], V], done: Done[list[V]]
+        self,
+        names: list[str],
+        shows: ShowsName,
+        view: Callable[[QueueInfo], V],
+        done: Done[list[V]],
     ) -> Iterator[None]:
         found: list[V] = []
         for start in range(0, len(names), _PER_STEP):
@@ -140,7 +144,7 @@ class QueueAdmin(QueueCore):
             after += 1
         return QueueSurvey(page, len(names), after if after < len(names) else 0)
 
-    def _shows(self, connection: Connection) -> Shows:
+    def _shows(self, connection: Connection) -> ShowsName:
         """Which names to show to the user; None for all."""
         return visible_rows(connection.identity, Broker.QUEUE, ANY, Extent.NAME)
 
