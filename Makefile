@@ -17,7 +17,7 @@ UNIT := tests/unit tests/property
 CHECKS := check-types check-doc-types check-style check-layers check-generated check-planted
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test test-pythons unit check $(CHECKS) format bench bench-quick bench-guard demo soak fuzz simulate docs site site-serve image upgrade clean
+.PHONY: help setup serve test test-pythons unit check $(CHECKS) format bench bench-quick bench-guard demo soak fuzz simulate docs site site-serve image release upgrade clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ site-serve: $(VENV)/.test ## show the documentation on http://127.0.0.1:8000 whi
 image: $(VENV)/.test ## build the image without Docker, start it and check it; needs root
 	@tools/setup debian $(IMAGE_PACKAGES)
 	tools/image
+
+release: $(VENV)/.test ## build both packages, check each extra on each Python, tag; ARGS=--check does not tag
+	$(BIN)/python -m tools.release $(ARGS)
 
 upgrade: ## move constraints.txt to the newest versions allowed
 	tools/setup upgrade $(TEST_EXTRAS),bench

@@ -1,3 +1,3 @@
 """The version of this package: the build, the image and every part that reports it read it here."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

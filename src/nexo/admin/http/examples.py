@@ -15,7 +15,7 @@ _BY_NAME: dict[str, Any] = {
     "lease": "7", "name": "nightly", "pattern": "news/#", "persistence": "file_sync",
     "query": "select count(*) from stream_messages",
     "queue": "emails", "reason": "too many retries", "stream": "orders", "topic": "news/today",
-    "user": "ana", "version": "0.2.0",
+    "user": "ana", "version": "0.3.0",
 }  # fmt: skip
 """Sample values by field name."""
 _BY_TITLE: dict[str, dict[str, Any]] = {
