@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from nexo.access.guard import Guard
@@ -86,6 +86,9 @@ class HostPort(Protocol):
     @property
     def services(self) -> Mapping[Broker, Service]:
         """The services of this process."""
+
+    def reply_soon(self, flush: Callable[[], None]) -> None:
+        """Call once at the end of this turn, after all that may answer requests."""
 
     def next_id(self) -> int:
         """A number that no other connection of this process has had."""

@@ -26,6 +26,7 @@ from nexo.model import Broker
 from nexo.server.clock import SteadyClock
 from nexo.server.dialects import DIALECTS
 from nexo.server.entrance.strangers import Strangers
+from nexo.server.loop_turn import LoopTurn
 from nexo.server.processes.system import process_status
 from nexo.server.runtime import HostRuntime
 from nexo.services.backup import Backups
@@ -62,6 +63,7 @@ class Host:
         self.settings = settings
         self.loop = asyncio.get_running_loop()
         self.clock = SteadyClock()
+        self.turn = LoopTurn(self.loop)
         self.busy_poll = BusyPoll(self.loop.call_soon, busy_poll_us)
         self.sessions: dict[Session, None] = {}
         """Open connections, oldest first."""
@@ -77,7 +79,9 @@ class Host:
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         for broker in brokers:
             files = make_files() if replicating is None else replicating.files
-            runtime = HostRuntime(self.loop, settings, self.clock, files, broker, replicating)
+            runtime = HostRuntime(
+                self.loop, settings, self.clock, files, broker, self.turn, replicating
+            )
             self._runtimes[broker] = runtime
             self.services[broker] = runtime.service
         folders = {broker: runtime.folder for broker, runtime in self._runtimes.items()}
@@ -129,6 +133,9 @@ class Host:
         except (OSError, ssl.SSLError) as error:
             log.info("connection not taken over: %s", error)
             sock.close()
+
+    def reply_soon(self, flush: Callable[[], None]) -> None:
+        self.turn.reply(flush)
 
     def next_id(self) -> int:
         self._last_id += 1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nexo.config import Settings
 from nexo.errors import DiskFull
 from nexo.model import Broker, Clock, Persistence
+from nexo.server.loop_turn import LoopTurn
 from nexo.services.durability import Committer
 from nexo.services.service import Service
 from nexo.storage.disk.flusher import DiskGuard, Flusher
@@ -34,6 +35,7 @@ class HostRuntime:
         clock: Clock,
         files: Files,
         broker: Broker,
+        turn: LoopTurn,
         replicating: Replicating | None = None,
     ) -> None:
         self.settings = settings
@@ -43,8 +45,9 @@ class HostRuntime:
         self.files.make_folder(self.folder)
         self.flusher = Flusher(self.files, self.folder)
         self._loop = loop
+        self._turn = turn
         self.progress: Callable[[], None] = lambda: None
-        self._committer = Committer(loop, self.flusher, settings.flush_ms, replicating)
+        self._committer = Committer(loop, self.flusher, settings.flush_ms, replicating, turn.sync)
         self.committed = self._committer.committed
         self.when_synced = self._committer.when_synced
         self.when_unique = self._committer.when_unique
@@ -70,7 +73,7 @@ class HostRuntime:
 
     def soon(self, callback: Callable[[], None]) -> None:
         if not self._soon:
-            self._loop.call_soon(self._run_soon)
+            self._turn.soon(self._run_soon)
         self._soon.append(callback)
 
     def _run_soon(self) -> None:

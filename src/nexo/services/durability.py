@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from nexo.config import Settings
@@ -54,8 +54,11 @@ class Committer:
         flusher: Flusher,
         flush_ms: int,
         replicas: Replicating | None = None,
+        soon: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
+        """``soon`` calls back at the end of a turn, before its replies are sent."""
         self._loop = loop
+        self._soon = soon or loop.call_soon
         self._flusher = flusher
         self._replicas = replicas
         self._flush_s = flush_ms / 1000
@@ -128,7 +131,7 @@ class Committer:
     def _schedule(self) -> None:
         if not self._commit_due and self._in_thread is None:
             self._commit_due = True
-            self._loop.call_soon(self._commit)
+            self._soon(self._commit)
 
     def _commit(self) -> None:
         self._commit_due = False

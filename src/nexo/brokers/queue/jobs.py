@@ -30,9 +30,11 @@ class NewJobs(msgspec.Struct, frozen=True):
     """One per job, as its producer wrote them."""
 
     @classmethod
-    def of(cls, values: Sequence[bytes], priority: int = 0, delay_ms: int = 0) -> NewJobs:
+    def of(
+        cls, values: Sequence[bytes], priority: int = 0, delay_ms: int = 0, owner: str = ""
+    ) -> NewJobs:
         """Jobs with these values, each with its type byte."""
-        return NewJobs(len(values), pack_block(values), priority, delay_ms)
+        return NewJobs(len(values), pack_block(values), priority, delay_ms, owner=owner)
 
     def check(self) -> None:
         """Raise `InvalidInput` for anything out of range."""

@@ -6,7 +6,7 @@ it replies; published records are in their logs when `publish` returns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nexo.brokers.stream import publishing
@@ -213,15 +213,20 @@ class StreamEngine(BrokerState):
             self.grown(stream, place.partition, len(entry))
         return placed
 
-    def publish_one(
-        self, stream: OpenStream, partition: int, value_type: int, content: bytes, now_ms: int
+    def publish_plain(
+        self,
+        stream: OpenStream,
+        partition: int,
+        values: Sequence[bytes],
+        types: Sequence[int],
+        now_ms: int,
     ) -> Placed:
-        """Store one plain record; see `nexo.brokers.stream.publishing.add`."""
+        """Store records that arrived without a batch around them, as one."""
         stream.check_writable()
-        placed = publishing.add(stream, partition, value_type, content, now_ms)
-        self.published += 1
-        self.grown(stream, placed.partition, len(content) + SIZE)
-        return placed
+        offset = stream.partition(partition).add(values, types, now_ms)
+        self.published += len(values)
+        self.grown(stream, partition, sum(map(len, values)) + SIZE)
+        return Placed(partition, offset, len(values), True)
 
     def grown(self, stream: OpenStream, partition: int, size_bytes: int) -> None:
         """Request a checkpoint from time to time, so that recovery reads only the log's tail."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from nexo.batch import Batch, encode_plain, retime
+from nexo.batch import Batch, encode, encode_plain, retime
 from nexo.batch.kafka import retime_kafka
 from nexo.brokers.stream.chunks import CHUNK_BYTES, Chunk, ChunkCache
 from nexo.brokers.stream.exposed_offsets import ExposureLimit
@@ -157,10 +157,14 @@ class Partition:
             self.producers.note(header, offset)
         return offset, True
 
-    def add(self, value_type: int, content: bytes, now_ms: int) -> int:
-        """Store one record that arrived without a batch around it; returns its offset."""
-        last_ms = max(self.last_ms, now_ms)
-        offset = self.log.append(*encode_plain([content], value_type, last_ms))
+    def add(self, values: Sequence[bytes], types: Sequence[int], now_ms: int) -> int:
+        """Store records that arrived without a batch around them; returns the first's offset."""
+        last_ms, kind = max(self.last_ms, now_ms), types[0]
+        if types.count(kind) == len(types):
+            head, body = encode_plain(values, kind, last_ms)
+        else:
+            head, body = encode(values, types, last_ms)
+        offset = self.log.append(head, body)
         self.last_ms = last_ms
         return offset
 

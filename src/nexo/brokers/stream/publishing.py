@@ -30,6 +30,10 @@ class Placed(NamedTuple):
     new: bool
     """False if its idempotent producer had sent it before."""
 
+    def at(self, position: int) -> Placed:
+        """The place of one record of the batch."""
+        return Placed(self.partition, self.offset + position, 1, self.new)
+
 
 def publish(
     stream: OpenStream,
@@ -80,14 +84,6 @@ def fitting(stream: OpenStream, entry: bytes) -> tuple[bytes, list[int]]:
     if not kept or batch.header.producer_id >= 0:
         check_size(max(sizes), limit)
     return _picked(batch, kept), [row for row, size in enumerate(sizes) if size > limit]
-
-
-def add(stream: OpenStream, index: int, value_type: int, content: bytes, now_ms: int) -> Placed:
-    """Store one plain record; without a partition, round robin."""
-    check_size(len(content), stream.options.max_message_bytes)
-    if index == ROUTE:
-        index = stream.next_partition() if stream.options.partitions > 1 else 0
-    return Placed(index, stream.partition(index).add(value_type, content, now_ms), 1, True)
 
 
 def _check_flags(batch: Batch, transaction: OpenTransaction | None) -> None:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from nexo.blocks import ID_SIZE, pack_id, parse_id, values_of
-from nexo.brokers.queue.jobs import NewJobs
 from nexo.dialects.nexo.handlers import Handler, Peer, json_options, name_in
 from nexo.dialects.nexo.replies import reply_data, reply_ok, reply_parts
 from nexo.errors import LeaseLost, NotFound
@@ -20,6 +19,7 @@ from nexo.protocol.frames import FieldReader, pack_str, pack_u32
 from nexo.protocol.ops import Op
 from nexo.protocol.values import check_value
 from nexo.services.connection import Done
+from nexo.services.queue.gathering import PushKind
 from nexo.services.queue.service import QueueService
 from nexo.services.queue.views import DeadView, LeasedJobs
 
@@ -28,6 +28,8 @@ T = TypeVar("T")
 RETURNED = "Consumer stopped"
 """The reason with which that client returns jobs that it never started."""
 MAX_PAGE = 1_000
+_NO_OPTIONS = ("", "{}")
+_PLAIN = PushKind()
 
 
 class _Create(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
@@ -112,11 +114,15 @@ class ClassicQueueRequests:
 
     def _push(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = FieldReader(payload)
-        name, given = name_in(peer, reader), json_options(reader.text(), _Push)
+        name, options = name_in(peer, reader), reader.text()
         value = bytes(reader.rest())
         check_value(value)
-        jobs = NewJobs.of([value], given.priority or 0, given.delay_ms or 0)
-        self._queues.push(peer, name, jobs, reply_ok(peer, request_id))
+        kind = _PLAIN
+        if options not in _NO_OPTIONS:
+            given = json_options(options, _Push)
+            kind = PushKind(given.priority or 0, given.delay_ms or 0)
+            kind.check()
+        self._queues.push_one(peer, name, value, kind, reply_ok(peer, request_id))
 
     def _consume(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = FieldReader(payload)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from nexo.blocks import check_block
 from nexo.brokers.queue.batches import JobRange
 from nexo.brokers.queue.jobs import NewJobs
@@ -19,6 +21,8 @@ from nexo.protocol.survey import SurveyAsk
 from nexo.services.queue.service import QueueService
 from nexo.services.queue.views import LeasedJobs
 from nexo.services.queue.work import JobSettlement
+
+_GATHERED = (Op.Q_PUSH, Op.Q_ACK)
 
 
 class QueueRequests:
@@ -51,6 +55,14 @@ class QueueRequests:
             Op.Q_CRON_LIST: returning(wire.Named, service.crons, refusal=InvalidInput),
             **ClassicQueueRequests(service).handlers,
         }
+        for op, handler in self.handlers.items():
+            if op not in _GATHERED:
+                self.handlers[op] = partial(self._in_order, handler)
+
+    def _in_order(self, handler: Handler, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Run a request after what its connection has pushed and acked before (SPEC A3)."""
+        self._queues.gathering.flush()
+        handler(peer, request_id, payload)
 
     # -- producers and workers ----------------------------------------------------
 

@@ -26,6 +26,10 @@ class QueueService(QueueWork, QueueAdmin):
         # What an earlier process wrote to them is synced, so that their journals can note it.
         self.runtime.committed(Persistence.FILE_ASYNC, lambda _: None)
 
+    def tick(self, now_ms: int) -> None:
+        self.gathering.flush()  # what was acked before its lease ended is done
+        super().tick(now_ms)
+
     def cancel(self, connection: Connection, ticket: int) -> None:
         self.room.cancel(connection, ticket)
 
@@ -37,6 +41,7 @@ class QueueService(QueueWork, QueueAdmin):
         self.room.resume(connection)
 
     def connection_closed(self, connection: Connection) -> None:
+        self.gathering.flush()
         self.room.drop(connection)
         self.release(connection.id)
 
@@ -54,6 +59,7 @@ class QueueService(QueueWork, QueueAdmin):
 
     def close(self) -> None:
         """Answer waiting requests, and save every queue."""
+        self.gathering.flush()
         self.room.stop()
         self.registry.close(self.now_ms())
         self.turn.close()

@@ -19,8 +19,11 @@ from nexo.model.queue import ACK, NACK, RELEASE, RETURN, JobOutcome, JobState, P
 from nexo.options.described import check_range
 from nexo.services.connection import Connection, Done
 from nexo.services.queue.core import QueueCore
+from nexo.services.queue.gathering import PushKind, WorkGathering
 from nexo.services.queue.open_queue import OpenQueue
+from nexo.services.queue.registry import missing
 from nexo.services.queue.views import LeasedJobs, gather
+from nexo.services.service import Runtime
 from nexo.services.waiting import Wait
 
 WHOLE_LEASE = -1
@@ -39,6 +42,10 @@ class JobSettlement(msgspec.Struct, frozen=True):
 class QueueWork(QueueCore):
     """Pushes, pops and settlements."""
 
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime)
+        self.gathering = WorkGathering(runtime.soon, self._push_gathered, self._ack_gathered)
+
     def push(self, connection: Connection, name: str, jobs: NewJobs, done: Done[PushReply]) -> None:
         """Add jobs; answered once they are as durable as the queue promises (SPEC D2, D7)."""
         permit(connection.identity, Broker.QUEUE, WRITE, name)
@@ -48,6 +55,31 @@ class QueueWork(QueueCore):
             jobs = msgspec.structs.replace(jobs, owner=connection.identity.user.name)
         taken = queue.push(jobs, self.now_ms())
         self.confirm(queue, done, taken, or_undo=not jobs.replace)
+
+    def push_one(
+        self, connection: Connection, name: str, value: bytes, kind: PushKind,
+        done: Done[PushReply],
+    ) -> None:  # fmt: skip
+        """Add one plain job, together with others of this turn."""
+        if connection.identity is not None:
+            permit(connection.identity, Broker.QUEUE, WRITE, name)
+            kind = kind._replace(owner=connection.identity.user.name)
+        self.gathering.push(self.find_or_create(name), kind, value, done)
+
+    def _push_gathered(self, queue: OpenQueue, jobs: NewJobs, done: Done[PushReply]) -> None:
+        self._check_there(queue)
+        self.runtime.check_writable()
+        self.confirm(queue, done, queue.push(jobs, self.now_ms()), or_undo=True)
+
+    def _ack_gathered(
+        self, queue: OpenQueue, token: int, runs: list[JobRange], done: Done[list[int]]
+    ) -> None:
+        self._check_there(queue)
+        self.confirm(queue, done, queue.engine.ack(token, runs, None, self.now_ms()))
+
+    def _check_there(self, queue: OpenQueue) -> None:
+        if self.registry.get(queue.name) is not queue:
+            raise missing(queue.name)
 
     def pop(
         self,
@@ -139,6 +171,11 @@ class QueueWork(QueueCore):
         permit(connection.identity, Broker.QUEUE, READ, name)
         self.runtime.check_leads()
         queue = self.registry.find(name)
+        lease, job = _held(queue, connection, raw_id)
+        if outcome is ACK:
+            self.gathering.ack(queue, lease, job, done)
+            return
+        self.gathering.flush()
         lease, job = _held(queue, connection, raw_id)
         self._settle(queue, outcome, JobSettlement(lease.token, [(job, job + 1)]), error, None)
         self.confirm(queue, done, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nexo.access.permit import WRITE, permit
+from nexo.brokers.stream.partition import check_size
 from nexo.brokers.stream.producers import ProducerSession
 from nexo.brokers.stream.publishing import ROUTE, Placed, fitting, is_stored
 from nexo.brokers.stream.registry import OpenStream
@@ -13,6 +14,7 @@ from nexo.errors import Forbidden, NexoError, PayloadTooLarge
 from nexo.model import Broker
 from nexo.services.connection import Connection, Done, T, user_of
 from nexo.services.stream.core import Core
+from nexo.services.stream.gathering import RecordGathering
 from nexo.services.stream.permits import permit_producer
 
 
@@ -36,6 +38,7 @@ class Publishing:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self.gathering = RecordGathering(core)
 
     def publish(
         self,
@@ -86,10 +89,9 @@ class Publishing:
         partition: int = ROUTE,
         partitions: int = 0,
     ) -> None:
-        """Store one plain record; its batch is made here."""
+        """Store one plain record, together with others of this turn."""
         stream = self.target(connection, name, partitions)
-        placed = self.store_one(stream, partition, value_type, content)
-        self.confirm(stream, [placed], len(content), placed, done)
+        self.gathering.add(stream, partition, value_type, content, done)
 
     def start_producer(
         self, connection: Connection, name: str, done: Done[ProducerSession]
@@ -168,7 +170,8 @@ class Publishing:
         core = self._core
         core.runtime.check_writable()
         core.pressure.check()
-        return core.engine.publish_one(stream, partition, value_type, content, core.now_ms)
+        check_size(len(content), stream.options.max_message_bytes)
+        return core.engine.publish_plain(stream, partition, [content], [value_type], core.now_ms)
 
     def confirm(
         self, stream: OpenStream, placed: list[Placed], size_bytes: int, result: T, done: Done[T]

@@ -19,7 +19,7 @@ import msgspec
 
 from nexo.batch import decode, entries
 from nexo.brokers.stream.groups.flight import Refusal
-from nexo.brokers.stream.publishing import Placed
+from nexo.brokers.stream.publishing import ROUTE, Placed
 from nexo.dialects.nexo.handlers import Handler, Peer, json_options, name_in
 from nexo.dialects.nexo.replies import reply_data, reply_ok, reply_parts
 from nexo.errors import InvalidOption, NexoError, NotFound, ProtocolError
@@ -66,6 +66,7 @@ class ClassicRequests:
 
     def __init__(self, service: StreamService) -> None:
         self._publishing = service.publishing
+        self._gathering = service.publishing.gathering
         self._groups = service.groups
         self._admin = service.admin
         self.handlers: dict[int, Handler] = {
@@ -107,16 +108,18 @@ class ClassicRequests:
         """Store one value; the reply is its sequence."""
         reader = FieldReader(payload)
         name = name_in(peer, reader)
-        with self._in_classic_words(name):
-            counts = self._publishing.target(peer, name).counts
+        try:
+            stream = self._publishing.target(peer, name)
+        except NotFound:
+            raise NotFound(_NO_STREAM) from None
         value = bytes(reader.rest())
         check_value(value)
 
         def encode(placed: Placed) -> bytes:
-            return _SEQUENCE.pack(_sequence(counts, placed.partition, placed.offset))
+            return _SEQUENCE.pack(_sequence(stream.counts, placed.partition, placed.offset))
 
         done = reply_data(peer, request_id, encode)
-        self._publishing.publish_one(peer, name, value[0], value[1:], done)
+        self._gathering.add(stream, ROUTE, value[0], value[1:], done)
 
     # -- groups ----------------------------------------------------------------------
 

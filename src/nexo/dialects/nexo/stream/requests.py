@@ -60,6 +60,7 @@ class StreamRequests:
 
     def __init__(self, service: StreamService) -> None:
         self._publishing = service.publishing
+        self._flush = service.publishing.gathering.flush
         admin = self._admin = service.admin
         reading = self._reading = service.reading
         transact = self._transact = service.transact
@@ -132,6 +133,14 @@ class StreamRequests:
             Op.S_X_CONSUMER_DELETE: calling(xstreams.ConsumerName, xgroups.delete_consumer),
             Op.S_X_INFO: returning(xstreams.XName, xgroups.info),
         }
+        for op, handler in self.handlers.items():
+            if op not in (Op.S_ADD, Op.S_PUB):
+                self.handlers[op] = partial(self._in_order, handler)
+
+    def _in_order(self, handler: Handler, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Run a request after the records that its connection has published before (SPEC A3)."""
+        self._flush()
+        handler(peer, request_id, payload)
 
     # -- producers -------------------------------------------------------------------
 

@@ -1,0 +1,67 @@
+"""What is done at the end of a turn of the loop: services, then syncs, then replies.
+
+A request passes all three in one turn: each would cost a turn of its own, with a look at every
+socket in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TypeAlias
+
+log = logging.getLogger("nexo.host")
+
+Step: TypeAlias = Callable[[], None]
+_ROUNDS = 2
+"""What the end of a service's turn asks for is done in the same turn, but not what that asks for:
+sockets must not wait for ever."""
+
+
+class LoopTurn:
+    """One per loop. A step is called once, in the turn it was asked for, or the next."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._due = False
+        self._services: list[Step] = []
+        self._syncs: list[Step] = []
+        self._replies: list[Step] = []
+
+    def soon(self, step: Step) -> None:
+        """After all requests of this turn."""
+        self._add(self._services, step)
+
+    def sync(self, step: Step) -> None:
+        """After what services do at the end of the turn."""
+        self._add(self._syncs, step)
+
+    def reply(self, step: Step) -> None:
+        """After the syncs, which may answer requests."""
+        self._add(self._replies, step)
+
+    def _add(self, steps: list[Step], step: Step) -> None:
+        steps.append(step)
+        if not self._due:
+            self._due = True
+            self._loop.call_soon(self._end)
+
+    def _end(self) -> None:
+        for _ in range(_ROUNDS):
+            _run(self._services)
+        _run(self._syncs)
+        _run(self._replies)
+        self._due = bool(self._services or self._syncs or self._replies)
+        if self._due:
+            self._loop.call_soon(self._end)
+
+
+def _run(steps: list[Step]) -> None:
+    now = steps[:]
+    steps.clear()
+    for step in now:
+        try:
+            step()
+        except Exception:  # the other steps of this turn are not lost with it
+            log.exception("the end of a turn failed")

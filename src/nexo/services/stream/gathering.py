@@ -1,0 +1,120 @@
+"""Single records of one turn of the loop: of all connections and protocols, one batch a partition.
+
+A batch costs its head, its sum, a write and a sync whatever it holds, so fifty clients that each
+publish one record get one between them. A lone record is stored at the end of its turn, and waits
+for nobody. Whatever else a connection asks for must come after its records: see `flush`.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from nexo.brokers.stream.partition import check_size
+from nexo.brokers.stream.publishing import ROUTE, Placed
+from nexo.brokers.stream.registry import OpenStream
+from nexo.errors import NexoError, internal_error
+from nexo.services.connection import Done
+from nexo.services.stream.core import Core
+
+log = logging.getLogger("nexo.stream")
+
+MOST_RECORDS, MOST_BYTES = 4096, 1024**2
+"""A batch of this size is stored at once."""
+
+
+class GatheredRecords:
+    """Records of one partition that are stored together, and whom to answer about each."""
+
+    __slots__ = ("index", "size_bytes", "stream", "types", "values", "waiting")
+
+    def __init__(self, stream: OpenStream, index: int) -> None:
+        self.stream = stream
+        self.index = index
+        self.values: list[bytes] = []
+        self.types: list[int] = []
+        self.waiting: list[Done[Placed]] = []
+        self.size_bytes = 0
+
+
+class RecordGathering:
+    """What was published singly in this turn and is not stored yet."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._open: dict[tuple[int, int], GatheredRecords] = {}
+
+    def add(
+        self, stream: OpenStream, index: int, value_type: int, content: bytes, done: Done[Placed]
+    ) -> None:
+        """Store a record with this turn; raises if the stream does not take it."""
+        options = stream.options
+        if index == ROUTE:
+            index = stream.next_partition() if options.partitions > 1 else 0
+        gathered = self._open.get((stream.id, index))
+        if gathered is None:
+            gathered = self._begin(stream, index)
+        size = len(content)
+        if size > options.max_message_bytes:
+            check_size(size, options.max_message_bytes)
+        gathered.values.append(content)
+        gathered.types.append(value_type)
+        gathered.waiting.append(done)
+        gathered.size_bytes += size
+        if gathered.size_bytes >= MOST_BYTES or len(gathered.values) >= MOST_RECORDS:
+            del self._open[stream.id, index]
+            self._store(gathered)
+
+    def _begin(self, stream: OpenStream, index: int) -> GatheredRecords:
+        core = self._core
+        stream.check_writable()
+        stream.partition(index)
+        core.runtime.check_writable()
+        core.pressure.check()
+        if not self._open:
+            core.runtime.soon(self.flush)
+        gathered = self._open[stream.id, index] = GatheredRecords(stream, index)
+        return gathered
+
+    def flush(self) -> None:
+        """Store what was gathered: before anything that must come after it, and with the turn."""
+        if self._open:
+            opened, self._open = self._open, {}
+            for gathered in opened.values():
+                self._store(gathered)
+
+    def _store(self, gathered: GatheredRecords) -> None:
+        core, stream = self._core, gathered.stream
+        if not gathered.values:
+            return
+        try:
+            core.check_there(stream)
+            placed = core.engine.publish_plain(
+                stream, gathered.index, gathered.values, gathered.types, core.now_ms
+            )
+        except NexoError as error:
+            _answer(gathered, error)
+            return
+        except Exception:
+            log.exception("records could not be stored")
+            _answer(gathered, internal_error())
+            return
+        core.appended(placed.count)
+        core.exposure.written(gathered.size_bytes)
+
+        def safe(error: NexoError | None) -> None:
+            if error is not None:
+                _answer(gathered, error)
+                return
+            core.show(stream, [placed])
+            _answer(gathered, placed)
+
+        core.when_appended(stream, core.exposure.mode(stream, [placed]), safe)
+
+
+def _answer(gathered: GatheredRecords, result: Placed | NexoError) -> None:
+    """Tell each publisher where its record is, or the error of all."""
+    for position, done in enumerate(gathered.waiting):
+        try:
+            done(result if isinstance(result, NexoError) else result.at(position))
+        except Exception:  # the others of the batch are still answered
+            log.exception("a publisher could not be answered")
