@@ -21,7 +21,8 @@ KNOWN = (
     "startingTimestamp", "endingTimestamp", "maxOffsetsPerTrigger", "rowsPerTask", "columns",
     "pushFilters", "typed", "permissive", "valueFormat",
 )  # fmt: skip
-_SPARKS_OWN = {"checkpointlocation", "queryname", "outputmode"}
+SPARKS_OWN = {"checkpointlocation", "queryname", "outputmode"}
+"""Options that Spark hands to a source, though they are for itself."""
 ROWS_PER_TASK = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -180,7 +181,7 @@ def _named(given: Mapping[str, str], known: tuple[str, ...], beside: str = "") -
     by_lower = {name.lower(): name for name in known}
     found: dict[str, str] = {}
     for key, value in given.items():
-        if key.lower() in _SPARKS_OWN:
+        if key.lower() in SPARKS_OWN:
             continue
         name = by_lower.get(key.lower())
         if name is None:

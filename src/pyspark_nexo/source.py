@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     Filter,
     InputPartition,
@@ -78,12 +80,22 @@ class DefaultSource(DataSource):
             )
         return StreamReader(options)
 
-    def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
+    def writer(self, schema: StructType, overwrite: bool) -> BatchSink | DataSourceArrowWriter:
         """For batch writes."""
+        if self.options.get("mode"):
+            from pyspark_nexo.tables.upserts import UpsertBatch, upsert_target  # noqa: PLC0415
+
+            return UpsertBatch(upsert_target(self.options, schema, overwrite))
         return BatchSink.open(self._target(), schema, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
+    def streamWriter(
+        self, schema: StructType, overwrite: bool
+    ) -> StreamSink | DataSourceStreamArrowWriter:
         """For streaming writes."""
+        if self.options.get("mode"):
+            from pyspark_nexo.tables.upserts import UpsertQuery, upsert_target  # noqa: PLC0415
+
+            return UpsertQuery(upsert_target(self.options, schema, overwrite))
         return StreamSink.open(self._target(), schema, overwrite)
 
     def _target(self) -> SourceOptions:

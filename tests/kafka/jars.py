@@ -44,9 +44,9 @@ def command(jars: tuple[str, ...], source: str, *arguments: object) -> list[str]
 @contextmanager
 def connect_worker(
     folder: Path, worker: Mapping[str, object], *connectors: Mapping[str, object],
-    jars: tuple[str, ...] = CONNECT,
+    jars: tuple[str, ...] = CONNECT, killed: bool = False,
 ) -> Iterator[Path]:  # fmt: skip
-    """A worker of Connect that runs connectors; yields its log."""
+    """A worker of Connect that runs connectors; yields its log. It is stopped, or killed."""
     files = [folder / f"{number}.properties" for number in range(1 + len(connectors))]
     for file, options in zip(files, (worker, *connectors), strict=True):
         file.write_text("".join(f"{name}={value}\n" for name, value in options.items()))
@@ -58,7 +58,7 @@ def connect_worker(
     try:
         yield log
     finally:
-        running.terminate()
+        running.kill() if killed else running.terminate()
         try:
             running.wait(20)
         except subprocess.TimeoutExpired:

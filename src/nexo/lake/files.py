@@ -171,6 +171,12 @@ class FileWriter:
         for values, part in self._target.layout.parts(rows):
             self._file(values, small=part.nbytes < SMALL_BYTES).write(part)
 
+    def put(self, values: PartitionValues, table: pa.Table) -> None:
+        """Write rows that all have these values of the partition fields, as one row group."""
+        schema = self._target.schema
+        rows = arranged(table, schema, sources(self._marked(table.schema), schema))
+        self._file(values, small=rows.nbytes < SMALL_BYTES).write(rows)
+
     def _marked(self, schema: pa.Schema) -> pa.Schema:
         """Columns of rows with the ids of the table's: other programs may have renamed those."""
         named = {field.name: field_id_of(field) or 0 for field in self._target.schema}

@@ -21,7 +21,7 @@ from nexo.lake.tables import newest_snapshot, table_name
 from nexo.lake.user_tables import find_user_table, get_user_table
 from pyspark_nexo.code import cdc
 from pyspark_nexo.code.definitions import FlowDefinition, OutputDefinition, OutputKind
-from pyspark_nexo.code.graph import FlowGraph
+from pyspark_nexo.code.graph import FlowGraph, shape_of
 from pyspark_nexo.code.writers import AppendWriter, BatchOutcome, FlowWriter, ReplaceWriter
 from pyspark_nexo.failures import plain, plain_errors
 from pyspark_nexo.tiering import Probe, no_probe
@@ -123,7 +123,7 @@ class FlowRun:
 
     def _batch_writer(self) -> FlowWriter:
         if self.flow.changes is not None:
-            return cdc.writer_of(self.lake, self.output, self.flow)
+            return cdc.writer_of(self.lake, self.output, self.flow, shape_of(self.output))
         return self._appending()
 
     def _appending(self) -> AppendWriter:

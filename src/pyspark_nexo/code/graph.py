@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from nexo.errors import Conflict, NotFound
 from nexo.lake.user_tables import TableShape, ensure_user_table
-from pyspark_nexo.code.cdc import target_columns
+from pyspark_nexo.code.cdc import change_shape, open_keyed
 from pyspark_nexo.code.definitions import (
     Definitions,
     FlowDefinition,
@@ -130,7 +130,8 @@ class FlowGraph:
             raise code_error(output.place, f"tables read one another in a circle: {circle}")
         self._under_way.append(name)
         try:
-            if output.schema is not None:
+            changed = any(flow.changes for flow in self.definitions.flows_into(name))
+            if output.schema is not None and not changed:
                 self._open(output, self._given(output))
             for flow in self.definitions.flows_into(name):
                 self._plan(output, flow)
@@ -154,9 +155,10 @@ class FlowGraph:
         self.reads[flow.name] = self._sources(frame)
         self.order.append(flow)
         with located(self.root, flow.place):
-            found = arrow_columns(frame.schema, output.name)
             if flow.changes is not None:
-                found = target_columns(found, flow.changes)
+                self._open_changed(output, frame, flow)
+                return
+            found = arrow_columns(frame.schema, output.name)
             if output.kind in (OutputKind.TEMPORARY, OutputKind.SINK):
                 self.columns[output.name] = found
             elif output.schema is None:
@@ -184,6 +186,22 @@ class FlowGraph:
         with plain_errors():
             self.catalog.register(quoted(name), source)
         self.columns[name] = columns
+
+    def _open_changed(
+        self, output: OutputDefinition, frame: DataFrame, flow: FlowDefinition
+    ) -> None:
+        """Make the table that changes are applied to, or only describe it, and register it."""
+        name, lake, shape = output.name, self.catalog.lake, change_shape(frame, flow)
+        if self.catalog.is_stream(name):
+            raise Conflict(f"{name!r} is a stream: give the table another name")
+        if self.make:
+            keyed = open_keyed(lake, output, shape, shape_of(output))
+            source = lake_table(name, lake.settings, keyed.rows)
+        else:
+            source = described_table(name, lake.settings, shape.shown)
+        with plain_errors():
+            self.catalog.register(quoted(name), source)
+        self.columns[name] = shape.shown
 
     def _sources(self, frame: DataFrame) -> list[str]:
         """The streams and tables that a frame's rows come from."""

@@ -17,7 +17,7 @@ from nexo.lake.progress import Tracker
 from pyspark_nexo.code.definitions import OutputKind
 from pyspark_nexo.code.flows import FlowRun
 from pyspark_nexo.code.graph import FlowGraph
-from pyspark_nexo.failures import SparkEnded
+from pyspark_nexo.failures import SparkEnded, plain_errors
 from pyspark_nexo.tiering import Probe, no_probe
 
 TRIGGER_S = 10.0
@@ -94,9 +94,10 @@ class FlowsRunner:
             return
         run.start({"availableNow": True})
         assert run.query is not None
-        while run.query.isActive:
-            run.query.processAllAvailable()
-            run.query.awaitTermination(1)
+        with plain_errors():
+            while run.query.isActive:
+                run.query.processAllAvailable()
+                run.query.awaitTermination(1)
         if (error := run.failure()) is not None:
             raise error
         run.look()

@@ -121,8 +121,13 @@ class _Statement:
     def _add_flow(
         self, name: str, target: str, query: JavaObject, rules: ChangeRules | None = None
     ) -> None:
+        read = None if rules is None else _source(query)
+
         def frame() -> DataFrame:
-            return frame_of(self.spark, query)
+            # What is a table's name alone would stay unresolved once it was not found.
+            return (
+                frame_of(self.spark, query) if read is None else self.spark.readStream.table(read)
+            )
 
         self.found.add_flow(
             FlowDefinition(name, target, self.place, frame, dict(self.conf), (), rules)
@@ -193,9 +198,20 @@ def _identifier(plan: JavaObject) -> str:
 def _relation(plan: JavaObject) -> str:
     """The name of the table that a plan reads, or writes to."""
     for leaf in _items(plan.collectLeaves()):
-        if leaf.getClass().getSimpleName() == "UnresolvedRelation":
+        kind = leaf.getClass().getSimpleName()
+        if kind == "UnresolvedIdentifier":
+            return _identifier(leaf)
+        if kind == "UnresolvedRelation":
             return lake_name(quoted(*(str(each) for each in _items(leaf.multipartIdentifier()))))
     return str(plan)
+
+
+def _source(plan: JavaObject) -> str | None:
+    """The table that changes are read from, as SQL spells it."""
+    for leaf in _items(plan.collectLeaves()):
+        if leaf.getClass().getSimpleName() == "UnresolvedRelation":
+            return quoted(*(str(each) for each in _items(leaf.multipartIdentifier())))
+    return None
 
 
 def _names(columns: JavaObject | None) -> tuple[str, ...] | None:

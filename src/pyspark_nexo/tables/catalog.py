@@ -21,6 +21,7 @@ from nexo.lake.tables import DEAD_LETTERS, NEWEST, SUFFIXES, StreamId
 from nexo.lake.typed.columns import parser_of
 from nexo.lake.typed.formats import format_text
 from nexo.lake.user_tables import find_user_table
+from pyspark_nexo.tables.envelopes import EnvelopeNames
 from pyspark_nexo.tables.sources import PROVIDER, lake_table, stream_table
 
 if TYPE_CHECKING:
@@ -75,6 +76,9 @@ class SparkCatalog:
     """Of a stream, in one batch of a streaming query."""
     _known: dict[tuple[str, str], str] = field(default_factory=dict)
     """What each name was registered for: its source's description."""
+
+    def __post_init__(self) -> None:
+        self.extra = (*self.extra, EnvelopeNames(self.lake, self.url, self.max_records))
 
     def open(self) -> None:
         """Make the database, and look names up there first."""

@@ -102,12 +102,29 @@ def _ordered(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     parts = [column(rows, name) for name in keys]
     parts += _plain(column(rows, SEQUENCE))
     parts += [column(rows, _RANK), pa.array(range(rows.num_rows), pa.int64())]
-    parts = [
-        each for part in parts for each in ([part.is_valid(), part] if part.null_count else [part])
-    ]
+    parts = _sortable(parts)
     names = [str(number) for number in range(len(parts))]
     order = pc.sort_indices(pa.table(parts, names), [(name, "ascending") for name in names])
     return rows.take(order).combine_chunks()
+
+
+def by_sequence(rows: pa.Table) -> pa.Table:
+    """Events in the order of their sequences, one of each."""
+    if not rows.num_rows:
+        return rows
+    parts = _sortable(_plain(column(rows, SEQUENCE)))
+    names = [str(number) for number in range(len(parts))]
+    keyed = pa.table(parts, names)
+    order = pc.sort_indices(keyed, [(name, "ascending") for name in names])
+    keyed = keyed.take(order).combine_chunks()
+    return rows.take(order).filter(changes(keyed, names)).combine_chunks()
+
+
+def _sortable(parts: Sequence[pa.Array]) -> list[pa.Array]:
+    """Columns to sort by, nulls first."""
+    return [
+        each for part in parts for each in ([part.is_valid(), part] if part.null_count else [part])
+    ]
 
 
 def _plain(values: pa.Array) -> list[pa.Array]:

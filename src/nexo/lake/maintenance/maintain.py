@@ -22,7 +22,7 @@ from nexo.lake.maintenance.sweep import sweep
 from nexo.lake.once import drafted
 from nexo.lake.reading.ranges import FileRange, file_ranges
 from nexo.lake.snapshot import FilesGone, TableChange, expiry
-from nexo.lake.tables import KIND, NEWEST, read_point
+from nexo.lake.tables import KIND, NEWEST, USER, read_point
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -80,7 +80,8 @@ def maintain(table: Table, care: Care | None = None) -> Report:
     care = care or Care()
     report = Report(".".join(table.name()))
     with lake_errors(f"cannot maintain table {report.table}"):
-        if table.properties.get(KIND) != NEWEST:  # which each step rewrites
+        # Newest records are rewritten by each step, and users' tables have no offsets.
+        if table.properties.get(KIND) != NEWEST and USER not in table.properties:
             _merge_files(table, care, report)
         _merge_manifests(table, care, report)
         _expire(table, care, report)

@@ -74,10 +74,12 @@ class Rounds:
 
     def _tables(self) -> Iterator[Table]:
         from nexo.lake.catalog import Lake
+        from nexo.lake.tables import STREAM, USER
 
         where = LakeSettings(Path(self.plan.folder), self.plan.catalog, self.plan.namespace)
         try:
-            yield from list(Lake(where).tables())
+            ours = {STREAM, USER}
+            yield from [each for each in Lake(where).every() if ours & each.properties.keys()]
         except NexoError as error:
             self.say({"note": f"maintenance will try again: {error.message}"})
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 from importlib import import_module
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -78,12 +79,18 @@ class TableLayout:
         return day if found["max"] // DAY_US == day else None
 
     def _grouped(self, rows: pa.Table) -> Iterator[tuple[PartitionValues, pa.Table]]:
+        import pyarrow.compute as pc  # noqa: PLC0415 - readers do not need it, and it is slow
+
+        from nexo.lake.changes.events import changes  # noqa: PLC0415 - as that
+
         names = [str(number) for number in range(len(self.fields))]
         values = pa.table([field.values(rows) for field in self.fields], names)
-        numbered = values.append_column("row", pa.array(range(rows.num_rows), pa.int64()))
-        groups = numbered.group_by(names, use_threads=False).aggregate([("row", "list")])
-        for group in groups.to_pylist():
-            yield tuple(group[name] for name in names), rows.take(sorted(group["row_list"]))
+        order = pc.sort_indices(values, [(name, "ascending") for name in names])
+        rows, values = rows.take(order), values.take(order).combine_chunks()
+        starts = [*pc.indices_nonzero(changes(values, names)).to_pylist(), rows.num_rows]
+        for start, end in pairwise(starts):
+            found = values.slice(start, 1).to_pylist()[0]
+            yield tuple(found[name] for name in names), rows.slice(start, end - start)
 
     def folder(self, values: PartitionValues) -> str:
         """Where files of these values are, below a table's data; for people to look at."""

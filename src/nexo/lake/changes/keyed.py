@@ -1,0 +1,135 @@
+"""The three tables of rows by key: made together, found together, removed together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+
+from nexo.errors import Conflict, InvalidInput
+from nexo.lake.catalog import Lake
+from nexo.lake.changes.buckets import bucket_counts
+from nexo.lake.changes.events import SEQUENCE, event_schema
+from nexo.lake.changes.merge import KeyedTable, KeyTerms
+from nexo.lake.changes.scd import END_AT, START_AT
+from nexo.lake.user_tables import (
+    TableShape,
+    ensure_user_table,
+    find_user_table,
+    get_user_table,
+)
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+TERMS = "nexo.keyed"
+"""A table property: the keys, and whether all versions are kept."""
+STATE_SUFFIX, CHANGES_SUFFIX = "__state", "__changes"
+BUCKETS = 16
+"""Of a table for which nothing else is said."""
+_KEPT = {"history.expire.min-snapshots-to-keep": "10"}
+"""Each merge writes files anew, so that old snapshots take much room."""
+_NO_BUCKET = (pa.types.is_floating, pa.types.is_boolean, pa.types.is_nested)
+
+
+def row_columns(columns: pa.Schema, sequence: pa.DataType | None, *, history: bool) -> pa.Schema:
+    """The columns of a table of rows by key; without a sequence, rows count as they come."""
+    if history:
+        return pa.schema([*columns, pa.field(START_AT, sequence), pa.field(END_AT, sequence)])
+    return columns if sequence is None else pa.schema([*columns, pa.field(SEQUENCE, sequence)])
+
+
+def check_keys(name: str, columns: pa.Schema, keys: Sequence[str]) -> None:
+    """`InvalidInput` if rows of these columns cannot be told apart by these keys."""
+    if not keys:
+        raise InvalidInput(f"table {name!r}: name at least one column of the key")
+    for key in keys:
+        if key not in columns.names:
+            known = ", ".join(columns.names)
+            raise InvalidInput(
+                f"table {name!r} has no column {key!r} for its key: known are {known}"
+            )
+        kind = columns.field(key).type
+        if any(test(kind) for test in _NO_BUCKET):
+            raise InvalidInput(f"column {key!r} of table {name!r} is {kind}, which is no key")
+
+
+def _bucket_fields(keys: Sequence[str], buckets: int) -> list[str]:
+    """How a table is divided."""
+    counts = bucket_counts(keys, buckets)
+    return [f"bucket({count}, {key})" for key, count in zip(keys, counts, strict=False)]
+
+
+def ensure_keyed(
+    lake: Lake,
+    name: str,
+    columns: pa.Schema,
+    sequence: pa.DataType | None,
+    terms: KeyTerms,
+    shape: TableShape | None = None,
+    buckets: int = BUCKETS,
+) -> KeyedTable:
+    """A table of rows by key and those beside it, made if missing; new columns are added to all.
+
+    `Conflict` if the table has other keys, or is no such table.
+    """
+    check_keys(name, columns, terms.keys)
+    shape = shape or TableShape()
+    if shape.partitions:
+        raise InvalidInput(f"table {name!r} is divided by its keys, not by {shape.partitions[0]!r}")
+    known = find_user_table(lake, name)
+    if known is not None:
+        _check_terms(known, name, terms)
+    parts = _bucket_fields(terms.keys, buckets)
+    given = {**_KEPT, **shape.properties, TERMS: msgspec.json.encode(terms).decode()}
+    rows = ensure_user_table(
+        lake,
+        name,
+        row_columns(columns, sequence, history=terms.history),
+        TableShape(parts, (), shape.comment, given),
+    )
+    events = event_schema(columns, sequence or pa.int64())
+    state, changes = (
+        ensure_user_table(lake, name + suffix, events, TableShape(parts, properties=_KEPT))
+        for suffix in (STATE_SUFFIX, CHANGES_SUFFIX)
+    )
+    return KeyedTable(rows, state, changes, terms)
+
+
+def _check_terms(table: Table, name: str, terms: KeyTerms) -> None:
+    known = terms_of(table)
+    if known is None:
+        raise Conflict(
+            f"table {name!r} is no table of rows by key: give the new one another name, or make it "
+            "anew with --full"
+        )
+    if known != terms:
+        raise Conflict(
+            f"table {name!r} is kept by {_said(known)}, not by {_said(terms)}: make it anew with "
+            "--full"
+        )
+
+
+def _said(terms: KeyTerms) -> str:
+    kept = "all versions" if terms.history else "the newest row"
+    return f"the key {', '.join(terms.keys)}, with {kept}"
+
+
+def terms_of(table: Table) -> KeyTerms | None:
+    """How a table's rows are told apart; None if it is no table of rows by key."""
+    text = table.properties.get(TERMS)
+    return None if text is None else msgspec.json.decode(text, type=KeyTerms)
+
+
+def find_keyed(lake: Lake, name: str) -> KeyedTable | None:
+    """A table of rows by key with those beside it; None if there is none of that name."""
+    rows = find_user_table(lake, name)
+    terms = None if rows is None else terms_of(rows)
+    if rows is None or terms is None:
+        return None
+    state, changes = (
+        get_user_table(lake, name + suffix) for suffix in (STATE_SUFFIX, CHANGES_SUFFIX)
+    )
+    return KeyedTable(rows, state, changes, terms)

@@ -1,0 +1,355 @@
+"""A table of rows by key, kept up by merging what waits beside it (SPEC I17).
+
+Three tables are divided by the same buckets of the key: the rows, the events that are kept beside
+them (`nexo.lake.changes.scd`), and the changes that wait. A change counts once when it is appended
+there. Merging rewrites the buckets that changes wait for: first the state, then the rows, and at
+last the changes are removed. What was merged may be merged again, so a crash in between is healed
+by the next merge, and none of the commits needs a mark of its own.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from nexo.errors import Conflict
+from nexo.lake.changes.buckets import arrange
+from nexo.lake.changes.events import SEQUENCE, by_sequence, column
+from nexo.lake.changes.scd import START_AT, KeyedRows, Truncates, scd1, scd2
+from nexo.lake.commit import apply
+from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io, target
+from nexo.lake.manifests import DATA, partition_values, read_entries, read_list
+from nexo.lake.once import REPLACED, TableCommit, commit_once
+from nexo.lake.paths import delete_files, local_path
+from nexo.lake.rows import CHUNK_ROWS
+from nexo.lake.schema import projected
+from nexo.lake.snapshot import FilesGone, TableChange
+from nexo.lake.tables import newest_snapshot, read_point
+from nexo.lake.writing.layout import PartitionValues
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.table import Table
+
+_ATTEMPTS = 5
+"""How often a merge is planned again, because another program was first."""
+
+
+class KeyTerms(msgspec.Struct, frozen=True):
+    """How a table's rows are told apart, and which of them it shows."""
+
+    keys: tuple[str, ...]
+    history: bool = False
+    """Whether all versions are kept, or the newest row of each key."""
+    tracked: tuple[str, ...] = ()
+    """Of versions: the columns whose change begins a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedTable:
+    """The three tables."""
+
+    rows: Table
+    state: Table
+    changes: Table
+    terms: KeyTerms
+
+
+@dataclass(frozen=True, slots=True)
+class MergeReport:
+    """What a merge did."""
+
+    buckets: int = 0
+    changes: int = 0
+    rows: int = 0
+    """Rows that were written again."""
+
+
+# -- changes ---------------------------------------------------------------------------
+
+
+def append_changes(keyed: KeyedTable, events: pa.Table, writer: str, number: int) -> bool:
+    """Keep a batch of events for the next merge; False if it was kept before."""
+    out = FileWriter(target(keyed.changes), "changes")
+    added = out.save(_cut(events)) if events.num_rows else []
+    _, is_new = commit_once(keyed.changes, writer, number, TableChange(added=added))
+    return is_new
+
+
+def _cut(rows: pa.Table) -> Iterator[pa.Table]:
+    for start in range(0, rows.num_rows, CHUNK_ROWS):
+        yield rows.slice(start, CHUNK_ROWS)
+
+
+# -- planning --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BucketMerge:
+    """The work of one bucket, as a task has it."""
+
+    values: PartitionValues
+    rows: Target
+    state: Target
+    terms: KeyTerms
+    row_files: tuple[str, ...]
+    state_files: tuple[str, ...]
+    change_files: tuple[str, ...]
+    """In the order in which they came."""
+    removals: Truncates | None
+    since_ms: int
+    label: str
+    size_bytes: int = 0
+    """Of the files that it reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergedBucket:
+    """The files that a bucket has now."""
+
+    rows: Sequence[DataFileFacts]
+    state: Sequence[DataFileFacts]
+
+
+RunMerges: TypeAlias = Callable[[Sequence[BucketMerge]], Iterable[MergedBucket]]
+"""Runs `merge_bucket` for each, here or on other machines."""
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredFile:
+    path: str
+    values: PartitionValues
+    count: int
+    size_bytes: int
+
+
+def _stored(table: Table) -> list[_StoredFile]:
+    """A table's files, the oldest first; `Conflict` if another program has marked rows."""
+    name, snapshot = ".".join(table.name()), newest_snapshot(table)
+    found: list[tuple[int, str, _StoredFile]] = []
+    for manifest in [] if snapshot is None else read_list(table.io, snapshot.manifest_list):
+        if manifest["content"] != DATA:
+            raise Conflict(
+                f"another program marked rows of table {name} as deleted: have it rewrite the "
+                "files (as copy on write), so that changes can be merged into them"
+            )
+        for entry in read_entries(table.io, manifest):
+            file = entry["data_file"]
+            values, count = partition_values(file), file["record_count"]
+            one = _StoredFile(file["file_path"], values, count, file["file_size_in_bytes"])
+            found.append((entry["sequence_number"], one.path, one))
+    return [one for *_, one in sorted(found, key=lambda each: each[:2])]
+
+
+def _by_bucket(files: Iterable[_StoredFile]) -> Mapping[PartitionValues, tuple[str, ...]]:
+    found = defaultdict[PartitionValues, list[str]](list)
+    for each in files:
+        found[each.values].append(each.path)
+    return {values: tuple(paths) for values, paths in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    tasks: Sequence[BucketMerge]
+    merged: frozenset[str]
+    """The files of changes that the tasks read."""
+    count: int
+    removals: pa.Table | None
+    """To be kept beside the rows from now on."""
+    old_removals: frozenset[str]
+    read_at: tuple[int, int, int]
+
+
+def _plan(keyed: KeyedTable, since_ms: int) -> _Plan:
+    tables = keyed.rows, keyed.state, keyed.changes
+    arrange(tables, keyed.terms.keys)
+    stored = [_stored(each) for each in tables]
+    rows, state, waiting = (_by_bucket(each) for each in stored)
+    nowhere = [values for values in {*state, *waiting} if None in values]
+    to_rows, to_state = target(keyed.rows), target(keyed.state)
+    known = _removals(to_state, [path for each in nowhere for path in state.get(each, ())])
+    new = _removals(to_state, [path for each in nowhere for path in waiting.get(each, ())])
+    removals, kept = _joined(known, new, history=keyed.terms.history)
+    is_new = kept is not None
+    buckets = {*rows, *state, *waiting} if is_new else {*waiting}
+    sizes = Counter[PartitionValues]()
+    for each in (file for files in stored for file in files):
+        sizes[each.values] += each.size_bytes
+    label = f"merge-{uuid.uuid4().hex[:8]}"
+    tasks = [
+        BucketMerge(
+            values, to_rows, to_state, keyed.terms,
+            rows.get(values, ()), state.get(values, ()), waiting.get(values, ()),
+            None if removals is None else Truncates(removals, is_new), since_ms, label,
+            sizes[values],
+        )
+        for values in sorted(buckets.difference(nowhere), key=repr)
+    ]  # fmt: skip
+    return _Plan(
+        tasks,
+        frozenset(each.path for each in stored[2]),
+        sum(each.count for each in stored[2]),
+        kept,
+        frozenset(path for each in nowhere for path in state.get(each, ())),
+        (read_point(keyed.rows), read_point(keyed.state), read_point(keyed.changes)),
+    )
+
+
+def _removals(where: Target, paths: Sequence[str]) -> pa.Table:
+    return _read(file_io(where), paths, _plain(where.schema))
+
+
+def _joined(
+    known: pa.Table, new: pa.Table, *, history: bool
+) -> tuple[pa.Array | None, pa.Table | None]:
+    """All sequences at which all rows were removed; and these as rows, if there is a new one.
+
+    Of tables that show the newest rows, only the last one counts.
+    """
+    rows = by_sequence(pa.concat_tables([known, new]))
+    if not rows.num_rows:
+        return None, None
+    rows = rows if history else rows.slice(rows.num_rows - 1)
+    before = by_sequence(known)
+    same = column(before if history else before.slice(max(before.num_rows - 1, 0)), SEQUENCE)
+    sequences = column(rows, SEQUENCE)
+    return sequences, None if same.equals(sequences) else rows
+
+
+# -- a bucket --------------------------------------------------------------------------
+
+
+def merge_bucket(task: BucketMerge) -> MergedBucket:
+    """Write a bucket's rows and state as they are after its changes; runs where the data is."""
+    io, shape, events = file_io(task.rows), _plain(task.rows.schema), _plain(task.state.schema)
+    before = KeyedRows(_read(io, task.row_files, shape), _read(io, task.state_files, events))
+    new = _read(io, task.change_files, events)
+    terms, more = task.terms, {"removals": task.removals, "since_ms": task.since_ms}
+    after = (
+        scd2(before, new, terms.keys, terms.tracked, **more)  # type: ignore[arg-type]
+        if terms.history
+        else scd1(before, new, terms.keys, **more)  # type: ignore[arg-type]
+    )
+    order = [*terms.keys]
+    rows = _write(task.rows, task, after.rows, order, START_AT if terms.history else None)
+    try:
+        return MergedBucket(rows, _write(task.state, task, after.state, order, SEQUENCE))
+    except BaseException:
+        delete_files(io, [each.path for each in rows])
+        raise
+
+
+def _write(
+    where: Target, task: BucketMerge, rows: pa.Table, keys: Sequence[str], last: str | None
+) -> list[DataFileFacts]:
+    """One file, by key, so that readers of a key need few of its row groups."""
+    if not rows.num_rows:
+        return []
+    names = [
+        *keys,
+        *([last] if last and not pa.types.is_struct(rows.schema.field(last).type) else []),
+    ]
+    order = pc.sort_indices(rows, [(name, "ascending") for name in names])
+    rows, out = rows.take(order), FileWriter(where, task.label)
+    try:
+        for part in _cut(rows):
+            out.put(task.values, part)
+        return out.close()
+    except BaseException:
+        out.discard()
+        raise
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """A schema without marks, nested ones included, so that tables of it can be joined."""
+    return pa.schema([pa.field(each.name, _unmarked(each.type)) for each in schema])
+
+
+def _unmarked(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, _unmarked(each.type)) for each in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", _unmarked(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_unmarked(kind.key_type), _unmarked(kind.item_type))
+    return kind
+
+
+def _read(io: FileIO, paths: Iterable[str], schema: pa.Schema) -> pa.Table:
+    """The rows of files, one after the other."""
+    parts = [schema.empty_table()]
+    for path in paths:
+        local = local_path(path)
+        with pq.ParquetFile(local or io.new_input(path).open()) as file:
+            found = file.read()
+        parts.append(projected(found, schema).cast(schema))
+    return pa.concat_tables(parts).combine_chunks()
+
+
+# -- merging ---------------------------------------------------------------------------
+
+
+def merge(keyed: KeyedTable, run: RunMerges | None = None, since_ms: int = 0) -> MergeReport:
+    """Merge all changes that wait; `FilesGone` if other programs keep being first.
+
+    What the state has seen before ``since_ms`` is forgotten.
+    """
+    for attempt in range(_ATTEMPTS):
+        plan = _plan(keyed, since_ms)
+        if not plan.merged:
+            return MergeReport()
+        found = list((run or _run_here)(plan.tasks))
+        try:
+            _commit(keyed, plan, found)
+        except FilesGone:
+            if attempt == _ATTEMPTS - 1:
+                raise
+            continue
+        written = sum(each.count for one in found for each in one.rows)
+        return MergeReport(len(plan.tasks), plan.count, written)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _run_here(tasks: Sequence[BucketMerge]) -> Iterator[MergedBucket]:
+    return map(merge_bucket, tasks)
+
+
+def _commit(keyed: KeyedTable, plan: _Plan, found: Sequence[MergedBucket]) -> None:
+    rows_at, state_at, changes_at = plan.read_at
+    rows = [facts for each in found for facts in each.rows]
+    state = [facts for each in found for facts in each.state]
+    old_rows = frozenset(path for each in plan.tasks for path in each.row_files)
+    old_state = frozenset(path for each in plan.tasks for path in each.state_files)
+    try:
+        if plan.removals is not None:
+            state += FileWriter(target(keyed.state), "removals").save([plan.removals])
+            old_state |= plan.old_removals
+        if state or old_state:
+            _replace(keyed.state, TableChange(added=state, removed=old_state, read_at=state_at))
+    except BaseException:
+        delete_files(keyed.rows.io, [each.path for each in rows])
+        raise
+    if rows or old_rows:
+        _replace(keyed.rows, TableChange(added=rows, removed=old_rows, read_at=rows_at))
+    _replace(keyed.changes, TableChange(removed=plan.merged, read_at=changes_at))
+
+
+@dataclass(frozen=True, slots=True)
+class _Replacing:
+    """What a merge leaves in a table: that rows before it are others now."""
+
+    def moved(self, table: Table) -> Mapping[str, str]:
+        return {REPLACED: str(table.metadata.next_sequence_number())}
+
+
+def _replace(table: Table, change: TableChange) -> None:
+    work = TableCommit(table, _Replacing(), change)
+    apply(table, work.prepare, work.commit_id, work.new_files)
