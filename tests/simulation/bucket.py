@@ -27,7 +27,7 @@ WAYS = (BEFORE, AFTER, LOST, LATE, CONFLICT)
 """How one call fails: undone; done; done, and nobody answers; done later; refused for nothing."""
 _TIMEOUT_S = 8.0
 """How long a caller waits for a store that does not answer."""
-_AT_ONCE = 5
+_AT_ONCE = 50
 """Deletes between which nothing else happens."""
 
 

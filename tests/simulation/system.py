@@ -246,8 +246,8 @@ class System:
     def store_is_kept(self) -> bool:
         return bool(self.knobs.settings.get("store_snapshot_ms"))
 
-    @property
-    def url(self) -> str:
+    def url_for(self, actor: str) -> str:
+        """Which servers an actor knows."""
         return f"nexo://m0:{PORT}"
 
     # -- parts ------------------------------------------------------------------------
@@ -276,7 +276,7 @@ class System:
     async def _act(self, kinds: Sequence[tuple[str, Any]]) -> None:
         actors = []
         for name, kind in kinds:
-            client = AsyncClient(self.url, timeout=10, ping=3)
+            client = AsyncClient(self.url_for(name), timeout=10, ping=3)
             actors.append(kind(self, name, client))
         self.actors += actors
         await asyncio.gather(*(self._live(actor) for actor in actors))

@@ -17,6 +17,9 @@ from tests.simulation.clients.actor import Actor
 from tests.simulation.clients.replicated import (
     FastPusher,
     FastWorker,
+    LoyalLockActor,
+    LoyalPublisher,
+    LoyalStoreActor,
     ReplicatedPublisher,
     ReplicatedPusher,
     ReplicatedWorker,
@@ -49,7 +52,7 @@ class Two(System):
         "wipe": (1, ("bucket",)), "missing": (2, ("bucket",)), "damage": (2, ("bucket",)),
     }  # fmt: skip
     most_faults = 20
-    faults_s = 150
+    faults_s = 120
     healing_s = HEALING_S
     areas: ClassVar[dict[str, tuple[tuple[str, type[Actor]], ...]]] = {
         "store": (("s0", StoreActor), ("l0", LockActor), ("l1", LockActor)),
@@ -57,6 +60,11 @@ class Two(System):
         "queue": (("p1", FastPusher), ("k1", FastWorker)),
         "replicated stream": (("e0", ReplicatedPublisher), ("e1", ReplicatedPublisher)),
         "stream": (("f0", Publisher), ("o0", SyncPublisher)),
+        "two stores": (("s@m0", LoyalStoreActor), ("s@m1", LoyalStoreActor)),
+        "two locks": (("l@m0", LoyalLockActor), ("l@m1", LoyalLockActor)),
+        "two streams": (
+            ("e@m0", LoyalPublisher), ("e@m1", LoyalPublisher), ("e2", ReplicatedPublisher),
+        ),
         "groups": AREAS["groups"],
         "pubsub": AREAS["pubsub"],
     }  # fmt: skip
@@ -84,7 +92,7 @@ class Two(System):
             "segment_bytes": chance.choice((16, 64, 1024)) * 1024,
             "replicate_ms": chance.choice((10, 50, 250, 1_000)),
             "replicate_wait_ms": chance.choice((1_000, 10_000)),
-            "replicate_lease_ms": chance.choice((500, 1_000, 3_000, 10_000)),
+            "replicate_lease_ms": chance.choice((1_000, 3_000, 3_000, 10_000)),
             "replicate_keep_ms": chance.choice((0, 0, 60_000, 86_400_000)),
         }
         knobs.modules = {
@@ -114,9 +122,9 @@ class Two(System):
         self.clock_was_set = knobs.skew_s != 0
         return {name: ReplicaServer(self, machine) for name, machine in machines.items()}
 
-    @property
-    def url(self) -> str:
-        return f"nexo://m0:{PORT},m1:{PORT}"
+    def url_for(self, actor: str) -> str:
+        _, _, only = actor.partition("@")
+        return f"nexo://{only}:{PORT}" if only else f"nexo://m0:{PORT},m1:{PORT}"
 
     # -- what happens ------------------------------------------------------------------
 
@@ -258,7 +266,9 @@ class Two(System):
     # -- the end ---------------------------------------------------------------------------
 
     def check(self) -> None:
-        leading = [name for name, one in self.servers.items() if one.supervisor.role == "leader"]
+        until_ns = self.world.now_ns + 30 * S
+        while len(leading := self._leading()) != 1 and self.world.now_ns < until_ns:
+            self.world.run(self.world.now_ns + 1 * S)
         if len(leading) != 1:
             self.world.found("one leader", f"{leading or 'nobody'} leads once it is quiet")
             return
@@ -267,3 +277,6 @@ class Two(System):
         leader = self.servers[leading[0]]
         standby = next(one for one in self.servers.values() if one is not leader)
         check_copies(self, leader, standby)
+
+    def _leading(self) -> list[str]:
+        return [name for name, one in self.servers.items() if one.supervisor.role == "leader"]

@@ -77,8 +77,7 @@ class Replicating:
         self.epoch = shipper.epoch
         self.numbers_after_ms = 0
         """See `nexo.services.service.Runtime`."""
-        self.mark: Mark | None = None
-        """Set by `close` if the store has everything by then."""
+        self._closed_at: Mark | None = None
         self.files = self._files = files
         self._loop = asyncio.get_running_loop()
         self._shipper = shipper
@@ -375,6 +374,15 @@ class Replicating:
                 await self.all_shipped(self.gather())
                 return
 
+    @property
+    def mark(self) -> Mark | None:
+        """After `close`: where in the log the files are, if the store has all of them.
+
+        What was written while the last put was under way may be gathered, and not be there.
+        """
+        has_all = self._shipper.shipped >= self._ticket and not self._files.recorded
+        return self._closed_at if has_all else None
+
     async def drain(self) -> bool:
         """Ship what is recorded; False if the store does not take it in time."""
         if self._refused is not None or self._overflowed:
@@ -390,8 +398,8 @@ class Replicating:
     async def close(self) -> None:
         """Ship what is left; ``mark`` is set if the store has everything."""
         shipped = await self.drain()
-        if shipped and not self._files.recorded:
-            self.mark = Mark(self._shipper.number, self._shipper.epoch, self._shipper.writer)
+        if shipped:
+            self._closed_at = Mark(self._shipper.number, self._shipper.epoch, self._shipper.writer)
         self._bases.close()
         self.bucket.close()
         if self._confirming is not None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import Any, ClassVar
 
+from nexo.errors import NexoError
+from tests.simulation.clients.actor import Actor
 from tests.simulation.clients.queue import Pusher, Worker
+from tests.simulation.clients.store import LockActor, StoreActor
 from tests.simulation.clients.stream import Publisher
 
 _JOBS: dict[str, Any] = {"visibility_timeout_ms": 4_000, "max_retries": 1_000}
@@ -48,3 +53,33 @@ class FastWorker(Worker):
     think_s = (0.0, 0.8)
     queue_name = "mails"
     options: ClassVar[dict[str, Any]] = FastPusher.options
+
+
+class Loyal(Actor):
+    """Knows one of the servers only: so somebody asks it also when it should not answer."""
+
+    think_s = (0.0, 1.0)
+
+    async def run(self) -> None:
+        while not self.system.is_quiet:
+            with contextlib.suppress(NexoError):
+                await self.begin()
+                break
+        while not self.system.is_quiet:
+            await self.act()
+            await asyncio.sleep(self.chance.uniform(*self.think_s))
+
+    async def check(self) -> None:
+        """Others do: its server may be the standby."""
+
+
+class LoyalStoreActor(Loyal, StoreActor):
+    """Keys of one server."""
+
+
+class LoyalLockActor(Loyal, LockActor):
+    """Locks of one server."""
+
+
+class LoyalPublisher(Loyal, ReplicatedPublisher):
+    """Replicated records to one server."""
