@@ -26,6 +26,7 @@ from nexo.server.embedded import EmbeddedServer
 from tests.simulation.clients.actor import Actor
 from tests.simulation.clients.bounded import BoundedActor
 from tests.simulation.clients.groups import GroupMember
+from tests.simulation.clients.kafka import KafkaPublisher, KafkaTransactor
 from tests.simulation.clients.pubsub import Announcer
 from tests.simulation.clients.queue import Pusher, Worker
 from tests.simulation.clients.store import LockActor, StoreActor
@@ -56,6 +57,10 @@ AREAS: dict[str, tuple[tuple[str, type[Actor]], ...]] = {
     "transactions": (("t0", Transactor), ("t1", Transactor), ("r0", Reader)),
     "groups": (("g0", GroupMember), ("g1", GroupMember)),
     "pubsub": (("a0", Announcer), ("a1", Announcer)),
+    "kafka": (
+        ("c0", KafkaPublisher), ("c1", KafkaPublisher), ("x0", KafkaTransactor),
+        ("x1", KafkaTransactor),
+    ),
 }  # fmt: skip
 """Who acts, by what it is about."""
 

@@ -7,6 +7,9 @@ import traceback
 
 from tests.simulation.jobs import world_now
 
+_BY_DESIGN = ("InvalidProducerIdMapping", "KafkaError")
+"""What aiokafka logs of a transaction that was open at a restart, and of lost connections."""
+
 
 class LogWatch(logging.Handler):
     """Turns every logged exception that is not the operating system's into a finding."""
@@ -20,7 +23,11 @@ class LogWatch(logging.Handler):
         world.note(f"log {who} {record.name} {text}"[:200])
         if record.exc_info and record.exc_info[1] is not None and record.levelno >= logging.ERROR:
             error = record.exc_info[1]
-            if type(error).__module__.startswith("nexo") or isinstance(error, OSError):
+            if (
+                type(error).__name__ in _BY_DESIGN
+                or type(error).__module__.startswith("nexo")
+                or isinstance(error, OSError)
+            ):
                 return
             place = traceback.extract_tb(error.__traceback__)[-1]
             world.found(

@@ -22,7 +22,7 @@ from nexo.dialects.kafka.request import (
     rows_of,
 )
 from nexo.dialects.kafka.transactional_ids import Transactional
-from nexo.errors import NexoError, TransactionAborted
+from nexo.errors import NexoError, ShuttingDown, TransactionAborted
 from nexo.model import Broker
 
 _KNOW_FENCED = {
@@ -106,6 +106,8 @@ def _opened(request: Request) -> Error:
         if found.number is None:
             begin = request.session.streams.transact.begin
             found.number = begin(request.session, found.timeout_ms, found.owner)
+    except ShuttingDown:  # clients look for another one, and ask it
+        return Error.NOT_COORDINATOR
     except NexoError as error:
         return error_of(error, _FORBIDDEN)
     return Error.NONE
