@@ -17,7 +17,7 @@ UNIT := tests/unit tests/property
 CHECKS := check-types check-doc-types check-style check-layers check-generated check-planted
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test test-pythons unit check $(CHECKS) format bench bench-quick bench-guard demo soak fuzz simulate docs site site-serve image release upgrade clean
+.PHONY: help setup serve test test-pythons unit check $(CHECKS) format bench bench-quick bench-guard compat demo soak fuzz simulate docs site site-serve image release upgrade clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,7 +41,7 @@ check: $(VENV)/.test ## format, lint, types, layers, generated files
 	@$(MAKE) --no-print-directory --jobs $(WORKERS) --output-sync $(CHECKS)
 
 check-types: | $(VENV)/.test
-	$(BIN)/mypy src tests benchmarks examples tools
+	$(BIN)/mypy src tests benchmarks compat examples tools
 
 check-doc-types: | $(VENV)/.test
 	$(BIN)/python tools/doc_types.py
@@ -72,6 +72,9 @@ bench-quick: $(VENV)/.bench ## a tenth of the work in two minutes, without Spark
 
 bench-guard: $(VENV)/.bench ## only the hot paths, against their baseline
 	$(BIN)/python -m benchmarks --only guard
+
+compat: $(VENV)/.test ## other projects' suites against our server, an hour or two; ONLY="kombu Celery", WRITE=1 keeps the results
+	$(BIN)/python -m compat $(if $(WRITE),--write) $(ONLY)
 
 demo: $(VENV)/.test ## a lakehouse in a minute: 1 M records through Spark into Iceberg, SQL
 	$(BIN)/python examples/demo.py

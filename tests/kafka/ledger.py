@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "kafka-compatibility.md"
+from compat.ledger import PAGE, page, read
+
 NPM = {"kafkajs": "2.2.4", "@platformatic/kafka": "1.35.0"}
 _JARS = {
     "Java kafka-clients": "kafka-clients",
@@ -80,7 +81,7 @@ class Ledger:
             f"| {_named(client)} | {feature} | {result} |\n"
             for (client, feature), result in sorted(self._rows.items())
         )
-        PAGE.write_text(_HEAD + rows)
+        PAGE.write_text(page(_HEAD + rows, read()))
 
 
 def _named(client: str) -> str:

@@ -8,10 +8,10 @@ import pytest
 
 from nexo.access.grants import parse_grant
 from nexo.access.users import User
+from nexo.dialects.kafka.describing.operations import KafkaOperation
 from nexo.dialects.kafka.format.apis import ApiKey
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error
-from nexo.dialects.kafka.operations import KafkaOperation
 from tests.kafka.batches import batch, produced
 from tests.kafka.session import Door, Line
 from tests.kafka.transactional import TransactionalClient

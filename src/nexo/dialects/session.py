@@ -81,14 +81,14 @@ class SessionSpeaker(Generic[S, P]):
     """Implements `nexo.dialects.dialect.Speaker`: one session of a class per connection."""
 
     def __init__(self, state: S, make: Callable[[S, Origin], P]) -> None:
-        self._state = state
+        self.state = state
         self._make = make
 
     def session(self, origin: Origin) -> P:
-        return self._make(self._state, origin)
+        return self._make(self.state, origin)
 
     def stop(self) -> None:
-        self._state.stop()
+        self.state.stop()
 
 
 class BaseSession(ABC):

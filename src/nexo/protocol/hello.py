@@ -30,6 +30,8 @@ class Hello(msgspec.Struct, frozen=True, omit_defaults=True):
     """Sends a request again that was refused with SHUTTING_DOWN or is unanswered at GOODBYE."""
     address: str | None = None
     """Only used on internal links: the represented client's address, such as a dashboard user's."""
+    link: str = ""
+    """Only used on internal links: by which the represented client is known if it moves."""
 
 
 class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from uuid import uuid4
 
 from nexo.brokers.stream.groups.kafka.model import Join, Joined, JoinRefused, MemberReply, Synced
+from nexo.dialects.kafka.describing.operations import on_group
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, group_error, refusal
-from nexo.dialects.kafka.operations import on_group
 from nexo.dialects.kafka.request import Request, answer_each, caller_of, errors_to, group_of
 from nexo.errors import NexoError
 from nexo.names import text_of

@@ -8,10 +8,10 @@ from uuid import UUID
 from msgspec.structs import asdict
 
 from nexo.dialects.kafka.admin import options_of_new
+from nexo.dialects.kafka.describing.operations import on_cluster, on_topic
 from nexo.dialects.kafka.format.apis import APIS, ApiKey
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, error_of, refusal
-from nexo.dialects.kafka.operations import on_cluster, on_topic
 from nexo.dialects.kafka.request import (
     NO_TOPIC_ID,
     NODE_ID,
@@ -23,6 +23,7 @@ from nexo.dialects.kafka.request import (
     stream_of,
     topic_id,
 )
+from nexo.dialects.kafka.second_look import waits_for_its_id, without_leader
 from nexo.dialects.kafka.topic_names import INTERNAL, check_legal, check_new_topic
 from nexo.dialects.kafka.transactional_ids import producer_name
 from nexo.errors import Forbidden, NexoError, NotFound
@@ -41,6 +42,8 @@ _VERSIONS = [{"key": api.key, "low": api.low, "high": api.high} for api in APIS.
 
 
 def api_versions(request: Request) -> None:
+    name, version = request.body.get("name"), request.body.get("version")
+    request.session.waits_for_its_id = waits_for_its_id(name or "", version or "")
     request.answer({"keys": _VERSIONS})
 
 
@@ -106,9 +109,13 @@ def metadata(request: Request) -> None:
     """Topics and partitions; those asked for by name are created if the settings say so."""
     asked = request["topics"]
     cluster = _cluster(request, asks=request["cluster_operations"])
-    gather: Gather[KafkaMessage] = Gather(
-        lambda topics: request.answer(cluster | {"topics": topics})
-    )
+    again = _looks_again(request)
+
+    def answer(topics: list[KafkaMessage]) -> None:
+        found = [without_leader(row) for row in topics] if again else topics
+        request.answer(cluster | {"topics": found})
+
+    gather: Gather[KafkaMessage] = Gather(answer)
     if asked is None or (request.version == 0 and not asked):
         asks = request["topic_operations"]
         for outline in all_topics(request):
@@ -120,6 +127,17 @@ def metadata(request: Request) -> None:
             else:
                 _look_up(request, row["name"] or "", gather)
     gather.complete()
+
+
+def _looks_again(request: Request) -> bool:
+    """Whether the client is a producer that shall ask a second time when it starts."""
+    session = request.session
+    first, session.looked = not session.looked, True
+    if not (first and session.waits_for_its_id and request["auto_create"]):
+        return False
+    now_ms = session.state.host.clock.now_ms()
+    is_due = session.state.second_looks.is_due(session.address, request.client_id, now_ms)
+    return is_due and bool(request["topics"])
 
 
 def all_topics(request: Request) -> Iterable[Outline]:

@@ -8,9 +8,9 @@ from uuid import uuid4
 
 from nexo.brokers.stream.groups.kafka.model import GroupError
 from nexo.brokers.stream.groups.kafka.topic_pattern import TopicPattern
+from nexo.dialects.kafka.describing.operations import on_group
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, group_error, refusal
-from nexo.dialects.kafka.operations import on_group
 from nexo.dialects.kafka.request import (
     Request,
     errors_to,

@@ -98,6 +98,7 @@ def _check(request: Request, records: memoryview, *, keyed: bool) -> Iterator[in
     if len(records) > largest:
         raise PayloadTooLarge(f"a batch of {len(records):,} bytes: must be at most {largest:,}")
     head = parse_kafka(records)
+    _note_producer(request, head.producer_id)
     if head.count > limits.KAFKA_BATCH_RECORDS:
         most = limits.KAFKA_BATCH_RECORDS
         raise PayloadTooLarge(f"a batch of {head.count:,} records: must be at most {most:,}")
@@ -116,6 +117,14 @@ def _check(request: Request, records: memoryview, *, keyed: bool) -> Iterator[in
     except Corrupt as error:
         arrived = crc_holds(head, records)
         raise Refused(Error.INVALID_RECORD, error.message) if arrived else error from None
+
+
+def _note_producer(request: Request, producer_id: int) -> None:
+    """Know once for each connection what a starting producer cannot be asked."""
+    session = request.session
+    if session.waits_for_its_id:
+        session.waits_for_its_id = False
+        session.state.second_looks.produced(session.address, request.client_id, producer_id)
 
 
 def _store(

@@ -17,6 +17,7 @@ from nexo.dialects.kafka.format.apis import Api, ApiKey
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.encodings import Encodings
 from nexo.dialects.kafka.format.errors import Error, Refused
+from nexo.dialects.kafka.second_look import SecondLooks
 from nexo.dialects.kafka.transactional_ids import KafkaTransactions
 from nexo.dialects.pipelined import Pending, PipelinedSession
 from nexo.dialects.session import DialectState
@@ -43,6 +44,7 @@ class KafkaState(DialectState):
         super().__init__(dialect, host)
         self.encodings = Encodings()
         self.transactions = KafkaTransactions()
+        self.second_looks = SecondLooks()
         self._warned: set[str] = set()
 
     def warn_once(self, message: str) -> None:
@@ -63,6 +65,10 @@ class KafkaConnection(PipelinedSession):
         """How the client logs in, once that is agreed on."""
         self.exchange: Exchange | None = None
         """A login with SCRAM that has begun."""
+        self.waits_for_its_id = False
+        """It is a librdkafka whose idempotent producers would wait when they start."""
+        self.looked = False
+        """It has asked for topics on this connection."""
 
     @property
     def advertised_address(self) -> tuple[str, int]:

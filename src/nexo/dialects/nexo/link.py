@@ -11,6 +11,8 @@ subscribes again instead of missing messages silently.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
+from secrets import token_hex
 from typing import cast
 
 from nexo.dialects.nexo.inbox import Inbox
@@ -22,6 +24,7 @@ from nexo.protocol.frames import FrameKind, frame
 from nexo.protocol.ops import Op
 
 _WITHOUT_REPLY = frozenset({Op.CANCEL})
+_TOKEN_BYTES = 16
 CONNECT_TRIES = 40
 CONNECT_PAUSE_S = 0.05
 
@@ -34,7 +37,6 @@ class BrokerLink(asyncio.BufferedProtocol):
         client: ReplyingSession,
         broker: Broker,
         path: str,
-        introduction: hello.Hello,
         read_buffer: memoryview,
         buffer_bytes: int,
     ) -> None:
@@ -43,15 +45,44 @@ class BrokerLink(asyncio.BufferedProtocol):
         self._client = client
         self._broker = broker
         self._buffer_bytes = buffer_bytes
-        self._transport: asyncio.Transport | None = None
-        first = frame(FrameKind.REQUEST, Op.HELLO, 0, hello.encode_hello(broker, introduction))
-        self._early: list[bytes] = [first]
+        self.path = path
+        self.token = token_hex(_TOKEN_BYTES)
+        """By which the other process knows whom the link represents."""
+        self.transport: asyncio.Transport | None = None
+        self._early: list[bytes] = []
         self._early_bytes = 0
         self._pending: set[int] = set()
         self._holding = False
         self._pushing = False
+        self.wanted = False
+        """The client would rather live at the other end: `on_quiet` is called once it could."""
+        self.on_quiet: Callable[[BrokerLink], None] = lambda _: None
         self.closed = False
-        self._task = asyncio.ensure_future(self._connect(path))
+        self._task: asyncio.Task[None] | None = None
+
+    def open(self, introduction: hello.Hello) -> None:
+        """Connect to the broker's process, and introduce the client."""
+        asked = hello.encode_hello(self._broker, introduction)
+        self._early.append(frame(FrameKind.REQUEST, Op.HELLO, 0, asked))
+        self._task = asyncio.ensure_future(self._connect(self.path))
+
+    def take(self, transport: asyncio.Transport, pending: set[int]) -> None:
+        """Use a connection that is there already, on which requests are to be answered."""
+        self.transport, self._pending = transport, pending
+        transport.set_protocol(self)
+
+    @property
+    def pending(self) -> Iterable[int]:
+        """The requests that are to be answered."""
+        return self._pending
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is under way, either way, and nothing comes unasked."""
+        if self.transport is None or self.closed or self._pending or self._pushing:
+            return False
+        is_empty = not (self._holding or self._inbox.midway)
+        return is_empty and not self.transport.get_write_buffer_size()
 
     async def _connect(self, path: str) -> None:
         for _ in range(CONNECT_TRIES):
@@ -71,8 +102,8 @@ class BrokerLink(asyncio.BufferedProtocol):
         else:
             self._pending.add(request_id)
         data = frame(FrameKind.REQUEST, op, request_id, payload)
-        if self._transport is not None:
-            self._transport.write(data)
+        if self.transport is not None:
+            self.transport.write(data)
             return
         self._early.append(data)
         self._early_bytes += len(data)
@@ -81,19 +112,20 @@ class BrokerLink(asyncio.BufferedProtocol):
 
     def pause_reading(self) -> None:
         """The client does not read: stop reading replies for it."""
-        if self._transport is not None:
-            self._transport.pause_reading()
+        if self.transport is not None:
+            self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if self._transport is not None:
-            self._transport.resume_reading()
+        if self.transport is not None:
+            self.transport.resume_reading()
 
     def close(self) -> None:
         """The client is gone."""
         self.closed = True
-        self._task.cancel()
-        if self._transport is not None:
-            self._transport.close()
+        if self._task is not None:
+            self._task.cancel()
+        if self.transport is not None:
+            self.transport.close()
 
     def _hold(self) -> None:
         if not self._holding:
@@ -115,7 +147,7 @@ class BrokerLink(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=self._buffer_bytes)
         early, self._early = self._early, []
         transport.writelines(early)
-        self._transport = transport
+        self.transport = transport
         if self._client.congested:
             transport.pause_reading()
         if transport.get_write_buffer_size() <= self._buffer_bytes:
@@ -145,6 +177,9 @@ class BrokerLink(asyncio.BufferedProtocol):
         elif kind == FrameKind.RESPONSE and request_id in self._pending:  # not to our HELLO
             self._pending.discard(request_id)
             self._client.relayed(frame(kind, meta, request_id, payload))
+            if self.wanted and not self._pending:
+                self.wanted = False
+                self.on_quiet(self)
         elif kind == FrameKind.GOODBYE:
             self._fail_pending(ShuttingDown(f"the {self._broker.label} broker is stopping"))
 

@@ -7,13 +7,15 @@ import logging
 import sys
 from functools import partial
 from time import monotonic_ns
-from typing import Any
+from typing import Any, cast
 
 from nexo import limits
 from nexo.access.login import INTERNAL, ClientCredentials
 from nexo.dialects.dialect import Origin
+from nexo.dialects.nexo import moving
 from nexo.dialects.nexo.inbox import Drain, Inbox
 from nexo.dialects.nexo.link import BrokerLink
+from nexo.dialects.nexo.movable import ClientMove, Unwritten
 from nexo.dialects.nexo.replies import reply_data
 from nexo.dialects.nexo.replying import ReplyingSession
 from nexo.dialects.nexo.state import NexoState
@@ -51,7 +53,7 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
     dialect = "nexo"
     __slots__ = (
         "_busy_poll", "_checked", "_inbox", "_links", "_max_in_flight", "_pinged", "_table",
-        "_turn_ends_ns",
+        "_token", "_turn_ends_ns", "_whereabouts",
     )  # fmt: skip
 
     def __init__(self, state: NexoState, origin: Origin) -> None:
@@ -64,6 +66,8 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         self._inbox: Inbox | Drain = Inbox(buffer, most, self._on_frame)
         self._busy_poll = host.busy_poll
         self._links: dict[Broker, BrokerLink] = {}
+        self._token = ""
+        self._whereabouts: moving.Whereabouts | None = None
         self._max_in_flight = host.settings.max_in_flight
         self._pinged = False
         self._checked = (0, 0, 0)
@@ -102,6 +106,7 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         for link in self._links.values():
             link.close()
+        self._state.linked.pop(self._token, None)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -189,6 +194,9 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         _, asked = hello.decode_hello(payload)
         self.said_hello = asked.said_hello if self.origin is Origin.LINK else True
         self.resends = asked.resends
+        if self.origin is Origin.LINK and asked.link:
+            self._token = asked.link
+            self._state.linked[asked.link] = self
         if asked.client:
             self.name = _printable(asked.client, limits.CLIENT_NAME_CHARS)
         if self.origin is Origin.ADMIN and asked.address:
@@ -246,19 +254,96 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
             raise UnknownOpcode(f"Unknown opcode: 0x{op:02X}")
         link = self._links.get(broker)
         if link is None or link.closed:
-            link = self._links[broker] = self._open_link(broker)
+            link = self._links[broker] = self._new_link(broker)
+            link.open(self._introduction(link))
         link.forward(op, request_id, bytes(payload))
+        if self._whereabouts is not None and self._whereabouts.relayed(link, self._meter.requests):
+            link.wanted = True
 
-    def _open_link(self, broker: Broker) -> BrokerLink:
+    def _new_link(self, broker: Broker) -> BrokerLink:
         path = self._host.link_path(broker)
+        buffer, most_bytes = self._state.read_buffer, self._host.settings.write_buffer_bytes
+        link = BrokerLink(self, broker, path, buffer, most_bytes)
+        link.on_quiet = self._move_over
+        return link
+
+    def _introduction(self, link: BrokerLink) -> hello.Hello:
         user = None
         if self.identity is not None and self.identity.user is not INTERNAL:
             user = self.identity.user.name
-        introduction = hello.Hello(
-            client=self.name, user=user, said_hello=self.said_hello, resends=self.resends
-        )
-        buffer, most_bytes = self._state.read_buffer, self._host.settings.write_buffer_bytes
-        return BrokerLink(self, broker, path, introduction, buffer, most_bytes)
+        if self._whereabouts is None and self.origin is Origin.CLIENT and not self.said_hello:
+            self._whereabouts = moving.Whereabouts()
+        return hello.Hello(
+            client=self.name, user=user, said_hello=self.said_hello, resends=self.resends,
+            link=link.token,
+        )  # fmt: skip
+
+    # -- moving to another process ------------------------------------------------------
+
+    def _move_over(self, link: BrokerLink) -> None:
+        """Move to the other end of a link, once what was said is written."""
+        call_soon = self._host.loop.call_soon
+        call_soon(call_soon, moving.give, self, link)
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """The connection."""
+        return self._transport
+
+    def waiting(self) -> list[int] | None:
+        """The requests that wait for an answer; None if the connection cannot move now."""
+        if self.origin is not Origin.CLIENT or self.said_hello or not self._may_run:
+            return None
+        if self._out or self._inbox.midway or self._transport.get_write_buffer_size():
+            return None
+        found = [*self._meter.waiting]
+        for link in set(self._links.values()):
+            found += link.pending
+        return found if len(found) == self._in_flight and moving.is_plain(self._transport) else None
+
+    def reached_without(self, link: BrokerLink) -> list[Broker]:
+        """The brokers here, and those that have a link, but for one."""
+        return [*self._host.services, *(to for to, one in self._links.items() if one is not link)]
+
+    def live_on(self, link: BrokerLink) -> None:
+        """The client has moved to the other end of a link: represent it here from now on."""
+        assert link.transport is not None
+        self.origin, self._transport = Origin.LINK, link.transport
+        self._whereabouts = None
+        self._token = link.token
+        self._state.linked[link.token] = self
+        self._links = {to: one for to, one in self._links.items() if one is not link}
+        link.transport.set_protocol(self)
+
+    def take_place(self, move: ClientMove) -> Unwritten:
+        """The client that this session represents moves here."""
+        link = self._new_link(move.brokers[0])
+        link.token, self._token = self._token, ""
+        self._state.linked.pop(link.token, None)
+        link.take(self._transport, set(move.waiting))
+        own = {to: one for to, one in self._links.items() if not one.closed}
+        self._links = dict.fromkeys(move.brokers, link) | own
+        waits = Unwritten()
+        self._transport = cast("asyncio.Transport", waits)
+        self.origin = Origin.CLIENT
+        self.name, self.address = move.name, move.address
+        self._in_flight += len(move.waiting)
+        self._whereabouts = moving.Whereabouts()
+        return waits
+
+    def arrive(self, transport: asyncio.Transport, waits: Unwritten) -> None:
+        """The client's connection is here."""
+        if self._gone:
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=self._host.settings.write_buffer_bytes)
+        transport.set_protocol(self)
+        self._transport = transport
+        transport.writelines(waits.parts)
+        if waits.is_closing():
+            transport.close()
+        elif not self._may_run:
+            transport.pause_reading()
 
     def check(self, now_ms: int) -> None:
         """Ping a silent client that can answer; kick one that stays silent or stops mid-frame."""

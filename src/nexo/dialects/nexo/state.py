@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from nexo.dialects.dialect import Dialect, HostPort
+from nexo.dialects.nexo.movable import Stand
 from nexo.dialects.nexo.requests import build_table, login_table
 from nexo.dialects.nexo.timings import Timings
 from nexo.dialects.session import DialectState
@@ -31,6 +32,8 @@ class NexoState(DialectState):
         self.table = build_table(host.services)
         self.before_login = login_table() if host.guard is not None else self.table
         self.timings = Timings(host.services)
+        self.linked: dict[str, Stand] = {}
+        """Sessions that represent clients of other processes, by the tokens of their links."""
         self._touched: list[Flushed] = []
 
     def stop(self) -> None:

@@ -15,13 +15,14 @@ from collections.abc import Coroutine
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from nexo import config, limits
 from nexo.client.address import door_path
 from nexo.config import SETTINGS, Settings
 from nexo.dialects.dialect import Origin
 from nexo.dialects.nexo.dialect import NexoDialect
+from nexo.dialects.nexo.moving import Moves
 from nexo.model import Broker
 from nexo.server import loops
 from nexo.server.dialects import DIALECTS
@@ -35,6 +36,9 @@ from nexo.server.runtime import service_class
 from nexo.storage.disk.files import OsFiles
 
 if TYPE_CHECKING:
+    from nexo.dialects.nexo.session import NexoSession
+    from nexo.dialects.nexo.state import NexoState
+    from nexo.dialects.session import SessionSpeaker
     from nexo.services.replicating import Replicating
 
 # ruff: noqa: PLC0415 - few servers replicate
@@ -95,10 +99,12 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     host.open()
     if replicating is not None:
         await replicating.began()
-    session = host.speakers[NexoDialect.name].session
+    speaker = cast("SessionSpeaker[NexoState, NexoSession]", host.speakers[NexoDialect.name])
+    session = speaker.session
     link, door = host.link_path(broker), door_path(str(run), broker)
     links = await loop.create_unix_server(partial(session, Origin.LINK), link)
     dashboard = await loop.create_unix_server(partial(session, Origin.ADMIN), door)
+    moves = Moves(link, speaker.state.linked.get)
     tls = server_context(settings)
 
     def adopt(arrival: Arrival) -> None:
@@ -115,6 +121,7 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     await stop.wait()
     if not end.is_set() and (replicating is None or replicating.refusal() is None):
         await _settle(host, channel, end)
+    moves.close()
     links.close()
     dashboard.close()
     clean = await host.close(progress_path(run, broker).touch)

@@ -1,0 +1,1 @@
+"""Other projects' test suites, run against `nexo serve`: ``make compat``."""
