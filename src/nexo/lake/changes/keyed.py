@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 TERMS = "nexo.keyed"
 """A table property: the keys, and whether all versions are kept."""
+BESIDE = "nexo.beside"
+"""A property of the tables beside one: its name."""
 STATE_SUFFIX, CHANGES_SUFFIX = "__state", "__changes"
 BUCKETS = 16
 """Of a table for which nothing else is said."""
@@ -82,6 +84,7 @@ def ensure_keyed(
     known = find_user_table(lake, name)
     if known is not None:
         _check_terms(known, name, terms)
+    _check_beside(lake, name)
     parts = _bucket_fields(terms.keys, buckets)
     given = {**_KEPT, **shape.properties, TERMS: msgspec.json.encode(terms).decode()}
     rows = ensure_user_table(
@@ -91,11 +94,22 @@ def ensure_keyed(
         TableShape(parts, (), shape.comment, given),
     )
     events = event_schema(columns, sequence or pa.int64())
+    beside = TableShape(parts, properties={**_KEPT, BESIDE: name})
     state, changes = (
-        ensure_user_table(lake, name + suffix, events, TableShape(parts, properties=_KEPT))
+        ensure_user_table(lake, name + suffix, events, beside)
         for suffix in (STATE_SUFFIX, CHANGES_SUFFIX)
     )
     return KeyedTable(rows, state, changes, terms)
+
+
+def _check_beside(lake: Lake, name: str) -> None:
+    for suffix in (STATE_SUFFIX, CHANGES_SUFFIX):
+        known = find_user_table(lake, name + suffix)
+        if known is not None and known.properties.get(BESIDE) != name:
+            raise Conflict(
+                f"table {name + suffix!r} is in the way of table {name!r}, which keeps changes "
+                "there: give one of them another name"
+            )
 
 
 def _check_terms(table: Table, name: str, terms: KeyTerms) -> None:

@@ -25,6 +25,7 @@ from nexo.lake.changes.scd import END_AT, START_AT
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
 from nexo.lake.settings import LakeSettings
+from nexo.lake.user_tables import ensure_user_table
 from tests.unit.lake.changes.model import (
     COLUMNS,
     COMPOSED,
@@ -260,3 +261,6 @@ def test_maintenance_removes_what_merges_have_replaced(tmp_path: Path) -> None:
         ensure_keyed(lake, "people", columns, PLAIN, KeyTerms(("id",), history=True))
     with pytest.raises(InvalidInput, match="no column 'ID'"):
         ensure_keyed(lake, "others", columns, PLAIN, KeyTerms(("ID",)))
+    ensure_user_table(lake, "visits__state", columns)
+    with pytest.raises(Conflict, match="in the way"):
+        ensure_keyed(lake, "visits", columns, PLAIN, terms)
