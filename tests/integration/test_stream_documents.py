@@ -233,14 +233,18 @@ async def test_advanced_creation(aclient: nexo.AsyncClient) -> None:
     assert (await orders.publish(Order(1))).offset == 0
 
 
-async def test_partitions_are_fixed_at_creation(aclient: nexo.AsyncClient) -> None:
+async def test_partitions_are_fixed_at_creation_unless_more_are_asked_for(
+    aclient: nexo.AsyncClient,
+) -> None:
     """SPEC E1."""
     orders = await aclient.stream("orders").create(partitions=4)
     with pytest.raises(AlreadyExists):
         await orders.create(partitions=5)
     with pytest.raises(InvalidOption):
-        await orders.update(partitions=5)
+        await orders.update(partitions=3)
     assert len((await orders.info()).partitions) == 4
+    await orders.update(partitions=5)
+    assert len((await orders.info()).partitions) == 5
 
 
 async def test_records_without_a_key_take_turns(aclient: nexo.AsyncClient) -> None:
