@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.scenarios import SCENARIOS
-from tests.simulation.schedule import Fault
-from tests.simulation.system import Knobs
+
+if TYPE_CHECKING:
+    from tests.simulation.system import Knobs
 
 
 @dataclass
@@ -23,7 +25,7 @@ class Result:
     seed: int
     digest: str = ""
     findings: list[tuple[str, str]] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[Any] = field(default_factory=list)
     events: int = 0
     ops: int = 0
     seconds: float = 0.0
@@ -35,7 +37,7 @@ class Runner:
     """Runs one scenario, some seeds at a time."""
 
     def __init__(self, scenario: str, workers: int) -> None:
-        self._make = SCENARIOS[scenario]
+        self._make = SCENARIOS[scenario]()
         self._workers = workers
 
     def run(
@@ -43,7 +45,7 @@ class Runner:
         seed: int,
         *,
         tell: bool = False,
-        faults: Sequence[Fault] | None = None,
+        faults: Sequence[Any] | None = None,
         knobs: Knobs | None = None,
     ) -> Result:
         """One seed, in a fork."""
@@ -74,7 +76,7 @@ class Runner:
         self,
         seed: int,
         tell: bool = False,
-        faults: Sequence[Fault] | None = None,
+        faults: Sequence[Any] | None = None,
         knobs: Knobs | None = None,
     ) -> tuple[int, int]:
         sys.stdout.flush()
@@ -100,7 +102,7 @@ class Runner:
         self,
         seed: int,
         tell: Callable[[str], None] | None,
-        faults: Sequence[Fault] | None,
+        faults: Sequence[Any] | None,
         knobs: Knobs | None,
     ) -> Result:
         began_s = time.thread_time()

@@ -7,6 +7,7 @@ merges a few small manifests and expires the oldest snapshots.
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections import defaultdict
@@ -28,7 +29,13 @@ from nexo.lake.manifests import (
     write_list,
     write_manifest,
 )
-from nexo.lake.tables import check_version, newest_snapshot
+from nexo.lake.tables import (
+    ORPHANS,
+    check_version,
+    newest_snapshot,
+    orphan_offsets,
+    orphans_without,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
@@ -109,7 +116,6 @@ def draft(table: Table, change: TableChange) -> Draft:
         AddSnapshotUpdate,
         AssertRefSnapshotId,
         AssertTableUUID,
-        RemoveSnapshotsUpdate,
         SetPropertiesUpdate,
         SetSnapshotRefUpdate,
     )
@@ -136,7 +142,7 @@ def draft(table: Table, change: TableChange) -> Draft:
         SetSnapshotRefUpdate.model_validate(named | {"snapshot-id": snapshot.snapshot_id})
     )
     if old := expired(table, most=EXPIRE_STEP, coming=1):
-        updates.append(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": old}))
+        updates += _removal(table, old)
     required = (
         AssertTableUUID(uuid=metadata.table_uuid),
         AssertRefSnapshotId.model_validate({"ref": _BRANCH, "snapshot-id": parent_id}),
@@ -149,13 +155,26 @@ def expiry(table: Table, keep: int | None = None) -> Draft | None:
 
     None keeps what the table says, or the newest `KEEP_SNAPSHOTS`.
     """
-    from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate
+    from pyiceberg.table.update import AssertTableUUID
 
     old = expired(table, keep)
     if not old:
         return None
     required = (AssertTableUUID(uuid=table.metadata.table_uuid),)
-    return Draft((RemoveSnapshotsUpdate.model_validate({"snapshot-ids": old}),), required)
+    return Draft(tuple(_removal(table, old)), required)
+
+
+def _removal(table: Table, gone: Sequence[int]) -> list[Any]:
+    """Updates that remove snapshots; what they said of others' offsets stays known."""
+    from pyiceberg.table.update import RemoveSnapshotsUpdate, SetPropertiesUpdate
+
+    orphans = orphans_without(table, set(gone))
+    noted = json.dumps(orphans, sort_keys=True)
+    changed = orphans != orphan_offsets(table.properties)
+    return [
+        *([SetPropertiesUpdate(updates={ORPHANS: noted})] if changed else []),
+        RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(gone)}),
+    ]
 
 
 def expired(

@@ -21,6 +21,8 @@ table holds (all, the newest per key, or those that typed columns rejected), the
 offsets whose records were lost to the table."""
 USER = "nexo.table"
 """A table property: what users call a table that their code fills (`nexo.lake.user_tables`)."""
+ORPHANS = "nexo.offsets-of"
+"""A table property: offsets that snapshots hold which neither say so nor have a parent left."""
 RECORDS, NEWEST, DEAD_LETTERS = "records", "latest", "dead letters"
 FORMAT_VERSION = 2
 """Of Iceberg, of the tables that are read and written."""
@@ -104,33 +106,53 @@ def offsets_of(properties: Mapping[str, str], name: str = OFFSETS) -> dict[int, 
 def held_offsets(table: Table) -> dict[int, int]:
     """Per partition: what the table's present snapshot holds.
 
-    The property says more if another program has rolled the table back since: then the snapshot's
-    own summary counts, or that of the last one before it that has one.
+    The property is of the last commit, which another program may have rolled back since: so the
+    snapshot's own summary counts, or that of the last one before it that has one.
     """
-    metadata = table.metadata
-    known = {each.snapshot_id: each for each in metadata.snapshots}
-
-    def line() -> Iterator[str]:
-        snapshot = newest_snapshot(table)
-        while snapshot is not None:
-            if snapshot.summary is not None and (found := snapshot.summary.get(OFFSETS)):
-                yield found
-            snapshot = known.get(snapshot.parent_snapshot_id or 0)
-
-    return held(table.properties, line())
+    known = {each.snapshot_id: each for each in table.metadata.snapshots}
+    return held(table.properties, _said(table, known, newest_snapshot(table)))
 
 
-def held(properties: Mapping[str, str], line: Iterator[str]) -> dict[int, int]:
-    """The same, from what the summaries of the present snapshot and its parents say, if they do."""
-    offsets, summary = properties.get(OFFSETS, "{}"), next(line, None)
-    if summary is None or summary == offsets:
-        return offsets_of(properties)
-    then = offsets_of({OFFSETS: summary})
-    return {
-        number: min(offset, then[number])
-        for number, offset in offsets_of(properties).items()
-        if number in then
-    }
+def _said(
+    table: Table, known: Mapping[int, Snapshot], snapshot: Snapshot | None
+) -> Iterator[str | None]:
+    """What a snapshot and its parents say of their offsets."""
+    orphans = orphan_offsets(table.properties)
+    while snapshot is not None:
+        yield said_by(snapshot) or orphans.get(str(snapshot.snapshot_id))
+        snapshot = known.get(snapshot.parent_snapshot_id or 0)
+
+
+def said_by(snapshot: Snapshot) -> str | None:
+    """What a snapshot says of its offsets; those of other programs say nothing."""
+    return None if snapshot.summary is None else snapshot.summary.get(OFFSETS)
+
+
+def held(properties: Mapping[str, str], line: Iterator[str | None]) -> dict[int, int]:
+    """The same, from what the present snapshot and its parents say, if they do."""
+    found = next((each for each in line if each is not None), None)
+    return offsets_of(properties) if found is None else offsets_of({OFFSETS: found})
+
+
+def orphan_offsets(properties: Mapping[str, str]) -> dict[str, str]:
+    """By snapshot: what its parents, which are gone, said of its offsets."""
+    found: dict[str, str] = json.loads(properties.get(ORPHANS, "{}"))
+    return found
+
+
+def orphans_without(table: Table, gone: Container[int]) -> dict[str, str]:
+    """The same once some snapshots are gone."""
+    known = {each.snapshot_id: each for each in table.metadata.snapshots}
+    found = {}
+    for number, snapshot in known.items():
+        parent = snapshot.parent_snapshot_id
+        kept = parent in known and parent not in gone
+        if number in gone or kept or said_by(snapshot) is not None:
+            continue
+        text = next((each for each in _said(table, known, snapshot) if each is not None), None)
+        if text is not None:
+            found[str(number)] = text
+    return found
 
 
 def missing(properties: Mapping[str, str]) -> dict[int, int]:

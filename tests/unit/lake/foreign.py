@@ -117,6 +117,15 @@ def _position_deletes(table: Table, file: DataFile, positions: Sequence[int]) ->
     )
 
 
+def rows_of(table: Table, file: DataFile) -> pa.Table:
+    """A file's rows as they are in it, under the columns' present names."""
+    local = local_path(file.file_path)
+    assert local is not None
+    rows = pq.read_table(local, partitioning=None)
+    ids = [int(field.metadata[b"PARQUET:field_id"]) for field in rows.schema]
+    return rows.rename_columns([table.schema().find_column_name(each) or "" for each in ids])
+
+
 def rewrite(
     table: Table,
     chance: random.Random,

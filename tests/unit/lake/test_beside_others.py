@@ -19,7 +19,7 @@ from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.reading.replay import LakeReader
 from nexo.lake.reading.stored import find
 from nexo.lake.snapshot import TableChange, draft
-from nexo.lake.tables import OFFSETS, StreamId, held_offsets, missing
+from nexo.lake.tables import OFFSETS, ORPHANS, StreamId, held_offsets, missing
 from nexo.protocol.stream import PartitionInfo
 
 from .conftest import Filler
@@ -45,6 +45,7 @@ def test_a_tables_time_never_goes_back(filler: Filler, clock: list[int]) -> None
     filler.append([b"1"])
     with filler.table.transaction() as change:
         change.set_properties(owner="somebody")
+    append(filler.table, [{"value": b"1"}])
     filler.append([b"2"])
     maintain(filler.table, EAGER)
     metadata = filler.table.refresh().metadata
@@ -186,6 +187,32 @@ def test_neither_merges_nor_others_forget_that_a_table_was_rolled_back(filler: F
     maintain(filler.table, EAGER)
     assert filler.table.refresh().properties[OFFSETS] == '{"0": 4}'
     assert held_offsets(filler.table) == {0: 2}
+
+
+def test_what_a_snapshot_of_others_holds_is_known_after_its_parents_have_expired(
+    filler: Filler,
+) -> None:
+    rolled_back(filler)
+    append(filler.table, [{"value": b"somebody's"}])
+    for keep in (2, 1):
+        maintain(filler.table, Care(min_files=9, max_snapshots=keep, grace_s=0))
+        assert len(filler.table.refresh().metadata.snapshots) == keep
+        assert held_offsets(filler.table) == {0: 2}
+        assert find(filler.lake, StreamId("log", 1)).offsets == {0: 2}  # type: ignore[union-attr]
+    filler.append([b"2 again"])
+    maintain(filler.table, Care(min_files=9, max_snapshots=1, grace_s=0))
+    assert filler.table.refresh().properties[ORPHANS] == "{}"
+    assert held_offsets(filler.table) == {0: 3}
+
+
+def test_records_of_a_snapshot_that_is_made_current_again_are_not_taken_twice(
+    filler: Filler,
+) -> None:
+    rolled_back(filler)
+    newest = filler.table.metadata.snapshots[-1].snapshot_id
+    filler.append([b"2 again"])
+    filler.table.manage_snapshots().set_current_snapshot(newest).commit()
+    assert held_offsets(filler.table.refresh()) == {0: 4}
 
 
 def test_records_that_no_tier_has_are_counted(filler: Filler) -> None:

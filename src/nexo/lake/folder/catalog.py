@@ -237,7 +237,7 @@ def _fields(metadata: TableMetadata, update: Any) -> dict[str, Any]:
             return {
                 "snapshots": [*metadata.snapshots, made],
                 "last_sequence_number": made.sequence_number,
-                "last_updated_ms": made.timestamp_ms,
+                "last_updated_ms": max(made.timestamp_ms, metadata.last_updated_ms),
             }
         case SetSnapshotRefUpdate():
             return _referred(metadata, update)

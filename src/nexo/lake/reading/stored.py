@@ -34,6 +34,7 @@ from nexo.lake.tables import (
     held,
     held_offsets,
     is_of,
+    orphan_offsets,
     table_names,
 )
 
@@ -165,13 +166,13 @@ def _read(folder: Path, namespace: str, name: str) -> StoredTable | None:
     )
 
 
-def _line(metadata: Mapping[str, Any]) -> Iterator[str]:
+def _line(metadata: Mapping[str, Any]) -> Iterator[str | None]:
     """What the present snapshot and its parents say of their offsets."""
     known = {each["snapshot-id"]: each for each in metadata.get("snapshots", ())}
+    orphans = orphan_offsets(metadata.get("properties", {}))
     snapshot = known.get(metadata.get("current-snapshot-id"))
     while snapshot is not None:
-        if found := snapshot.get("summary", {}).get(OFFSETS):
-            yield found
+        yield snapshot.get("summary", {}).get(OFFSETS) or orphans.get(str(snapshot["snapshot-id"]))
         snapshot = known.get(snapshot.get("parent-snapshot-id"))
 
 

@@ -1,0 +1,60 @@
+"""The steps of one run: a list, made before it begins, so that dropping one changes no other."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+OURS = {
+    "ingest": 12, "merge": 5, "expire": 3, "latest": 5, "backfill": 2, "contract": 1, "clock": 2,
+    "move": 1, "copy": 1, "sweep": 1,
+}  # fmt: skip
+OTHERS = {
+    "append": 3, "append_odd": 2, "append_bare": 1, "delete": 3, "delete_rows": 4, "rewrite": 4,
+    "rewrite_bare": 1, "add_field": 2, "drop_field": 1, "rename": 1, "tag": 2, "branch": 1,
+    "roll_back": 2, "set_current": 1, "respell": 1, "add_column": 1,
+}  # fmt: skip
+"""How often each step is drawn; those of others are by other programs."""
+INSIDE = ("ingest", "merge", "latest", "backfill")
+"""Steps of ours that another step may fall into, between what they read and their commit."""
+WITHIN = [name for name in OURS | OTHERS if name not in ("copy", "move", "sweep")]
+OF_LATEST = ("delete", "delete_rows", "rewrite", "rewrite_bare", "add_field", "drop_field",
+             "tag", "roll_back", "merge", "expire", "sweep")  # fmt: skip
+"""Steps that may also be done to the table of newest records."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step, and one that falls into it."""
+
+    name: str
+    table: str = "records"
+    number: int = 0
+    """What its details are drawn from."""
+    inner: Step | None = None
+    for_ns: int = 0
+    """Nothing: steps take no time, but are shortened as faults are."""
+
+    def __str__(self) -> str:
+        text = self.name + (" of the newest records" if self.table == "latest" else "")
+        return text + (f", and meanwhile {self.inner}" if self.inner else "")
+
+
+def draw(chance: random.Random, most: int) -> list[Step]:
+    """Steps of a run; it begins with an ingest."""
+    few = {name: weight for name, weight in (OURS | OTHERS).items() if chance.random() < 0.7}
+    weights = {"ingest": 10, **few}
+    found = [Step("ingest", number=chance.getrandbits(30))]
+    for _ in range(chance.randint(3, most)):
+        step = _one(chance, weights)
+        if step.name in INSIDE and chance.random() < 0.25:
+            inner = _one(chance, {n: w for n, w in weights.items() if n in WITHIN})
+            step = replace(step, inner=inner)
+        found.append(step)
+    return found
+
+
+def _one(chance: random.Random, weights: dict[str, int]) -> Step:
+    name = chance.choices(list(weights), list(weights.values()))[0]
+    table = "latest" if name in OF_LATEST and chance.random() < 0.25 else "records"
+    return Step(name, table, chance.getrandbits(30))
