@@ -43,9 +43,9 @@ NEW_TABLE = {
     "write.delete.mode": "copy-on-write",
     "write.update.mode": "copy-on-write",
     "write.merge.mode": "copy-on-write",
+    "commit.retry.num-retries": "20",
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "2",
-    "commit.retry.num-retries": "0",
 }
 """Properties of each table of Nexo."""
 

@@ -94,7 +94,7 @@ class MixedWriters:
         """In the end everything is taken and brought into order, by commits of Nexo alone."""
         chance = random.Random(f"{self._seed}:end")
         checks.check(site, chance, thorough=True)
-        for name in ("ingest", "latest", "merge", "sweep"):
+        for name in ("expire", "ingest", "latest", "merge", "sweep"):
             self._do(site, Step(name, number=chance.getrandbits(30)))
         checks.check(site, chance, thorough=True)
         checks.last(site)

@@ -6,13 +6,13 @@ import random
 from dataclasses import dataclass, replace
 
 OURS = {
-    "ingest": 12, "merge": 5, "expire": 3, "latest": 5, "backfill": 2, "contract": 1, "clock": 2,
-    "move": 1, "copy": 1, "sweep": 1,
+    "ingest": 12, "merge": 6, "expire": 4, "latest": 5, "backfill": 2, "contract": 1, "clock": 2,
+    "move": 2, "copy": 2, "sweep": 1,
 }  # fmt: skip
 OTHERS = {
     "append": 3, "append_odd": 2, "append_bare": 1, "delete": 3, "delete_rows": 4, "rewrite": 4,
     "rewrite_bare": 1, "add_field": 2, "drop_field": 1, "rename": 1, "tag": 2, "branch": 1,
-    "roll_back": 2, "set_current": 1, "respell": 1, "add_column": 1,
+    "roll_back": 3, "set_current": 2, "respell": 3, "add_column": 1,
 }  # fmt: skip
 """How often each step is drawn; those of others are by other programs."""
 INSIDE = ("ingest", "merge", "latest", "backfill")
@@ -47,8 +47,10 @@ def draw(chance: random.Random, most: int) -> list[Step]:
     found = [Step("ingest", number=chance.getrandbits(30))]
     for _ in range(chance.randint(3, most)):
         step = _one(chance, weights)
-        if step.name in INSIDE and chance.random() < 0.25:
-            inner = _one(chance, {n: w for n, w in weights.items() if n in WITHIN})
+        if step.name in INSIDE and chance.random() < 0.4:
+            inner = _one(
+                chance, {n: w * (n in OTHERS) + 1 for n, w in weights.items() if n in WITHIN}
+            )
             step = replace(step, inner=inner)
         found.append(step)
     return found
@@ -56,5 +58,5 @@ def draw(chance: random.Random, most: int) -> list[Step]:
 
 def _one(chance: random.Random, weights: dict[str, int]) -> Step:
     name = chance.choices(list(weights), list(weights.values()))[0]
-    table = "latest" if name in OF_LATEST and chance.random() < 0.25 else "records"
+    table = "latest" if name in OF_LATEST and chance.random() < 0.35 else "records"
     return Step(name, table, chance.getrandbits(30))
