@@ -257,7 +257,7 @@ atexit.register(lambda: print(*sys.modules))
 from nexo.__main__ import main
 main()
 """
-NEEDLESS = {"fastavro", "pyarrow.compute", "pyarrow.dataset", "pyiceberg", "ssl"}
+NEEDLESS = {"pyarrow.compute", "pyarrow.dataset", "pyiceberg", "ssl"}
 
 
 @pytest.mark.usefixtures("both")

@@ -61,6 +61,18 @@ def test_metadata_that_is_no_json_is_corrupt(lake: Lake, filler: Filler) -> None
         find(lake, LOG)
 
 
+@pytest.mark.parametrize("left", [0, 3, 300])
+def test_a_damaged_manifest_is_corrupt(lake: Lake, filler: Filler, left: int) -> None:
+    filler.append([b"x"])
+    folder = lake.settings.folder / "warehouse"
+    for path in folder.rglob("*.avro"):
+        path.write_bytes(path.read_bytes()[:left])
+    found = find(lake, LOG)
+    assert found is not None
+    with pytest.raises(Corrupt, match=r"cannot read table nexo\.log: .*\.avro"):
+        found.files()
+
+
 def test_a_query_imports_neither_pyiceberg_nor_spark(lake: Lake, filler: Filler) -> None:
     filler.append([b"x"])
     code = (
