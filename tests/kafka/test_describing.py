@@ -138,6 +138,16 @@ def test_one_broker_leads_and_moves_nothing(desk: Desk) -> None:
     asked = {"topics": [{"name": "__cluster_metadata", "partitions": [{"partition": 0}]}]}
     quorum = line.ask(ApiKey.DESCRIBE_QUORUM, 1, asked)["topics"][0]["partitions"][0]
     assert (quorum["leader"], [voter["id"] for voter in quorum["voters"]]) == (0, [0])
+    second = line.ask(ApiKey.DESCRIBE_QUORUM, 2, asked)
+    assert (second["message"], second["topics"][0]["partitions"][0]["message"]) == (None, None)
+    assert second["nodes"][0]["listeners"][0]["host"] == "127.0.0.1"
+
+
+def test_the_broker_says_where_it_listens(desk: Desk) -> None:
+    asked = {"resources": [{"type": 4, "name": "0", "keys": ["advertised.listeners"]}]}
+    answer = Line(desk).ask(ApiKey.DESCRIBE_CONFIGS, 1, asked | {"synonyms": False})
+    (row,) = answer["results"][0]["configs"]
+    assert (row["value"], row["read_only"]) == ("PLAINTEXT://127.0.0.1:9", True)
 
 
 def test_what_clients_cannot_change_says_so(desk: Desk) -> None:

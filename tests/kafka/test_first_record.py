@@ -94,6 +94,13 @@ def test_a_producer_that_has_become_idempotent_looks_twice_again() -> None:
     assert looks.is_due("b", "c", 2), "another address"
 
 
+def test_who_produces_has_started_whichever_way_it_learnt_of_leaders() -> None:
+    looks = SecondLooks()
+    assert looks.is_due("a", "c", 1)
+    looks.produced("a", "c", 7)
+    assert looks.is_due("a", "c", 2), "the next start is not taken for its second connection"
+
+
 def test_few_starting_clients_are_remembered() -> None:
     looks = SecondLooks()
     for number in range(MOST + 1):

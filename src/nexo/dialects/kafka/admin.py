@@ -212,7 +212,9 @@ def _described(request: Request, row: KafkaMessage) -> KafkaMessage:
     try:
         if row["type"] == _BROKER:
             _admin(request).check_knows_streams(request.session)
-            configs = broker_configs(_settings(request), row["keys"])
+            configs = broker_configs(
+                _settings(request), row["keys"], request.session.advertised_address
+            )
             return answer | {"configs": configs}
         if row["type"] != _TOPIC:
             raise InvalidInput("only topics and the broker have configurations")

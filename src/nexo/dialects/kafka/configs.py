@@ -307,10 +307,13 @@ def _unreplicated(options: StreamOptions) -> Persistence:
     return Persistence.FILE_SYNC if replicated else options.persistence
 
 
-def broker_configs(settings: Settings, keys: Iterable[str] | None) -> list[KafkaMessage]:
+def broker_configs(
+    settings: Settings, keys: Iterable[str] | None, advertised: tuple[str, int]
+) -> list[KafkaMessage]:
     """Configurations of the broker, which are settings."""
     usual = TopicConfigs(usual_options(settings), settings)
     shown = {
+        "advertised.listeners": ("PLAINTEXT://{}:{}".format(*advertised), _STRING),
         "auto.create.topics.enable": (str(settings.kafka_auto_create).lower(), _BOOLEAN),
         "default.replication.factor": ("1", _INT),
         "log.retention.bytes": (usual._written("retention.bytes"), _LONG),

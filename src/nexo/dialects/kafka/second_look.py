@@ -61,7 +61,8 @@ class SecondLooks:
         return True
 
     def produced(self, address: str, client_id: str, producer_id: int) -> None:
-        """Learn from a batch whether its client is idempotent."""
+        """Learn from a batch whether its client is idempotent; its start is over."""
+        self._until_ms.pop((address, client_id), None)
         if producer_id >= 0:
             self._plain.pop((address, client_id), None)
         else:

@@ -25,7 +25,10 @@ def describe_quorum(request: Request) -> None:
             else:
                 row["error"] = Error.UNKNOWN_TOPIC_OR_PARTITION
             rows.append((topic["name"] or "", row))
-    request.answer({"topics": by_topic(rows)})
+    host, port = request.session.advertised_address
+    listener = {"name": "CONTROLLER", "host": host, "port": port}
+    nodes = [{"id": NODE_ID, "listeners": [listener]}]
+    request.answer({"topics": by_topic(rows), "nodes": nodes})
 
 
 def update_features(request: Request) -> None:

@@ -25,6 +25,7 @@ _NUMBERS = {
     "bool": Struct(">?"),
     "i8": Struct(">b"),
     "i16": I16,
+    "u16": Struct(">H"),
     "i32": I32,
     "i64": Struct(">q"),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nexo.dialects.kafka.format.api import Api, ApiKey
 
-_VOTER = "id:i32 end:i64 last_fetch_ms:i64@1+=-1 last_caught_up_ms:i64@1+=-1"
+_VOTER = "id:i32 directory:uuid@2+ end:i64 last_fetch_ms:i64@1+=-1 last_caught_up_ms:i64@1+=-1"
 _CURSOR = "?{ topic:str partition:i32 }"
 
 DESCRIBING = (
@@ -35,10 +35,12 @@ DESCRIBING = (
         replicas:[]i32 adding:[]i32 removing:[]i32 ] ]""",
     ),
     Api(
-        ApiKey.DESCRIBE_QUORUM, 0, 1, 0,
+        ApiKey.DESCRIBE_QUORUM, 0, 2, 0,
         "topics:[ name:str partitions:[ partition:i32 ] ]",
-        f"""error:i16 topics:[ name:str partitions:[ partition:i32 error:i16 leader:i32
-        leader_epoch:i32 high:i64 voters:[ {_VOTER} ] observers:[ {_VOTER} ] ] ]""",
+        f"""error:i16 message:str@2+=null topics:[ name:str partitions:[ partition:i32 error:i16
+        message:str@2+=null leader:i32 leader_epoch:i32 high:i64 voters:[ {_VOTER} ]
+        observers:[ {_VOTER} ] ] ]
+        nodes:[ id:i32 listeners:[ name:str host:str port:u16 ] ]@2+""",
     ),
     Api(
         ApiKey.UPDATE_FEATURES, 0, 1, 0,
