@@ -68,6 +68,21 @@ class Session(Connection, Protocol):
         """What the dashboard shows of the connection."""
 
 
+class TurnPort(Protocol):
+    """The current turn of the loop."""
+
+    reading: bool
+    """Requests of a connection are being run."""
+    asked: bool
+    """Something is to be done at the end of the turn."""
+
+    def reply(self, step: Callable[[], None]) -> None:
+        """Call once at the end of the turn, after all that may answer requests."""
+
+    def read(self, reader: object) -> None:
+        """The requests of ``reader`` have run and asked for something; a lone one's turn ends."""
+
+
 class HostPort(Protocol):
     """What a session may ask of the host."""
 
@@ -84,11 +99,12 @@ class HostPort(Protocol):
         """The time that services see."""
 
     @property
+    def turn(self) -> TurnPort:
+        """The end of this turn of the loop."""
+
+    @property
     def services(self) -> Mapping[Broker, Service]:
         """The services of this process."""
-
-    def reply_soon(self, flush: Callable[[], None]) -> None:
-        """Call once at the end of this turn, after all that may answer requests."""
 
     def next_id(self) -> int:
         """A number that no other connection of this process has had."""

@@ -134,9 +134,6 @@ class Host:
             log.info("connection not taken over: %s", error)
             sock.close()
 
-    def reply_soon(self, flush: Callable[[], None]) -> None:
-        self.turn.reply(flush)
-
     def next_id(self) -> int:
         self._last_id += 1
         return self._last_id

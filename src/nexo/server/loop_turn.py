@@ -1,7 +1,8 @@
 """What is done at the end of a turn of the loop: services, then syncs, then replies.
 
 A request passes all three in one turn: each would cost a turn of its own, with a look at every
-socket in between.
+socket in between. A lone client does not even wait for the end of the turn: as long as the same
+connection is read again and again, its turn ends with its read.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ class LoopTurn:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._due = False
+        """`_end` will be called."""
+        self.reading = self.asked = False
+        self._last: object = None
+        """Whose requests asked for something last."""
         self._services: list[Step] = []
         self._syncs: list[Step] = []
         self._replies: list[Step] = []
@@ -41,20 +46,48 @@ class LoopTurn:
         """After the syncs, which may answer requests."""
         self._add(self._replies, step)
 
+    def read(self, reader: object) -> None:
+        """The requests of ``reader`` have run, and have asked for something."""
+        alone, self._last = reader is self._last, reader
+        if alone and not self._due:
+            self._end()
+        else:
+            self._schedule()
+
     def _add(self, steps: list[Step], step: Step) -> None:
         steps.append(step)
+        self.asked = True
+        if not self.reading:
+            self._schedule()
+
+    def _schedule(self) -> None:
         if not self._due:
             self._due = True
             self._loop.call_soon(self._end)
 
     def _end(self) -> None:
-        for _ in range(_ROUNDS):
+        self._due = True
+        self.end_services()
+        if self._syncs:
+            _run(self._syncs)
+        if self._replies:
+            _run(self._replies)
+        self._due = False
+        self.asked = bool(self._services or self._syncs or self._replies)
+        if self.asked:
+            self._schedule()
+
+    def end_services(self) -> None:
+        """Do what services asked for, without syncs and replies."""
+        rounds = 0
+        while self._services and rounds < _ROUNDS:
+            rounds += 1
             _run(self._services)
-        _run(self._syncs)
-        _run(self._replies)
-        self._due = bool(self._services or self._syncs or self._replies)
-        if self._due:
-            self._loop.call_soon(self._end)
+
+    def abandon(self) -> None:
+        """Forget what was asked for."""
+        for steps in (self._services, self._syncs, self._replies):
+            steps.clear()
 
 
 def _run(steps: list[Step]) -> None:

@@ -46,6 +46,7 @@ class HostRuntime:
         self.flusher = Flusher(self.files, self.folder)
         self._loop = loop
         self._turn = turn
+        self.soon = turn.soon
         self.progress: Callable[[], None] = lambda: None
         self._committer = Committer(loop, self.flusher, settings.flush_ms, replicating, turn.sync)
         self.committed = self._committer.committed
@@ -59,7 +60,6 @@ class HostRuntime:
         self._guard = DiskGuard(self.files, self.folder, settings.disk_reserve_bytes)
         self._due_ms: int | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._soon: list[Callable[[], None]] = []
         self.service = service_class(broker)(self)
 
     def open(self) -> None:
@@ -70,19 +70,6 @@ class HostRuntime:
             self._replicating.open()
 
     # -- turns and time -------------------------------------------------------------
-
-    def soon(self, callback: Callable[[], None]) -> None:
-        if not self._soon:
-            self._turn.soon(self._run_soon)
-        self._soon.append(callback)
-
-    def _run_soon(self) -> None:
-        callbacks, self._soon = self._soon, []
-        for callback in callbacks:
-            try:
-                callback()
-            except Exception:  # the other callbacks of this turn are not lost with it
-                log.exception("the end of a turn failed")
 
     def wake_at(self, due_ms: int) -> None:
         if self._due_ms is not None and self._due_ms <= due_ms:
@@ -145,7 +132,7 @@ class HostRuntime:
         """Stop waking the service and sync what it wrote last."""
         if self._timer is not None:
             self._timer.cancel()
-        self._run_soon()
+        self._turn.end_services()
         await self._committer.close()
         if self._replicating is not None:
             await self._replicating.close()
@@ -154,7 +141,7 @@ class HostRuntime:
         """Stop without syncing anything."""
         if self._timer is not None:
             self._timer.cancel()
-        self._soon.clear()
+        self._turn.abandon()
         self._committer.abandon()
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from nexo.dialects.nexo.state import FLUSHED_BYTES, NexoState
+from nexo.server.loop_turn import LoopTurn
 
 
 class Waiting:
@@ -39,7 +40,8 @@ class Loop:
 
 def flushing(*sizes: int) -> tuple[Loop, NexoState, list[Waiting]]:
     loop = Loop()
-    host = cast(Any, SimpleNamespace(loop=loop, services={}, guard=None, busy_poll=None))
+    turn = LoopTurn(cast(Any, loop))
+    host = cast(Any, SimpleNamespace(loop=loop, turn=turn, services={}, guard=None, busy_poll=None))
     state, sessions = NexoState(cast(Any, None), host), [Waiting(size) for size in sizes]
     for session in sessions:
         state.touched(cast(Any, session))

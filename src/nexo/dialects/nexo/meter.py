@@ -60,5 +60,10 @@ class Meter:
     def answered(self, request_id: int) -> None:
         """A reply was sent, perhaps to a request that waited."""
         request = self.waiting.pop(request_id, None)
-        if request is not None:
+        if request is None:
+            return
+        op, arrived_ns = request
+        if self._left and arrived_ns == self.arrived_ns:
+            self._left.remove(op)  # within its read: it is counted with that
+        else:
             self._timings.answered(request)

@@ -53,7 +53,7 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
     dialect = "nexo"
     __slots__ = (
         "_busy_poll", "_checked", "_inbox", "_links", "_max_in_flight", "_pinged", "_table",
-        "_token", "_turn_ends_ns", "_whereabouts",
+        "_token", "_turn", "_turn_ends_ns", "_whereabouts",
     )  # fmt: skip
 
     def __init__(self, state: NexoState, origin: Origin) -> None:
@@ -65,6 +65,7 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
             most, buffer = min(most, limits.BEFORE_LOGIN_BYTES), state.stranger_buffer
         self._inbox: Inbox | Drain = Inbox(buffer, most, self._on_frame)
         self._busy_poll = host.busy_poll
+        self._turn = host.turn
         self._links: dict[Broker, BrokerLink] = {}
         self._token = ""
         self._whereabouts: moving.Whereabouts | None = None
@@ -86,18 +87,23 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Run every request that arrived, then send all their replies at once."""
-        meter, busy_poll = self._meter, self._busy_poll
+        meter, busy_poll, turn = self._meter, self._busy_poll, self._turn
         meter.arrived_ns = now_ns = monotonic_ns()
         self._turn_ends_ns = now_ns + TURN_NS
         busy_poll.heard(now_ns, nbytes)
         self._pinged = False
         self._replying = not meter.waiting
+        self._touched = True  # replies are sent below
+        turn.reading = True
         try:
             self._inbox.received(nbytes)
         except NexoError as error:
             self.refuse(error, self._inbox.refused)
         finally:
             self._replying = False
+            turn.reading = False
+            if turn.asked:
+                turn.read(self)
             self.flush()
             now_ns = meter.read(nbytes, self._inbox)
             if not meter.waiting:

@@ -43,7 +43,7 @@ class NexoState(DialectState):
     def touched(self, session: Flushed) -> None:
         """Flush the session at the end of this turn, together with all others."""
         if not self._touched:
-            self.host.reply_soon(self._flush)
+            self.host.turn.reply(self._flush)
         self._touched.append(session)
 
     def _flush(self) -> None:

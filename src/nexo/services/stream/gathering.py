@@ -67,7 +67,7 @@ class RecordGathering:
     def _begin(self, stream: OpenStream, index: int) -> GatheredRecords:
         core = self._core
         stream.check_writable()
-        stream.partition(index)
+        stream.partition(index)  # raises if there is none
         core.runtime.check_writable()
         core.pressure.check()
         if not self._open:
