@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -134,3 +136,17 @@ def test_restarts_leave_no_zombie_no_descriptor_and_no_memory(server: Process) -
     assert [descriptors(pid) for pid in (server.pid, warm)] == before
     for pid, kb in zip((server.pid, warm), memory_kb, strict=True):
         assert private_kb(pid) < kb + 1024
+
+
+def test_a_server_without_standard_streams_stops_cleanly(tmp_path: Path) -> None:
+    """Whoever read them may be gone, too: that is no loss of data."""
+    server = Process(tmp_path / "d", dashboard=False)
+    command = [f"exec {shlex.join(server._command())} <&- >&- 2>&-"]
+    server.data_dir.mkdir()
+    server._process = subprocess.Popen(command, shell=True, start_new_session=True)
+    try:
+        server.wait_ready()
+        assert set(broker_pids(server)) == {"store", "pubsub", "queue", "stream"}
+        assert server.terminate() == 0
+    finally:
+        server.close()

@@ -7,6 +7,7 @@ supervisor talks to it; it ends when that is gone. ``python -m`` this module mak
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gc
 import json
@@ -128,8 +129,9 @@ def _run(launch: Launch) -> int:
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody reads it
+                stream.flush()
     return 0
 
 
