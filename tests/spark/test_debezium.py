@@ -109,7 +109,8 @@ class Writer:
             self.source.execute("DELETE FROM customers WHERE id = %s", (key,))
         elif lot < 0.9995:
             self.source.execute(
-                "UPDATE customers SET id = %s WHERE id = %s AND NOT EXISTS "
+                # A large value of a row with a new key is only sent with REPLICA IDENTITY FULL.
+                "UPDATE customers SET id = %s WHERE id = %s AND note IS NULL AND NOT EXISTS "
                 "(SELECT 1 FROM customers WHERE id = %s)", (key + 400, key, key + 400),
             )  # fmt: skip
         else:

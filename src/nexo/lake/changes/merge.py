@@ -2,9 +2,10 @@
 
 Three tables are divided by the same buckets of the key: the rows, the events that are kept beside
 them (`nexo.lake.changes.scd`), and the changes that wait. A change counts once when it is appended
-there. Merging rewrites the buckets that changes wait for: first the state, then the rows, and at
-last the changes are removed. What was merged may be merged again, so a crash in between is healed
-by the next merge, and none of the commits needs a mark of its own.
+there. Merging rewrites the buckets that changes wait for: it adds to the state, replaces the rows,
+and only then removes what the state had before, and the changes. So whenever it is cut off, all
+events are there, some of them twice. What was merged may be merged again, so the next merge heals
+it, and none of the commits needs a mark of its own.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ def _plan(keyed: KeyedTable, since_ms: int) -> _Plan:
     known = _removals(to_state, [path for each in nowhere for path in state.get(each, ())])
     new = _removals(to_state, [path for each in nowhere for path in waiting.get(each, ())])
     removals, kept = _joined(known, new, history=keyed.terms.history)
-    is_new = kept is not None
+    is_new = bool(new.num_rows)  # also if the state was added to, and the merge then cut off
     buckets = {*rows, *state, *waiting} if is_new else {*waiting}
     sizes = Counter[PartitionValues]()
     for each in (file for files in stored for file in files):
@@ -332,13 +333,15 @@ def _commit(keyed: KeyedTable, plan: _Plan, found: Sequence[MergedBucket]) -> No
         if plan.removals is not None:
             state += FileWriter(target(keyed.state), "removals").save([plan.removals])
             old_state |= plan.old_removals
-        if state or old_state:
-            _replace(keyed.state, TableChange(added=state, removed=old_state, read_at=state_at))
+        if state:
+            _replace(keyed.state, TableChange(added=state, read_at=state_at))
     except BaseException:
         delete_files(keyed.rows.io, [each.path for each in rows])
         raise
     if rows or old_rows:
         _replace(keyed.rows, TableChange(added=rows, removed=old_rows, read_at=rows_at))
+    if old_state:  # what it says is in the rows only now
+        _replace(keyed.state, TableChange(removed=old_state, read_at=state_at))
     _replace(keyed.changes, TableChange(removed=plan.merged, read_at=changes_at))
 
 

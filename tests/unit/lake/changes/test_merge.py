@@ -132,7 +132,7 @@ def test_tables_show_what_the_model_shows_though_merges_are_cut_off(
         assert not kept.append(batch)
         kept.batches += 1
         came += batch
-        for left[0] in (0, 1, 2, 9):
+        for left[0] in (0, 1, 2, 3, 9):
             if rng.random() < 0.5:
                 continue
             try:
@@ -264,3 +264,29 @@ def test_maintenance_removes_what_merges_have_replaced(tmp_path: Path) -> None:
     ensure_user_table(lake, "visits__state", columns)
     with pytest.raises(Conflict, match="in the way"):
         ensure_keyed(lake, "visits", columns, PLAIN, terms)
+
+
+def test_a_removal_of_all_rows_that_was_cut_off_reaches_every_bucket(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.append([Change((number, "a"), 1, THING) for number in range(20)])
+    merging.merge(kept.tables)
+    kept.batches += 1
+    kept.append([Change(None, 5, None)])
+    replace = merging._replace
+
+    def failing(table: Table, change: Any) -> None:
+        if table is kept.tables.rows:
+            raise Lost
+        replace(table, change)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(merging, "_replace", failing)
+        with pytest.raises(Lost):
+            merging.merge(kept.tables)
+    merging.merge(kept.tables)
+    assert kept.rows() == []
+    kept.batches += 1
+    kept.append([Change(A, 4, THING), Change(B, 6, THING)])
+    merging.merge(kept.tables)
+    assert [row[0] for row in kept.rows()] == [2]
