@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-RUNS = {"one": 40, "two": 12}
-"""Fresh seeds of each scenario in `make test`: some 35 s of one core for each."""
+RUNS = {"one": 30, "two": 8}
+"""Fresh seeds of each scenario in `make test`: some 30 s of one core for each."""
 _ROOT = Path(__file__).parents[2]
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.simulation.runs import RUNS, explore
+
+pytestmark = pytest.mark.timeout(900)  # they count operations, however busy the machine is
 
 
 def test_fresh_seeds_find_nothing() -> None:  # SPEC Q1

@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 
 from nexo.model import Broker
 from tests.simulation.clients.actor import Actor
-from tests.simulation.oracle.outcomes import Outcome
+from tests.simulation.oracle.outcomes import Outcome, note
 from tests.simulation.oracle.stream import StreamOracle
 from tests.simulation.oracle.transactions import Place, TransactionOracle, Tried
 
@@ -64,7 +64,7 @@ class KafkaActor(Actor):
         except Exception as error:
             self.world.found("kafka's errors", f"{self.name} {what} raised {error!r}")
             ended = Outcome("unsure", error=error)
-        self.world.note(f"{self.name} {what} {ended.kind} {ended.value or ended.error!r}"[:200])
+        note(self.world, f"{self.name} {what}", ended)
         return ended
 
     @contextlib.asynccontextmanager

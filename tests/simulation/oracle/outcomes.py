@@ -5,6 +5,7 @@ An operation is acknowledged, refused (certainly not done) or unsure (done, or n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
@@ -59,8 +60,14 @@ async def outcome(
         ended = Outcome("unsure", error=error)
     else:
         ended = Outcome("ok", value)
-    world.note(f"{what} {ended.kind} {ended.value if ended.ok else ended.error!r}"[:200])
+    note(world, what, ended)
     return ended
+
+
+def note(world: World, what: str, ended: Outcome) -> None:
+    """Make it part of the hash, without addresses of objects, which differ between processes."""
+    text = f"{what} {ended.kind} {ended.value if ended.ok else ended.error!r}"[:200]
+    world.note(re.sub(r"0x[0-9a-f]{6,}", "0x…", text))
 
 
 def _judged(world: World, what: str, error: NexoError, replicated: bool) -> Outcome:
