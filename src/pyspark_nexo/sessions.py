@@ -110,6 +110,30 @@ def session(
     return (builder.master(master) if master else builder).getOrCreate()
 
 
+@contextmanager
+def attached(port: int, secret: str) -> Iterator[SparkSession]:
+    """A session of its own in another process's Spark, whose JVM listens on ``port``."""
+    from py4j.protocol import Py4JError, Py4JNetworkError
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ[_SUBMITTED], os.environ["PYSPARK_GATEWAY_SECRET"] = str(port), secret
+    SparkContext._ensure_initialized()
+    gateway, jvm = SparkContext._gateway, SparkContext._jvm
+    assert jvm is not None
+    running = jvm.org.apache.spark.SparkContext.getOrCreate()
+    java = jvm.org.apache.spark.api.java.JavaSparkContext(running)
+    context = SparkContext(gateway=gateway, jsc=java, conf=SparkConf(_jconf=java.getConf()))
+    found = SparkSession(context).newSession()
+    SparkSession._instantiatedSession = found
+    try:
+        yield found
+    finally:
+        with suppress(ConnectionError, Py4JError, Py4JNetworkError):
+            SparkContext._active_spark_context = None  # it is not ours to stop
+
+
 def _jvm_settings(wanted: Mapping[str, str]) -> set[str]:
     """Which settings a JVM has from ``spark-submit`` and files; it is started if there is none.
 

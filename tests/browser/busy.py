@@ -11,7 +11,7 @@ import nexo
 from nexo.errors import NexoError
 from nexo.lake.catalog import Lake
 from nexo.lake.derived import dead_letters
-from nexo.lake.progress import MicroBatchResult, Tracker, now_ms
+from nexo.lake.progress import FlowProgress, MicroBatchResult, Tracker, now_ms
 from nexo.lake.settings import LakeSettings
 from nexo.lake.tables import StreamId
 from nexo.lake.typed.columns import set_permissive, set_schema
@@ -54,6 +54,17 @@ def fill_lake(lake_folder: Path) -> None:
     tracker.of("clicks").dead_letters = 2
     tracker.failed(SCRIPT, ["orders"])
     tracker.pipeline.error = "no space left on device"
+    view = "materialized view"
+    tracker.pipeline.flows = [
+        FlowProgress(flow="clean_orders", target="clean_orders", kind="streaming table",
+                     reads=["orders"], state="running", place="silver.sql:2", batches=3, rows=480,
+                     last_rows=12, last_ms=840, records=480, files=3, committed_ms=now_ms()),
+        FlowProgress(flow="big_orders", target="big_orders", kind="streaming table",
+                     reads=["clean_orders"], state="failed", error=SCRIPT, error_ms=now_ms()),
+        FlowProgress(flow="revenue", target="revenue", kind=view, reads=["clean_orders"],
+                     state="idle", batches=3, rows=42, records=14),
+        FlowProgress(flow="top", target="top", kind=view, reads=["big_orders"], state="held"),
+    ]  # fmt: skip
     tracker.save(lake_folder)
 
 

@@ -207,6 +207,10 @@ class Lake:
         """Every table that a stream has."""
         yield from (table for table in self.every() if STREAM in table.properties)
 
+    def kept(self) -> Iterator[Table]:
+        """Every table that is Nexo's to maintain: those of streams, and of users' code."""
+        yield from (each for each in self.every() if not {STREAM, USER}.isdisjoint(each.properties))
+
     def every(self) -> Iterator[Table]:
         """Every table of the lake, whoever made it."""
         if not self.settings.exists:

@@ -81,6 +81,11 @@ def ensure_user_table(
     return widened(found, columns)
 
 
+def check_user_table(name: str, columns: pa.Schema, shape: TableShape) -> None:
+    """Raise if a table of these columns cannot be made."""
+    _spec(_schema(name, columns), shape.partitions)
+
+
 def _create(lake: Lake, name: str, columns: pa.Schema, shape: TableShape) -> Table:
     from pyiceberg.exceptions import TableAlreadyExistsError
 

@@ -30,6 +30,7 @@ from nexo.lake.reading.stored import (
     StoredFile,
     StoredTable,
     find,
+    find_made,
     is_plain,
     unmarked_columns,
 )
@@ -194,6 +195,7 @@ class QueryViews:
         else:
             self._derived(plain)
             self._derived_of_named(name)
+            self._made_by_users(name)
 
     def _named(self, name: str) -> str | None:
         """The stream of that name, which no SQL name need be; upper case may be written lower."""
@@ -276,6 +278,17 @@ class QueryViews:
             table = find(self.lake, StreamId(stream, created_ms), kind)
             if table is not None:
                 self._derived_view(name, stream, table, kind)
+
+    def _made_by_users(self, name: str) -> None:
+        """A table that users' code fills; its name may be written in lower case."""
+        if self.lake is None or self.check_reading or self._is_there(name):
+            return
+        table = find_made(self.lake, name) or find_made(self.lake, name.lower())
+        if table is None:
+            return
+        if self.as_of is not None:
+            raise InvalidInput(f"table {name!r} has its present rows only: ask without --as-of")
+        self._view(name, self._files(table) or _nothing(table))
 
     def _is_there(self, name: str) -> bool:
         return name.lower() in self._views

@@ -102,6 +102,8 @@ class Definitions:
 
     outputs: dict[str, OutputDefinition] = field(default_factory=dict)
     flows: dict[str, FlowDefinition] = field(default_factory=dict)
+    digest: str = ""
+    """Of the files: views are made anew if it has changed."""
 
     def add_output(self, output: OutputDefinition) -> None:
         known = self.outputs.get(output.name)

@@ -175,6 +175,8 @@ class FlowRun:
         """Make a view's rows anew, unless nothing that it reads has changed."""
         table = get_user_table(self.lake, self.flow.target)
         inputs = self.graph.catalog.state(self.progress.reads)
+        if inputs is not None:
+            inputs["code"] = self.graph.definitions.digest
         seen = table.properties.get(INPUTS)
         if inputs is not None and seen == _inputs_text(inputs):
             self.progress.state = "idle"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nexo.errors import Conflict, NotFound
-from nexo.lake.user_tables import TableShape, ensure_user_table
+from nexo.lake.user_tables import TableShape, check_user_table, ensure_user_table
 from pyspark_nexo.code.cdc import change_shape, open_keyed
 from pyspark_nexo.code.definitions import (
     Definitions,
@@ -182,6 +182,7 @@ class FlowGraph:
                 table = ensure_user_table(lake, name, columns, shape_of(output))
                 source = lake_table(name, lake.settings, table)
             else:
+                check_user_table(name, columns, shape_of(output))
                 source = described_table(name, lake.settings, columns)
         with plain_errors():
             self.catalog.register(quoted(name), source)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import blake2s
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from pyspark import cloudpickle
 
 from nexo.errors import ConfigError, NexoError, NotFound
 from pyspark_nexo.code.definitions import CodePlace, Definitions, code_error
@@ -21,6 +25,7 @@ from pyspark_nexo.failures import plain_errors
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_by_value: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
 SPECS = ("pipeline.yml", "pipeline.yaml", "spark-pipeline.yml", "spark-pipeline.yaml")
 """Files that describe a folder; the fields are those of Spark's own."""
 _FIELDS = ("name", "storage", "catalog", "database", "schema", "configuration", "libraries")
@@ -86,18 +91,26 @@ def _described(path: Path) -> CodeFolder:
 
 def load(spark: SparkSession, folder: CodeFolder) -> Definitions:
     """What a folder's files define; errors say file and line."""
-    found = Definitions()
+    files = {path: path.read_bytes() for path in folder.files()}
+    found = Definitions(digest=blake2s(b"".join(files.values()), digest_size=8).hexdigest())
     registry = CodeRegistry(spark, folder.root, found)
     with _inside(folder.root), registry.collecting():
-        for path in folder.files():
+        for path, content in files.items():
             if path.suffix == ".sql":
-                define(spark, found, path.read_text(), str(path.relative_to(folder.root)))
+                define(spark, found, content.decode(), str(path.relative_to(folder.root)))
             else:
                 _import(spark, path, folder.root)
+    for module in list(sys.modules.values()):  # what the files import from their folder
+        if _is_below(getattr(module, "__file__", None), folder.root):
+            _by_value(module)
     found.check()
     if not found.flows:
         raise NotFound(f"the files in {folder.root} define no flow: see docs, 'My first table'")
     return found
+
+
+def _is_below(file: str | None, root: Path) -> bool:
+    return file is not None and Path(file).is_relative_to(root) and ".venv" not in Path(file).parts
 
 
 def _import(spark: SparkSession, path: Path, root: Path) -> None:
@@ -106,7 +119,8 @@ def _import(spark: SparkSession, path: Path, root: Path) -> None:
     assert spec.loader is not None
     module = module_from_spec(spec)
     module.__dict__["spark"] = spark
-    sys.modules[spec.name] = module  # classes of the file can be pickled
+    sys.modules[spec.name] = module  # which dataclasses look for
+    _by_value(module)  # executors do not have the folder
     with located(root, CodePlace(str(path.relative_to(root)))), plain_errors():
         spec.loader.exec_module(module)
 

@@ -95,9 +95,7 @@ class FlowsRunner:
         run.start({"availableNow": True})
         assert run.query is not None
         with plain_errors():
-            while run.query.isActive:
-                run.query.processAllAvailable()
-                run.query.awaitTermination(1)
+            run.query.awaitTermination()
         if (error := run.failure()) is not None:
             raise error
         run.look()

@@ -19,6 +19,7 @@ from pyspark_nexo.code.definitions import (
     OutputKind,
     code_error,
 )
+from pyspark_nexo.failures import plain
 from pyspark_nexo.tables.catalog import lake_name, quoted
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def define(spark: SparkSession, found: Definitions, text: str, file: str) -> Non
     try:
         statements = list(_items(cutter.splitSqlFileIntoQueries(spark._jsparkSession, text, file)))
     except PySparkException as error:
-        raise code_error(CodePlace(file), str(error)) from None
+        raise code_error(CodePlace(file), plain(str(error)).message) from None
     for each in statements:
         line = each.queryOrigin().line()
         place = CodePlace(file, int(line.get()) if line.isDefined() else None)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from nexo.errors import InvalidInput
+from nexo.errors import InvalidInput, NotFound
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
 from nexo.lake.tables import DEAD_LETTERS, NEWEST, SUFFIXES, StreamId
@@ -106,7 +106,7 @@ class SparkCatalog:
     def resolved(self, ask: Callable[[], _T], missing: Callable[[str], bool] | None = None) -> _T:
         """What ``ask`` returns, once the names that Spark does not find are registered.
 
-        ``missing`` may provide a name itself. Raises Spark's error for a name that nobody has.
+        ``missing`` may provide a name itself. Raises `NotFound` for a name that nobody has.
         """
         from pyspark.errors import AnalysisException  # noqa: PLC0415 - slow to import
 
@@ -121,7 +121,9 @@ class SparkCatalog:
                     raise
                 seen.add(name)
                 if not (missing is not None and missing(lake_name(name))) and not self.add(name):
-                    raise
+                    raise NotFound(
+                        f"no stream and no table is called {lake_name(name)!r}"
+                    ) from None
 
     def _unknown(self, error: Any, ask: Callable[[], Any]) -> str | None:
         """The name that Spark did not find; ``nexo.x`` it takes for a file, unless told not to."""

@@ -25,7 +25,7 @@ from nexo.lake.typed.formats import DEBEZIUM
 from nexo.lake.typed.kinds import parse
 from pyspark_nexo.options import parse as parse_options
 from pyspark_nexo.source import BatchReader, StreamReader
-from pyspark_nexo.tables.sources import class_name
+from pyspark_nexo.tables.sources import new_provider
 from pyspark_nexo.types import spark_schema
 
 if TYPE_CHECKING:
@@ -73,13 +73,13 @@ class Envelopes:
 class EnvelopeTable(DataSource):
     """A stream's changes."""
 
-    label: ClassVar[str]
+    provider: ClassVar[str]
     given: ClassVar[Mapping[str, str]]
     envelopes: ClassVar[Envelopes]
 
     @classmethod
     def name(cls) -> str:
-        return class_name(cls.label)
+        return cls.provider
 
     def schema(self) -> StructType:
         return spark_schema(self.envelopes.schema)
@@ -148,5 +148,5 @@ class EnvelopeNames:
         given = {"stream": stream, "maxOffsetsPerTrigger": str(self.max_records)}
         if self.url:
             given["url"] = self.url
-        found = {"label": name, "given": given, "envelopes": Envelopes(terms)}
-        return type(f"Envelopes_{class_name(name)}", (EnvelopeTable,), found)
+        found = {"provider": new_provider(name), "given": given, "envelopes": Envelopes(terms)}
+        return type("EnvelopesOf", (EnvelopeTable,), found)

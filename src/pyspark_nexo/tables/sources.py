@@ -6,6 +6,7 @@ is in its class. A query reads the table as it is when the query is planned.
 
 from __future__ import annotations
 
+import secrets
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2s
@@ -52,19 +53,18 @@ BESIDE = "beside"
 """An option of streaming writes: other queries write into the same table."""
 
 
-def class_name(name: str) -> str:
-    """What Spark calls the data source of a table, which any name may have."""
-    return f"{PROVIDER}{blake2s(name.encode(), digest_size=8).hexdigest()}"
+def new_provider(name: str) -> str:
+    """What Spark calls a new data source of a table.
 
-
-def _short_name(source: type[LakeTable] | type[StreamTable]) -> str:
-    return class_name(source.label)
+    It is another one each time, as Spark does not let one session name what another one has named.
+    """
+    return f"{PROVIDER}{blake2s(name.encode(), digest_size=8).hexdigest()}_{secrets.token_hex(3)}"
 
 
 class StreamTable(DefaultSource):
     """A stream, with the same options for every query."""
 
-    label: ClassVar[str]
+    provider: ClassVar[str]
     given: ClassVar[Mapping[str, str]]
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -72,13 +72,13 @@ class StreamTable(DefaultSource):
 
     @classmethod
     def name(cls) -> str:
-        return _short_name(cls)
+        return cls.provider
 
 
 class LakeTable(DataSource):
     """A table of the lake."""
 
-    label: ClassVar[str]
+    provider: ClassVar[str]
     lake: ClassVar[LakeSettings]
     table: ClassVar[str]
     """Its name in the lake's catalog."""
@@ -86,7 +86,7 @@ class LakeTable(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        return _short_name(cls)
+        return cls.provider
 
     def schema(self) -> StructType:
         return self.columns
@@ -118,24 +118,29 @@ class LakeTable(DataSource):
 
 def stream_table(label: str, options: Mapping[str, str]) -> type[StreamTable]:
     """The data source of a stream."""
-    return type(f"Stream_{class_name(label)}", (StreamTable,), {"label": label, "given": options})
+    return type("Stream", (StreamTable,), {"provider": new_provider(label), "given": options})
 
 
 def lake_table(label: str, lake: LakeSettings, table: Table) -> type[LakeTable]:
     """The data source of a table."""
     found = {
-        "label": label,
+        "provider": new_provider(label),
         "lake": lake,
         "table": table.name()[-1],
         "columns": spark_schema(file_schema(table.schema())),
     }
-    return type(f"Table_{class_name(label)}", (LakeTable,), found)
+    return type("Table", (LakeTable,), found)
 
 
 def described_table(label: str, lake: LakeSettings, columns: pa.Schema) -> type[LakeTable]:
     """The data source of a table that is not there: queries can be planned, not run."""
-    found = {"label": label, "lake": lake, "table": "", "columns": spark_schema(columns)}
-    return type(f"Table_{class_name(label)}", (LakeTable,), found)
+    found = {
+        "provider": new_provider(label),
+        "lake": lake,
+        "table": "",
+        "columns": spark_schema(columns),
+    }
+    return type("Table", (LakeTable,), found)
 
 
 def open_table(lake: LakeSettings, name: str) -> Table:

@@ -25,7 +25,14 @@ from nexo.admin.lake_views import (
 )
 from nexo.config import Settings
 from nexo.errors import NotFound, Unavailable
-from nexo.lake.progress import PipelineProgress, StreamProgress, by_stream, read_progress
+from nexo.lake.progress import (
+    FlowProgress,
+    PipelineProgress,
+    StreamProgress,
+    by_flow,
+    by_stream,
+    read_progress,
+)
 from nexo.lake.settings import LakeSettings
 from nexo.model import Broker
 
@@ -71,6 +78,8 @@ class LakeView(msgspec.Struct):
     streams: list[StreamProgress]
     """Each stream as the pipeline that looked last saw it."""
     tables: list[TableRow]
+    flows: list[FlowProgress]
+    """Each flow of users' code as the pipeline that wrote last saw it."""
 
 
 class TableView(msgspec.Struct):
@@ -116,7 +125,8 @@ async def tables(context: ApiContext, ask: Nothing) -> LakeView:
     found = [] if reason else await _tables(settings)
     rows = [one.table for one in found or ()]
     pipelines, streams = [_pipeline(one) for one in progress], list(by_stream(progress).values())
-    return LakeView(not reason, reason, place, found is None, pipelines, streams, rows)
+    flows = list(by_flow(progress).values())
+    return LakeView(not reason, reason, place, found is None, pipelines, streams, rows, flows)
 
 
 @routes.get("/table")

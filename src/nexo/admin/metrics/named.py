@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from nexo.admin.watching.sampler import Sampler
 from nexo.admin.watching.survey import queue_rank
 from nexo.admin.watching.watch import GroupWatch, StreamWatch
-from nexo.lake.progress import StreamProgress, by_stream
+from nexo.lake.progress import FlowProgress, StreamProgress, by_flow, by_stream
 from nexo.model import Broker
 
 Counter: TypeAlias = CounterMetricFamily
@@ -64,7 +64,7 @@ def _late_s(row: StreamProgress) -> float | None:
     return None if row.fresh_ms is None else max(0.0, time.time() - row.fresh_ms / 1000)
 
 
-def _committed_s(row: StreamProgress) -> float | None:
+def _committed_s(row: StreamProgress | FlowProgress) -> float | None:
     return None if row.committed_ms is None else row.committed_ms / 1000
 
 
@@ -92,6 +92,23 @@ _PIPELINED: tuple[MetricRow, ...] = (
     (Counter, "nexo_pipeline_batches", "Micro-batches that it committed.", attrgetter("batches")),
     (Counter, "nexo_pipeline_lost_races", "Micro-batches that another pipeline committed first.",
      attrgetter("lost_races")),
+)  # fmt: skip
+
+
+_FLOWS: tuple[MetricRow, ...] = (
+    (Counter, "nexo_flow_rows", "Rows that a flow of users' code wrote.", attrgetter("rows")),
+    (Counter, "nexo_flow_dropped_rows", "Rows that expectations kept out of its table.",
+     attrgetter("dropped")),
+    (Counter, "nexo_flow_batches", "Batches that it committed.", attrgetter("batches")),
+    (Gauge, "nexo_flow_behind", "Records of streams, and commits of tables, that it has to read.",
+     attrgetter("behind")),
+    (Gauge, "nexo_flow_failing", "Whether it stands still, or is held by one above it.",
+     lambda row: float(row.state in ("failed", "held"))),
+    (Gauge, "nexo_flow_last_batch_seconds", "How long its last batch took.",
+     lambda row: row.last_ms / 1000),
+    (Gauge, "nexo_flow_commit_timestamp_seconds", "When its table was committed to.", _committed_s),
+    (Gauge, "nexo_flow_table_records", "Records in its table.", attrgetter("records")),
+    (Gauge, "nexo_flow_table_small_files", "Small files of its table.", attrgetter("small_files")),
 )  # fmt: skip
 
 
@@ -136,6 +153,9 @@ class NamedReadings(Collector):
         yield Gauge("nexo_pipeline_streams", "Streams that pipelines take to the lake.", len(every))
         rows = heapq.nlargest(SHOWN, every, attrgetter("records"))
         yield from families(_PIPELINED, {"stream": attrgetter("stream")}, rows)
+        labels = {"flow": attrgetter("flow"), "table": attrgetter("target")}
+        flows = heapq.nlargest(SHOWN, by_flow(pipelines).values(), attrgetter("records"))
+        yield from families(_FLOWS, labels, flows)
 
     def _left_out(self, **shown: int) -> Metric:
         family = Gauge(

@@ -131,6 +131,10 @@ def of_pipeline(pipeline: PipelineProgress, now_ms: int) -> Iterator[Alert]:
             if one.error:
                 message = f"the pipeline cannot take it: {one.error}"
                 yield Alert("warning", "pipeline-stream", "stream", one.stream, message)
+        for flow in pipeline.flows if pipeline.alive(now_ms) else ():
+            if flow.error:
+                message = f"flow {flow.flow} pauses: {flow.error}"
+                yield Alert("warning", "pipeline-flow", "stream", "", message)
 
 
 def of_replica(state: ReplicaState) -> Iterator[Alert]:

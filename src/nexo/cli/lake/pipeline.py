@@ -6,14 +6,15 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from nexo.cli import output
-from nexo.cli.lake import contract, spark_session
+from nexo.cli.lake import contract, spark_session, user_code
 from nexo.cli.lake.lake_location import lake_options, open_lake
 from nexo.cli.options import common
 from nexo.cli.times import seconds
@@ -62,6 +63,7 @@ def command() -> None:
 @spark_session.conf_option
 @click.option("--attached", is_flag=True, hidden=True, help="End with the process above.")
 @click.option("--no-maintenance", is_flag=True, help="Leave merging and expiry to someone else.")
+@user_code.code_options
 @lake_options
 def run(
     once: bool,
@@ -73,16 +75,25 @@ def run(
     conf: Mapping[str, str],
     attached: bool,
     no_maintenance: bool,
+    code: Path | None,
+    trigger_s: float,
+    only: str,
     **where: Any,
 ) -> None:
-    """Take streams into the lake."""
+    """Take streams into the lake, and fill your own tables."""
     if once and continuous:
         raise click.UsageError("give either --once or --continuous, not both")
     require("spark")
     paces = _lags(lags)
     if attached:
         yield_to_brokers()
-    with _pipeline(open_lake(**where, make=True), streams, master, conf) as pipeline:
+    lake = open_lake(**where, make=True)
+    plan = None
+    if code is not None:
+        plan = user_code.plan_of(lake, code, trigger_s=trigger_s, only=only, once=once)
+    elif only:
+        raise click.UsageError("--only names tables of --code DIR")
+    with _pipeline(lake, streams, master, conf) as pipeline:
         if not pipeline.names():
             output.note("no stream has tiering on yet: nexo stream update NAME --tiering")
         if once:
@@ -90,10 +101,16 @@ def run(
                 total = pipeline.run_once(_report)
                 for progress in pipeline.compact(pipeline.names()):
                     _report(progress)
-            output.done(f"took {total:,} records", records=total)
+            if plan is None:
+                output.done(f"took {total:,} records", records=total)
+                return
+            rows = user_code.beside(plan, pipeline.spark).once()
+            done = f"took {total:,} records, wrote {rows:,} rows of your tables"
+            output.done(done, records=total, rows=rows)
         else:
             stop = _stop_event(attached)
-            _run_on(pipeline, every_s, paces, stop, maintained=not no_maintenance)
+            with nullcontext() if plan is None else user_code.beside(plan, pipeline.spark):
+                _run_on(pipeline, every_s, paces, stop, maintained=not no_maintenance)
 
 
 def _stop_event(attached: bool) -> threading.Event:
@@ -171,11 +188,14 @@ def _report(progress: MicroBatchResult) -> None:
 def status(**where: Any) -> None:
     """Show how far each stream is in the lake, and how far behind."""
     lake = open_lake(**where)
-    from nexo.lake.progress import read_progress
+    from nexo.lake.progress import by_flow, read_progress
     from pyspark_nexo.status import status as find
 
-    for each in read_progress(lake.settings.folder):
+    seen = read_progress(lake.settings.folder)
+    for each in seen:
         output.note(_line(each))
+    for flow in by_flow(seen).values():
+        output.note(user_code.flow_line(flow))
     columns = [
         "stream", "partition", "lake_offset", "hot_start", "hot_end", "behind", "missing",
         "dead_letters", "error",
@@ -218,7 +238,7 @@ def maintain(grace_s: float, snapshots: int | None, **where: Any) -> None:
         )
     care = maintenance.Care(max_snapshots=snapshots, grace_s=grace_s)
     reports, refused = list[maintenance.Report](), list[Conflict]()
-    for table in lake.tables():
+    for table in lake.kept():
         try:
             reports.append(maintenance.maintain(table, care))
         except Conflict as error:
@@ -234,5 +254,5 @@ def maintain(grace_s: float, snapshots: int | None, **where: Any) -> None:
         raise each
 
 
-for _each in contract.COMMANDS:
+for _each in (*contract.COMMANDS, *user_code.COMMANDS):
     command.add_command(_each)

@@ -80,7 +80,8 @@ def maintain(table: Table, care: Care | None = None) -> Report:
     care = care or Care()
     report = Report(".".join(table.name()))
     with lake_errors(f"cannot maintain table {report.table}"):
-        # Newest records are rewritten by each step, and users' tables have no offsets.
+        # Newest records are rewritten by each step, and a table of users is read as a stream by the
+        # commits that added its files.
         if table.properties.get(KIND) != NEWEST and USER not in table.properties:
             _merge_files(table, care, report)
         _merge_manifests(table, care, report)

@@ -74,12 +74,10 @@ class Rounds:
 
     def _tables(self) -> Iterator[Table]:
         from nexo.lake.catalog import Lake
-        from nexo.lake.tables import STREAM, USER
 
         where = LakeSettings(Path(self.plan.folder), self.plan.catalog, self.plan.namespace)
         try:
-            ours = {STREAM, USER}
-            yield from [each for each in Lake(where).every() if ours & each.properties.keys()]
+            yield from list(Lake(where).kept())
         except NexoError as error:
             self.say({"note": f"maintenance will try again: {error.message}"})
 

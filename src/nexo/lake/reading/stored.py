@@ -28,6 +28,7 @@ from nexo.lake.settings import CATALOG
 from nexo.lake.tables import (
     OFFSETS,
     RECORDS,
+    USER,
     StreamId,
     belongs,
     check_version,
@@ -35,6 +36,7 @@ from nexo.lake.tables import (
     held_offsets,
     is_of,
     orphan_offsets,
+    table_name,
     table_names,
 )
 
@@ -111,6 +113,20 @@ def find(lake: Lake, stream: StreamId, kind: str = RECORDS) -> StoredTable | Non
     if not lake.settings.exists:
         return None
     return _in_folder(lake, stream, kind)
+
+
+def find_made(lake: Lake, name: str) -> StoredTable | None:
+    """A table that users' code fills, by the name that they call it."""
+    if lake.settings.catalog:
+        table = lake.at(table_name(name))
+        found = None if table is None else _of_table(table)
+    elif lake.settings.exists:
+        folder = lake.settings.folder.absolute()
+        relocate(folder)
+        found = _read(folder, lake.settings.namespace, table_name(name))
+    else:
+        return None
+    return found if found is not None and found.properties.get(USER) == name else None
 
 
 # -- PyIceberg's tables ----------------------------------------------------------------

@@ -4,6 +4,7 @@ import { get } from "../api.js";
 import { h } from "../dom.js";
 import { ago, bytes, count, duration, moment, plural } from "../format.js";
 import { href } from "../router.js";
+import { flows } from "./flows.js";
 import { badge, empty, facts, head, nameColumn, number, panel, table, timeColumn } from "../ui.js";
 
 const STATES = { running: "good", ended: "", silent: "bad" };
@@ -30,6 +31,7 @@ async function all() {
     lake.pipelines.filter((one_) => one_.error).map((one_) => h("div.failed", { role: "alert", "data-key": one_.id }, `${one_.id}, ${ago(one_.error_ms)}: ${one_.error}`)),
     lake.pipelines.length ? panel("Pipelines", pipelines(lake.pipelines)) : null,
     lake.streams.length ? panel("Streams", streams(lake.streams)) : null,
+    lake.flows.length ? flows(lake.flows) : null,
     panel("Tables", lake.tables.length ? tables(lake.tables)
       : lake.loading ? empty("Reading the lake", "Its catalog is being opened.") : empty("No tables yet", lake.reason || "Run the pipeline to move streams into the lake.", " ", h("code", "nexo pipeline run"))),
   ];
