@@ -25,6 +25,7 @@ from tests.simulation.lake.site import Site
 from tests.unit.lake import foreign
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
 _FIELDS: list[tuple[str, Transform[Any, Any]]] = [
@@ -145,11 +146,15 @@ def _forget(site: Site, name: str, gone: set[str]) -> None:
 
 
 def delete_rows(site: Site, name: str, table: Table, chance: random.Random) -> None:
-    """Mark rows of a file as deleted (merge-on-read)."""
+    """Mark rows of some files as deleted (merge-on-read)."""
     files = [each for each in file_ranges(table) if not each.deletes]
-    if not files:
-        return
-    file = chance.choice(files).file
+    for each in chance.sample(files, min(len(files), chance.randint(1, 3))):
+        _delete_rows_of(site, name, table, each.file, chance)
+
+
+def _delete_rows_of(
+    site: Site, name: str, table: Table, file: DataFile, chance: random.Random
+) -> None:
     some = [n for n in range(file.record_count) if chance.random() < 0.4]
     if not some:
         return

@@ -129,7 +129,7 @@ def _beside(module: object, name: str, meanwhile: Meanwhile, *, first: bool) -> 
 def merge(table: Table, chance: random.Random, meanwhile: Meanwhile) -> None:
     """Maintenance; what falls into it comes after it has read files."""
     care = Care(
-        min_files=chance.randint(2, 4),
+        min_files=chance.randint(2, 3),
         max_manifests=chance.choice([1, 3, 50]),
         grace_s=_LONG_S,
         target_bytes=chance.choice([2_000, 1 << 27]),

@@ -18,6 +18,7 @@ OTHERS = {
 INSIDE = ("ingest", "merge", "latest", "backfill")
 """Steps of ours that another step may fall into, between what they read and their commit."""
 WITHIN = [name for name in OURS | OTHERS if name not in ("copy", "move", "sweep")]
+DISTURBING = ("delete_rows", "delete", "rewrite", "roll_back")
 OF_LATEST = ("delete", "delete_rows", "rewrite", "rewrite_bare", "add_field", "drop_field",
              "tag", "roll_back", "merge", "expire", "sweep")  # fmt: skip
 """Steps that may also be done to the table of newest records."""
@@ -48,12 +49,18 @@ def draw(chance: random.Random, most: int) -> list[Step]:
     for _ in range(chance.randint(3, most)):
         step = _one(chance, weights)
         if step.name in INSIDE and chance.random() < 0.4:
-            inner = _one(
-                chance, {n: w * (n in OTHERS) + 1 for n, w in weights.items() if n in WITHIN}
-            )
+            inner = _disturbing(chance, step, {n: w for n, w in weights.items() if n in WITHIN})
             step = replace(step, inner=inner)
         found.append(step)
     return found
+
+
+def _disturbing(chance: random.Random, step: Step, weights: dict[str, int]) -> Step:
+    """What falls into a step: often something that it has to notice."""
+    if chance.random() < 0.5:
+        return _one(chance, weights)
+    table = chance.choice(["latest", step.table]) if step.name == "latest" else step.table
+    return Step(chance.choice(DISTURBING), table, chance.getrandbits(30))
 
 
 def _one(chance: random.Random, weights: dict[str, int]) -> Step:
