@@ -106,9 +106,11 @@ class HotLog:
         replies = self._each(Op.S_TIERED, asks)
         return [reply if isinstance(reply, NexoError) else None for reply in replies]
 
-    def publish(self, stream: str, partition: int, head: bytearray, body: list[bytes]) -> None:
-        """Store a batch."""
-        self._link.call(Op.S_PUBLISH, publish_head(stream, partition), head, *body)
+    def publish(
+        self, stream: str, partition: int, head: bytearray, body: list[bytes], count: int = 0
+    ) -> None:
+        """Store a batch; `PartitionsChanged` if there are not ``count`` partitions."""
+        self._link.call(Op.S_PUBLISH, publish_head(stream, partition, count), head, *body)
 
     def first_batches(self, asks: Sequence[wire.Read]) -> list[ReplyOrError]:
         """What the broker replies to several reads, asked together; for `read` to begin with."""

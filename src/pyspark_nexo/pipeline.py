@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from nexo.batch.growth import Growths
 from nexo.errors import ConnectionLost, NexoError, NotFound, StreamReplaced, Unauthenticated
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
@@ -30,6 +31,7 @@ from nexo.lake.plan import BatchLimits
 from nexo.lake.progress import MicroBatchResult, Tracker, total
 from nexo.lake.tables import CREATED_MS, StreamId
 from nexo.lake.typed.columns import REJECTED, set_schema
+from nexo.protocol import stream as wire
 from pyspark_nexo.failures import SparkEnded
 from pyspark_nexo.planning import SLICE, Planner, WantedPartition, chunks
 from pyspark_nexo.steps import StreamStep, WrittenFiles, new_fields, replaced, unreported
@@ -311,17 +313,14 @@ class Pipeline:
         """Bring the tables of newest records up to date, of those streams that compact."""
         with HotLog(self.url) as broker:
             infos = [broker.describe(name) for name in names]
-        streams = [
-            StreamId(info.name, info.created_ms)
-            for info in infos
-            if "compact" in info.options.get("cleanup", "")
-        ]
-        return [result for stream in streams if (result := self._compact(stream)) is not None]
+        compacted = (info for info in infos if "compact" in info.options.get("cleanup", ""))
+        return [result for info in compacted if (result := self._compact(info)) is not None]
 
-    def _compact(self, stream: StreamId) -> MicroBatchResult | None:
+    def _compact(self, info: wire.StreamInfo) -> MicroBatchResult | None:
         """Bring a stream's table of newest records up to date; None if it already is."""
-        started_s = time.monotonic()
-        table, steps = latest.plan(self.lake, stream)
+        started_s, stream = time.monotonic(), StreamId(info.name, info.created_ms)
+        starts = [part.hot_offset for part in info.partitions]
+        table, steps = latest.plan(self.lake, stream, Growths(info.growths), starts)
         if not steps:
             return None
         written = run_tasks(self.spark, TaskGroup(latest.run, steps))

@@ -152,8 +152,10 @@ class Planner:
         """What to take of each partition, below ``ends``; None if nothing is new."""
         offsets, parts = held_offsets(table), info.partitions
         self.tracker.looked(info.name, table, behind(table, parts)[0], asked_ms)
-        if ends is not None and len(ends) != len(parts):  # it was created again
+        if ends is not None and len(ends) > len(parts):  # it was created again
             ends = None
+        elif ends is not None:  # of partitions that were added, everything is taken
+            ends = [*ends, *(part.stable_offset for part in parts[len(ends) :])]
         layout_of(table)  # refuses a table that cannot be written
         found = planned_ranges(info.name, offsets, parts, self._limits, ends)
         self._report(broker, info, table)

@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import msgspec
 from pyspark.sql.datasource import (
@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 
 from nexo.batch import BatchProducer, encode
 from nexo.batch.murmur import partition_of
-from nexo.errors import InvalidInput, InvalidOption
+from nexo.errors import InvalidInput, InvalidOption, PartitionsChanged
 from nexo.hot_log import HotLog
 from nexo.protocol.values import ValueType
 from pyspark_nexo.options import SourceOptions
@@ -39,6 +39,8 @@ from pyspark_nexo.options import SourceOptions
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
+_Row: TypeAlias = tuple[bytes | None, bytes | None, bytes, int | None]
+"""Value, key, headers, and the value's type."""
 _COLUMNS = {
     "value": (StringType, BinaryType),
     "key": (StringType, BinaryType),
@@ -130,7 +132,7 @@ class _Outbox:
         self._sink = sink
         self._producers: dict[str, int] = defaultdict(lambda: secrets.randbits(63))
         self._counts = {sink.stream: sink.partitions} if sink.stream else {}
-        self._waiting: dict[tuple[str, int], list[tuple[Any, ...]]] = defaultdict(list)
+        self._waiting: dict[tuple[str, int], list[tuple[_Row, int | None]]] = defaultdict(list)
         self._bytes: dict[tuple[str, int], int] = defaultdict(int)
         self._sequences: dict[tuple[str, int], int] = defaultdict(int)
         self._now_ms = int(time.time() * 1000)
@@ -154,14 +156,20 @@ class _Outbox:
             if kind is not None:
                 _check_value(content, kind)
             stream = self._stream(topic)
-            where = stream, self._place(stream, raw_key, partition, broker)
-            self._waiting[where].append((content, raw_key, texts, kind))
-            self._bytes[where] += (
-                len(content or b"") + len(raw_key or b"") + len(texts) + _ROW_BYTES
-            )
+            row = content, raw_key, texts, kind
+            where = self._wait(stream, partition, row, broker)
             self._count += 1
             if self._bytes[where] >= BATCH_BYTES:
                 self._send(where, broker)
+
+    def _wait(
+        self, stream: str, partition: int | None, row: _Row, broker: HotLog
+    ) -> tuple[str, int]:
+        """Put a row behind those of its partition; returns where that is."""
+        where = stream, self._place(stream, row[1], partition, broker)
+        self._waiting[where].append((row, partition))
+        self._bytes[where] += len(row[0] or b"") + len(row[1] or b"") + len(row[2]) + _ROW_BYTES
+        return where
 
     def _stream(self, topic: str | None) -> str:
         name = self._sink.stream or topic
@@ -182,11 +190,11 @@ class _Outbox:
         return self._count % count if key is None else partition_of(key, count)
 
     def _send(self, where: tuple[str, int], broker: HotLog) -> None:
-        """Store the waiting rows."""
-        rows, first = self._waiting.pop(where), self._sequences[where]
+        """Store the waiting rows; place them again if the stream has other partitions now."""
+        stream, rows = where[0], self._waiting.pop(where)
+        first = self._sequences[where]
         self._bytes.pop(where)
-        self._sequences[where] += len(rows)
-        values, keys, headers, kinds = zip(*rows, strict=True)
+        values, keys, headers, kinds = zip(*(row for row, _ in rows), strict=True)
         head, body = encode(
             values,
             [self._sink.value_type if kind is None else kind for kind in kinds],
@@ -195,11 +203,27 @@ class _Outbox:
             headers=headers,
             producer=BatchProducer(self._producers[where[0]], 0, first),
         )
-        broker.publish(*where, head, body)
+        try:
+            broker.publish(*where, head, body, self._counts[stream])
+        except PartitionsChanged:
+            self._waiting[where] = rows
+            self._place_again(stream, broker)
+        else:
+            self._sequences[where] += len(rows)
+
+    def _place_again(self, stream: str, broker: HotLog) -> None:
+        """Look up how many partitions there are, and place what waits by that."""
+        del self._counts[stream]
+        waiting = [where for where in self._waiting if where[0] == stream]
+        rows = [row for where in waiting for row in self._waiting.pop(where)]
+        for where in waiting:
+            self._bytes.pop(where, None)
+        for row, partition in rows:
+            self._wait(stream, partition, row, broker)
 
     def flush(self, broker: HotLog) -> int:
-        for where in sorted(self._waiting):
-            self._send(where, broker)
+        while self._waiting:
+            self._send(min(self._waiting), broker)
         return self._count
 
 

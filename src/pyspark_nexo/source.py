@@ -185,8 +185,11 @@ class StreamReader(topics.GrowingReader):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[ReadTask]:
         """The ranges of a micro-batch."""
         origin = open_origin(self._options)
-        created_ms = origin.describe().created_ms
-        starts, ends = self._numbers(start, created_ms), self._numbers(end, created_ms)
+        info = origin.describe()
+        starts = self._numbers(start, info.created_ms)
+        ends = self._numbers(end, info.created_ms)
+        for number, part in ranges.parts(self._options, info).items():
+            starts.setdefault(number, part.start_offset)  # it was added since
         found = ranges.cut(starts, ends, self._options.rows_per_task)
         return [ReadTask(part, origin) for part in found]
 

@@ -93,6 +93,8 @@ def matches(table: Table, info: wire.StreamInfo) -> bool:
     if table.properties.get(CREATED_MS) != str(info.created_ms):
         return False
     offsets = held_offsets(table)
+    if max(offsets, default=-1) >= len(info.partitions):
+        return False
     return all(offsets.get(p, 0) <= part.stable_offset for p, part in enumerate(info.partitions))
 
 
@@ -109,7 +111,8 @@ def behind(table: Table, parts: Sequence[wire.PartitionInfo]) -> tuple[int, floa
 def unreported(info: wire.StreamInfo, table: Table) -> Iterator[wire.TieredTo]:
     """What the table holds and the broker does not know to be tiered."""
     for partition, offset in held_offsets(table).items():
-        if offset > info.partitions[partition].tiered_offset:
+        known = info.partitions[partition] if partition < len(info.partitions) else None
+        if known is not None and offset > known.tiered_offset:
             yield wire.TieredTo(
                 stream=info.name, partition=partition, offset=offset, created_ms=info.created_ms
             )

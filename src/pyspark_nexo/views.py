@@ -168,6 +168,7 @@ def register_views(
 
 def _newest(frame: DataFrame) -> DataFrame:
     """The newest record of each key without tombstones, and every record without a key."""
-    newest = f.max("offset").over(Window.partitionBy("partition", "key"))
-    kept = f.expr("key is null or (offset = newest_offset and value is not null)")
-    return frame.select(*ROWS.names, newest.alias("newest_offset")).where(kept).select(*ROWS.names)
+    later = [f.col(name).desc() for name in ("timestamp", "offset", "partition")]
+    rank = f.row_number().over(Window.partitionBy("key").orderBy(*later))
+    kept = f.expr("key is null or (rank_of_key = 1 and value is not null)")
+    return frame.select(*ROWS.names, rank.alias("rank_of_key")).where(kept).select(*ROWS.names)

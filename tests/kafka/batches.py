@@ -19,6 +19,14 @@ def batch(*values: bytes | None, key: bytes | None = None, compression: int = 0)
     return bytes(builder.build())
 
 
+def keyed(*keys: bytes | None) -> bytes:
+    """A batch of records with these keys."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
+    for offset, key in enumerate(keys):
+        builder.append(offset, 1_000, key, b"v", [])
+    return bytes(builder.build())
+
+
 def timed(*times_ms: int) -> bytes:
     """A batch of records with these times."""
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)

@@ -12,7 +12,7 @@ from nexo.dialects.kafka.describing.operations import KafkaOperation
 from nexo.dialects.kafka.format.apis import ApiKey
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error
-from tests.kafka.batches import batch, produced
+from tests.kafka.batches import batch, keyed, produced
 from tests.kafka.session import Door, Line
 from tests.kafka.transactional import TransactionalClient
 from tests.unit.brokers.stream.desk import Desk
@@ -208,6 +208,18 @@ def test_a_record_that_is_refused_is_named() -> None:
     assert [(each["index"], "without a key" in each["message"]) for each in row["errors"]] == [
         (0, True)
     ]
+
+
+@pytest.mark.parametrize("every", [2, 10, 40])
+def test_all_records_that_are_refused_are_named(every: int) -> None:
+    """Clients send those that are not again (librdkafka 0011)."""
+    desk = Desk()
+    desk.client().make(TOPIC, cleanup="compact")
+    keys = [None if n // 20 % 2 or n % every == 0 else b"k" for n in range(300)]
+    answer = Line(desk).ask(ApiKey.PRODUCE, 8, produced(TOPIC, keyed(*keys)))
+    (row,) = answer["topics"][0]["partitions"]
+    assert row["error"] == Error.INVALID_RECORD
+    assert [each["index"] for each in row["errors"]] == [n for n in range(300) if not keys[n]]
 
 
 # -- the cluster and permissions ---------------------------------------------------------

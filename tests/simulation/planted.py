@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = Path(__file__).parent / "planted"
 PAGE = ROOT / "docs" / "design" / "simulation-bugs.md"
 MOST_SEEDS = 200
-_PARTS = ("src", "tests", "pyproject.toml")
+_PARTS = ("src", "tests", "tools", "pyproject.toml")
 
 
 @dataclass(frozen=True)

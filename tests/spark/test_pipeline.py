@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from nexo.lake.commit import LostRace
 from nexo.lake.once import WrittenRange, commit
 from nexo.lake.paths import local_path
 from nexo.lake.plan import BatchLimits
-from nexo.lake.tables import offsets_of
+from nexo.lake.tables import NEWEST, offsets_of
 from pyspark_nexo.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -219,3 +220,34 @@ def test_new_fields_become_columns_in_the_record_that_brings_them(
         for file in lake.get("orders").scan().plan_files()
     }
     assert set((lake.settings.folder / "warehouse").rglob("orders/data/**/*.parquet")) == files
+
+
+def test_partitions_that_are_added_are_taken_and_each_key_is_newest_once(
+    spark: SparkSession, client: nexo.Client, pipeline: Pipeline, lake: Lake, url: str
+) -> None:  # SPEC E1, I4
+    keys = [f"k{n}" for n in range(40)]
+    log = client.stream("log").create(partitions=2, tiering=True, cleanup="compact")
+    log.publish_many([f"old {key}" for key in keys], keys=keys)
+    assert pipeline.run_once() == 40
+    query = spark.readStream.format("nexo").options(url=url, stream="log").load()
+    there = str(lake.settings.folder.parent / "query")
+    written = query.writeStream.format("memory").queryName("grown").trigger(availableNow=True)
+    written.option("checkpointLocation", there).start().awaitTermination()
+    log.update(partitions=5)
+    log.publish_many([f"new {key}" for key in keys[:20]], keys=keys[:20])
+    log.tombstone(keys[30])
+    assert pipeline.run_once() == 21
+    assert places(lake, "log") == published(client, "log")
+    assert len(offsets_of(lake.get("log").properties)) == 5
+    pipeline.compact(["log"])
+    rows = lake.get("log", NEWEST).scan().to_arrow().to_pylist()
+    newest = {row["key"].decode(): row["value"].decode() for row in rows}
+    new, old = keys[:20], [key for key in keys[20:] if key != keys[30]]
+    assert newest == {key: f"new {key}" for key in new} | {key: f"old {key}" for key in old}
+    assert len(rows) == len(newest)
+    again = query.writeStream.format("noop").trigger(availableNow=True)
+    run = again.option("checkpointLocation", there).start()
+    run.awaitTermination()
+    assert sum(progress["numInputRows"] for progress in run.recentProgress) == 21
+    ends = json.loads(run.recentProgress[-1]["sources"][0]["endOffset"])
+    assert sum(end for key, end in ends.items() if key != "created_ms") == 61

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import nexo
+from nexo.batch.murmur import partition_of
 from nexo.hot_log import HotLog
 from nexo.protocol.values import ValueType
 from pyspark_nexo import sink
@@ -46,3 +47,22 @@ def test_an_attempt_with_another_order_of_rows_loses_none(log: Any, url: str) ->
     attempt(url, *([row] for row in reversed(ROWS)))
     assert set(stored(log)) == set(ROWS)
     assert stored(log)[10:] == ROWS[::-1]
+
+
+def test_rows_are_placed_again_when_partitions_were_added(
+    client: nexo.Client, url: str
+) -> None:  # SPEC E1
+    log: Any = client.stream("log").create(partitions=2)
+    keys = [f"k{n}" for n in range(20)]
+    outbox = _Outbox(BatchSink("log", url, 2, ValueType.TEXT))
+    with HotLog(url) as broker:
+        outbox.add({"value": ROWS, "key": keys}, broker)
+        log.update(partitions=5)
+        outbox.add({"value": ["named"], "key": [None], "partition": [1]}, broker)
+        assert outbox.flush(broker) == 21
+    found = {p: [(row.key, row.value) for row in log.read(p)] for p in range(5)}
+    assert sorted(value for rows in found.values() for _, value in rows) == sorted([*ROWS, "named"])
+    assert (None, "named") in found[1]
+    for partition, rows in found.items():
+        homes = [partition_of(key.encode(), 5) for key, _ in rows if key is not None]
+        assert set(homes) <= {partition}

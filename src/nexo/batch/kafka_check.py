@@ -7,7 +7,7 @@ that a batch that unpacks to a thousand times its size takes neither memory nor,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from nexo.batch.compression import unpack_kafka_pieces
 from nexo.batch.kafka import COMPRESSION, HEAD_SIZE, KafkaHead
@@ -31,12 +31,15 @@ _LOW = bytes(number << 1 & 0x7F for number in range(_BLOCK))
 _MIDDLE = bytes(number >> 6 for number in range(_BLOCK))
 
 
-class UnkeyedRecord(InvalidInput):
-    """A record without a key, in a compacted topic."""
+_MOST_NAMED = 10_000
 
-    def __init__(self, index: int) -> None:
+
+class UnkeyedRecords(InvalidInput):
+    """Records without a key, in a compacted topic; of very many, the first."""
+
+    def __init__(self, indexes: Sequence[int]) -> None:
         super().__init__("a compacted topic takes no record without a key")
-        self.index = index
+        self.indexes = indexes[:_MOST_NAMED]
 
 
 def check_records(
@@ -45,14 +48,17 @@ def check_records(
     """Check all records, in steps: what each step yields says how much work it was.
 
     `Corrupt` if they are malformed, `PayloadTooLarge` if they unpack to more than ``max_bytes``,
-    `UnkeyedRecord` if they must be ``keyed`` and one has no key.
+    `UnkeyedRecords` if they must be ``keyed`` and some have no key.
     """
     kind, packed = head.attributes & COMPRESSION, bytes(batch[HEAD_SIZE : head.size])
     pieces = unpack_kafka_pieces(kind, packed, PIECE_BYTES) if kind else _pieces(packed)
+    unkeyed: list[int] | None = [] if keyed else None
     try:
-        yield from _walked(pieces, head.count, max_bytes, keyed)
+        yield from _walked(pieces, head.count, max_bytes, unkeyed)
     except (IndexError, ValueError):
         raise Corrupt("the records of a Kafka batch are malformed") from None
+    if unkeyed:
+        raise UnkeyedRecords(unkeyed)
 
 
 def _pieces(data: bytes) -> Iterable[bytes]:
@@ -61,7 +67,9 @@ def _pieces(data: bytes) -> Iterable[bytes]:
     return (data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
 
 
-def _walked(pieces: Iterable[bytes], count: int, max_bytes: int, keyed: bool) -> Iterator[int]:
+def _walked(
+    pieces: Iterable[bytes], count: int, max_bytes: int, unkeyed: list[int] | None
+) -> Iterator[int]:
     index = needed = size = total = 0
     rest: list[bytes] = []
     seen: set[bytes] = set()
@@ -74,7 +82,7 @@ def _walked(pieces: Iterable[bytes], count: int, max_bytes: int, keyed: bool) ->
         before = index
         if size >= needed:
             data = b"".join(rest) if len(rest) > 1 else piece
-            at, index, needed = _walk(data, index, count, seen, keyed)
+            at, index, needed = _walk(data, index, count, seen, unkeyed)
             rest = [data[at:]]
             size = len(data) - at
         yield len(piece) + _RECORD_COST * (index - before)
@@ -83,7 +91,7 @@ def _walked(pieces: Iterable[bytes], count: int, max_bytes: int, keyed: bool) ->
 
 
 def _walk(  # noqa: PLR0912, PLR0915 - runs once per record that clients send
-    data: bytes, index: int, count: int, seen: set[bytes], keyed: bool
+    data: bytes, index: int, count: int, seen: set[bytes], unkeyed: list[int] | None
 ) -> tuple[int, int, int]:
     """Go through the whole records in ``data``.
 
@@ -128,8 +136,8 @@ def _walk(  # noqa: PLR0912, PLR0915 - runs once per record that clients send
             size, at = read_unsigned(data, at - 1)
         key_end = at
         if size & 1:
-            if keyed:
-                raise UnkeyedRecord(index)
+            if unkeyed is not None:
+                unkeyed.append(index)
         else:
             at += size >> 1
         value_at = at
@@ -165,6 +173,8 @@ def _walk(  # noqa: PLR0912, PLR0915 - runs once per record that clients send
             )
             most = min(count - index, (here - at) // (at - start))
             alike = _alike(data, start, at, time_at, number_at, key_at, same, index, most)
+            if unkeyed and unkeyed[-1] == index - 1:
+                unkeyed.extend(range(index, index + alike))
             index += alike
             at += alike * (at - start)
             look_at = index + (1 if alike else _LOOK_AGAIN)

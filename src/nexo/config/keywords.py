@@ -20,6 +20,7 @@ class ServerSettings(TypedDict, total=False):
     kafka_advertised: str
     kafka_auto_create: bool
     kafka_partitions: int
+    kafka_rebalance_delay_ms: int | str
     dashboard: bool
     http_origins: str
     alert_webhook: str

@@ -78,6 +78,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "KAFKA_NUM_PARTITIONS", "Partitions of streams that Kafka clients create this way."
         ),
     ] = 1
+    kafka_rebalance_delay_ms: Annotated[
+        int,
+        Meta(ge=0, le=60_000),
+        setting(
+            "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS",
+            "How long an empty group of Kafka clients waits for further members after each one; "
+            "Kafka's default is 3,000.",
+        ),
+    ] = 0
     dashboard: Annotated[
         bool, setting("NEXO_DASHBOARD", "Serve the dashboard and the HTTP API.")
     ] = True

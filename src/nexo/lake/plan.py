@@ -63,6 +63,7 @@ def planned_ranges(
     A partition that dropped records before tiering was on begins with the first that it still has.
     Raises `Conflict` if the lake is ahead: the broker lost records that the lake has.
     """
+    check_partitions(stream, offsets, parts)
     found = []
     share = max(1, limits.batch_rows // max(len(parts), 1))
     for partition, part in enumerate(parts):
@@ -81,6 +82,19 @@ def planned_ranges(
             gap = (first - lost, first) if (lost := missing_before(part, after)) else None
             found.append(PlannedRange(partition, after, first, end, record_bytes(part), gap))
     return found
+
+
+def check_partitions(
+    stream: str, offsets: Mapping[int, int], parts: Sequence[PartitionInfo]
+) -> None:
+    """`Conflict` if the lake has a partition that the broker lacks."""
+    most = max(offsets, default=-1)
+    if most >= len(parts):
+        raise Conflict(
+            f"stream {stream!r}, partition {most}: the lake has it, the broker has only "
+            f"{len(parts)} partitions: the broker lost that some were added; restore its data, or "
+            "add them again"
+        )
 
 
 def missing_before(part: PartitionInfo, after: int | None) -> int:

@@ -61,6 +61,8 @@ class StreamInfo(AsMap, frozen=True):
     options: dict[str, Any]
     partitions: list[PartitionInfo]
     groups: list[str]
+    growths: list[list[int]] = []
+    """For each time that partitions were added: where those that were there ended then."""
 
 
 class StreamSeen(msgspec.Struct, frozen=True, array_like=True):

@@ -415,10 +415,11 @@ def _nothing(table: StoredTable) -> str:
 def _newest(view: str) -> str:
     """The newest record of each key without tombstones, and every record without a key."""
     columns = ", ".join(quoted_name(name) for name in ROWS.names)
-    newest = 'max("offset") over (partition by partition, key)'
+    later = '"timestamp" desc, "offset" desc, partition desc'  # a key's partition may have changed
+    rank = f"row_number() over (partition by key order by {later})"
     return (
-        f"select {columns} from (select *, {newest} as newest_offset from {quoted_name(view)}) "
-        'where key is null or ("offset" = newest_offset and value is not null)'
+        f"select {columns} from (select *, {rank} as rank_of_key from {quoted_name(view)}) "
+        "where key is null or (rank_of_key = 1 and value is not null)"
     )
 
 

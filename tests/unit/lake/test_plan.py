@@ -44,3 +44,8 @@ def test_every_range_is_in_one_task_and_none_is_overloaded(costs: list[float], s
     assert sorted(number for task in tasks for number in task) == list(range(len(costs)))
     loads = [sum(costs[number] for number in task) for task in tasks]
     assert max(loads) <= sum(costs) / len(tasks) + max(costs) + 1e-6
+
+
+def test_a_partition_that_the_broker_lost_is_told() -> None:  # SPEC E1
+    with pytest.raises(Conflict, match="partition 1: the lake has it"):
+        planned_ranges("log", {0: 3, 1: 4}, [PART], BatchLimits())

@@ -9,12 +9,12 @@ from typing import TypeAlias
 
 from msgspec import structs
 
+from nexo.batch.growth import Growths
 from nexo.batch.murmur import partition_of
 from nexo.brokers.stream.chunks import PER_REPLAY, ChunkCache
 from nexo.brokers.stream.exposed_offsets import ahead, jump
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.groups.shared import SharedGroup
-from nexo.brokers.stream.growth import Growths
 from nexo.brokers.stream.partition import Caches, Partition, PartitionCheckpoint
 from nexo.brokers.stream.producers import MAX_PRODUCERS
 from nexo.brokers.stream.records import StreamCreated, StreamState

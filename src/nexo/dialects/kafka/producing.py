@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from nexo import limits
@@ -16,7 +16,7 @@ from nexo.batch.kafka import (
     parse_kafka,
     wrap,
 )
-from nexo.batch.kafka_check import UnkeyedRecord, check_records
+from nexo.batch.kafka_check import UnkeyedRecords, check_records
 from nexo.brokers.stream.publishing import Placed
 from nexo.dialects.kafka.configs import AFTER_MAX_MS
 from nexo.dialects.kafka.format.codec import KafkaMessage
@@ -27,19 +27,19 @@ from nexo.errors import Corrupt, InvalidOption, NexoError, PayloadTooLarge
 from nexo.model import Broker
 
 
-class UnfitRecord(Refused):
-    """A batch that is refused for one of its records."""
+class UnfitRecords(Refused):
+    """A batch that is refused for some of its records."""
 
-    def __init__(self, index: int, message: str) -> None:
+    def __init__(self, indexes: Sequence[int], message: str) -> None:
         super().__init__(Error.INVALID_RECORD, message)
-        self.index = index
+        self.indexes = indexes
 
 
 def _of_records(error: NexoError) -> KafkaMessage:
-    """Which record a batch was refused for."""
-    if not isinstance(error, UnfitRecord):
+    """Which records a batch was refused for."""
+    if not isinstance(error, UnfitRecords):
         return {}
-    return {"errors": [{"index": error.index, "message": error.message}]}
+    return {"errors": [{"index": index, "message": error.message} for index in error.indexes]}
 
 
 def produce(request: Request) -> None:
@@ -112,8 +112,8 @@ def _check(request: Request, records: memoryview, *, keyed: bool) -> Iterator[in
     except InvalidOption as error:
         request.session.state.warn_once(f"batches of Kafka clients are refused: {error.message}")
         raise Refused(Error.UNSUPPORTED_COMPRESSION, error.message) from None
-    except UnkeyedRecord as error:
-        raise UnfitRecord(error.index, error.message) from None
+    except UnkeyedRecords as error:
+        raise UnfitRecords(error.indexes, error.message) from None
     except Corrupt as error:
         arrived = crc_holds(head, records)
         raise Refused(Error.INVALID_RECORD, error.message) if arrived else error from None

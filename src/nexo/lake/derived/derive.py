@@ -7,12 +7,13 @@ continues from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from nexo.batch.growth import Growths
 from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io, target
 from nexo.lake.names import file_label
 from nexo.lake.once import WrittenRange, commit
@@ -36,6 +37,9 @@ class DeriveStep:
     added: Sequence[SourceFile]
     """Files of the stream's table that hold what came since; they may hold more."""
     target: Target
+    rivals: Sequence[DeriveStep] = ()
+    """Those of the partitions that may hold newer records of its keys, after ``growths``."""
+    growths: Growths | None = None
 
     def writer(self, kind: str) -> FileWriter:
         return FileWriter(self.target, file_label(self.partition, self.after or 0, self.end, kind))
@@ -56,23 +60,30 @@ class DeriveStep:
 
 
 def steps(
-    source: Table, table: Table, wanted: Callable[[FileRange], bool] = lambda _: True
+    source: Table,
+    table: Table,
+    wanted: Callable[[FileRange], bool] = lambda _: True,
+    ends: Mapping[int, int] | None = None,
+    together: Callable[[int], Iterable[int]] = lambda _: (),
 ) -> list[DeriveStep]:
     """What ``table`` lacks of ``source``, per partition, looking only at ``wanted`` files.
 
-    If something is new and another program has put several partitions into one of the table's
-    files, there is a step for every partition: the file can only be replaced as a whole.
+    It stops at ``ends``, if they are given. A partition is taken ``together`` with others. If
+    something is new and another program has put several partitions into one of the table's files,
+    there is a step for every partition: the file can only be replaced as a whole.
     """
-    done, ends, where = held_offsets(table), held_offsets(source), target(table)
+    done, where = held_offsets(table), target(table)
+    ends = held_offsets(source) if ends is None else ends
     due = {partition for partition, end in ends.items() if end > done.get(partition, 0)}
     if not due:
         return []
     kept, added = file_ranges(table), [each for each in file_ranges(source) if wanted(each)]
     if not all(each.is_ordered for each in kept):
         due = set(ends)
+    due.update(other for each in list(due) for other in together(each))
     found = []
     for partition in sorted(due):
-        after, end = done.get(partition), ends[partition]
+        after, end = done.get(partition), ends.get(partition, 0)
         new = [each.source for each in added if _is_new(each, partition, after or 0)]
         former = [each.source for each in kept if each.may_hold(partition)]
         found.append(DeriveStep(partition, after, max(end, after or 0), former, new, where))

@@ -276,7 +276,8 @@ class StreamAdmin:
             for index, part in enumerate(stream.partitions())
         ]
         options = to_builtins(stream.options)
-        return StreamInfo(stream.name, stream.created_ms, options, partitions, list(stream.groups))
+        groups, growths = list(stream.groups), stream.growths.ends
+        return StreamInfo(stream.name, stream.created_ms, options, partitions, groups, growths)
 
     # -- shared groups -------------------------------------------------------------------
 

@@ -90,7 +90,8 @@ class Classic:
         if found is None:
             check_name(group, "group")
             check_number("groups of Kafka clients", len(self._groups), MAX_GROUPS)
-            found = self._groups[group] = Coordinator()
+            delay_ms = self._core.runtime.settings.kafka_rebalance_delay_ms
+            found = self._groups[group] = Coordinator(delay_ms=delay_ms)
         answers = found.join(self._ticket(done), ask, new_id, self._core.now_ms)
         self._answer(group, answers)
 

@@ -387,3 +387,41 @@ def test_offsets_are_those_of_the_ordered_group_and_come_back_as_committed() -> 
     stored = native.committed("orders", 0)
     assert stored is not None
     assert stored.next_offset == 8
+
+
+# -- an empty group that waits for more members -------------------------------------------
+
+
+def test_an_empty_group_may_wait_for_further_members() -> None:  # SPEC L2
+    group = Group(delay_ms=3_000)
+    first = group.join(ask(), "a")
+    group.after(2_000)
+    second = group.join(ask(), "b")
+    group.after(2_999)
+    assert first not in group.replies
+    group.after(1)
+    assert {group.replies[first].generation, group.replies[second].generation} == {1}
+    third = group.join(ask(), "c")
+    for member in ("a", "b"):
+        assert third not in group.replies  # a group with members waits for those alone
+        group.join(ask(member))
+    assert group.replies[third].generation == 2
+
+
+def test_it_waits_no_longer_than_a_rebalance_may_take() -> None:
+    group = Group(delay_ms=3_000)
+    first = group.join(ask(), "a")
+    for number in range(REBALANCE_MS // 2_000):
+        group.after(2_000)
+        group.join(ask(), f"m{number}")
+    assert group.replies[first].generation == 1
+
+
+def test_a_group_whose_members_leave_while_it_waits_is_empty() -> None:
+    group = Group(delay_ms=3_000)
+    group.join(ask(), "a")
+    group.leave(("a", None))
+    assert group.engine.is_unused
+    again = group.join(ask(), "b")
+    group.after(3_000)
+    assert group.replies[again].member_id == "b"

@@ -39,7 +39,8 @@ Answers = list[Answer]
 class Coordinator:
     """The members of one group and the state of its rebalance."""
 
-    def __init__(self, max_members: int = MAX_CONSUMERS) -> None:
+    def __init__(self, max_members: int = MAX_CONSUMERS, delay_ms: int = 0) -> None:
+        """An empty group waits ``delay_ms`` after each member that joins for further ones."""
         self.state = RebalanceState.EMPTY
         self.generation = 0
         self.protocol_type = ""
@@ -51,6 +52,9 @@ class Coordinator:
         self._deadlines: KeyDeadlines[str] = KeyDeadlines()
         self._phase_due_ms: int | None = None
         """When the join or sync phase ends, even if members are missing."""
+        self._delay_ms = delay_ms
+        self._latest_ms: int | None = None
+        """Until when an empty group waits for its first members at most."""
 
     @property
     def members(self) -> Mapping[str, GroupMember]:
@@ -137,18 +141,25 @@ class Coordinator:
                     answers.append(Answer(member.syncing, refused))
                     member.syncing = None
                     self._refresh(member, now_ms)
+            latest_ms = now_ms + self._longest_rebalance_ms()
+            if self.state is RebalanceState.EMPTY and self._delay_ms:
+                self._latest_ms = latest_ms
             self.state = RebalanceState.PREPARING
-            self._phase_due_ms = now_ms + self._longest_rebalance_ms()
+            self._phase_due_ms = latest_ms
+        if self._latest_ms is not None:
+            self._phase_due_ms = min(now_ms + self._delay_ms, self._latest_ms)
         return answers + self._join_if_all(now_ms)
 
     def _join_if_all(self, now_ms: int) -> Answers:
         missing = any(member.joining is None for member in self._members.values())
-        if missing or (self._pending and self._members):
+        waits = self._pending or self._latest_ms is not None
+        if missing or (waits and self._members):
             return []
         return self._complete_join(now_ms)
 
     def _complete_join(self, now_ms: int) -> Answers:
         """Start a new generation, without dynamic members that did not join in time."""
+        self._latest_ms = None
         for member in list(self._members.values()):
             if member.joining is None and member.join.instance_id is None:
                 self._drop(member)

@@ -8,7 +8,7 @@ record, whatever the clocks of its writers said; within an era the timestamp dec
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import gcd
 
 from nexo.batch.murmur import partition_of
@@ -41,6 +41,17 @@ class Growths:
         step = gcd(*self.counts(partitions))
         found = range(partition % step, partitions, step)
         return [number for number in found if self.ends and number != partition]
+
+    def reached(self, partition: int, ends: Mapping[int, int]) -> int:
+        """How far a partition may be used so that no record comes before one of an earlier era.
+
+        ``ends`` says up to where the records of each are there.
+        """
+        for border in self.ends:
+            if any(ends.get(number, 0) < end for number, end in enumerate(border)):
+                least = border[partition] if partition < len(border) else 0
+                return min(least, ends.get(partition, 0))
+        return ends.get(partition, 0)
 
     def era(self, partition: int, offset: int) -> int:
         """After how many growths a record was written."""
