@@ -170,7 +170,8 @@ def test_the_table_equals_the_one_in_the_database(
         source.execute("INSERT INTO customers (id) VALUES (%s)", (LAST,))
 
         def arrived() -> bool:
-            contract.debezium()
+            if "tier" not in {each.column for each in contract.debezium().columns}:
+                return False
             take()
             return any(row[0] == LAST for row in rows("id"))
 
