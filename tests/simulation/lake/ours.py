@@ -163,7 +163,7 @@ def newest(site: Site, meanwhile: Meanwhile) -> None:
     meanwhile()
     if not steps:
         return
-    changed = site.of("latest").state is not before
+    changed = site.of("latest").state != before
     try:
         latest.finish(table, steps, written)
     except Conflict:
