@@ -26,6 +26,8 @@ class Write:
     certain: bool = False
     until_s: float = inf
     """When its time to live has ended for certain."""
+    asked: bool = False
+    """Whether its caller still waits: the client may hold it for the next server."""
 
 
 @dataclass
@@ -42,13 +44,14 @@ class KeyModel(Model):
 
     def writing(self, value: Any) -> Write:
         """A write begins."""
-        write = Write(value, self.world.now_s)
+        write = Write(value, self.world.now_s, asked=True)
         self.writes.append(write)
         del self.writes[:-_REMEMBERED]
         return write
 
     def wrote(self, write: Write, ended: Outcome, ttl_s: float | None = None) -> None:
         """It ended; a refused one has changed nothing."""
+        write.asked = False
         if ended.kind == "refused" or ended.value is False:
             if write in self.writes:
                 self.writes.remove(write)
@@ -63,7 +66,8 @@ class KeyModel(Model):
     def server_ended(self) -> None:
         now_s = self.world.now_s
         for write in self.writes:
-            write.ended_s = min(write.ended_s, now_s)
+            if not write.asked:
+                write.ended_s = min(write.ended_s, now_s)
             write.until_s = inf
         values = {ABSENT, *(write.value for write in self.writes)} if self.kept else {ABSENT}
         self._restart = [
