@@ -21,8 +21,8 @@ _NOTES = {
     10: "groups and transactional ids; there is one broker",
     17: "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`",
     19: "any replication factor is accepted and comes to one copy",
-    22: "after a restart of the server a transactional producer asks again: its open transaction "
-    "was rolled back",
+    22: "a transactional producer asks again after a crash of the server, or if a stop met it with "
+    "an open transaction, which was rolled back",
     23: "there is one leader ever",
     29: "`SECURITY_DISABLED`: permissions are grants of [users](../guide/security.md)",
     35: "one folder",

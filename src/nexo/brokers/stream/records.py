@@ -205,6 +205,11 @@ class Outcomes(msgspec.Struct, frozen=True, array_like=True):
     """Like ``committed``, for logged-in users."""
 
 
+RestingProducer: TypeAlias = tuple[int, bool | None]
+"""A transactional producer without an open transaction: its timeout in milliseconds, and whether
+its last one was committed."""
+
+
 class StreamSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """The whole broker, except its records."""
 
@@ -222,3 +227,5 @@ class StreamSnapshot(msgspec.Struct, frozen=True, array_like=True):
     producer_owners: dict[str, str] = {}
     """By name: the user whose name it is."""
     cluster_id: str = ""
+    resting: dict[str, RestingProducer] = {}
+    """By name, after a clean shutdown: who goes on as if nothing had happened."""

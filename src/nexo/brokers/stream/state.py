@@ -20,6 +20,7 @@ from nexo.brokers.stream.records import (
     OrderedMade,
     PartitionsAdded,
     ProducerStarted,
+    RestingProducer,
     StreamChange,
     StreamCreated,
     StreamSnapshot,
@@ -49,6 +50,8 @@ class BrokerState:
         """
         self.cluster_id = ""
         """What Kafka's clients know this broker by; as unique and durable as its data."""
+        self.resting: dict[str, RestingProducer] = {}
+        """Transactional producers that had nothing open when the broker was last shut down."""
         self._deleted: list[str] = []
 
     def _exposed_end(self, stream: OpenStream, index: int) -> int:
@@ -73,6 +76,7 @@ class BrokerState:
                     self._deleted.append(stream.folder)
             case Opened(boot_id, cluster_id):
                 self.boot_id = boot_id
+                self.resting = {}
                 self.cluster_id = cluster_id or self.cluster_id
                 self.transactions.started()
             case ProducerStarted():
@@ -141,6 +145,7 @@ class BrokerState:
             self.streams.last_created_ms,
             dict(self._producers.owners),
             self.cluster_id,
+            self.resting if synced else {},
         )
 
     def restore(self, snapshot: StreamSnapshot) -> None:
@@ -157,5 +162,6 @@ class BrokerState:
         self.streams.last_created_ms = max(self.streams.last_created_ms, snapshot.last_created_ms)
         self.boot_id = snapshot.boot_id
         self.cluster_id = snapshot.cluster_id
+        self.resting = snapshot.resting
         for name, group in snapshot.ordered.items():
             self.ordered[name] = OrderedGroup.restore(group)

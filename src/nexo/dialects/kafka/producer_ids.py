@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 
 from nexo.brokers.stream.producers import ProducerSession
-from nexo.dialects.kafka.format.errors import Error, Refused, error_of
+from nexo.dialects.kafka.format.errors import Error, Refused, coordinator_error
 from nexo.dialects.kafka.request import Request, errors_to
 from nexo.dialects.kafka.transactional_ids import Transactional, producer_name
 from nexo.errors import NexoError
@@ -40,7 +40,7 @@ def _started(request: Request, found: ProducerSession | NexoError) -> None:
         forbidden = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         if request["transactional_id"] is None:
             forbidden = Error.CLUSTER_AUTHORIZATION_FAILED
-        request.answer({"error": error_of(found, forbidden)})
+        request.answer({"error": coordinator_error(found, forbidden)})
     else:
         request.answer({"producer_id": found.producer, "epoch": found.epoch})
 

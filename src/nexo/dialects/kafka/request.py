@@ -45,6 +45,7 @@ class KafkaState(DialectState):
         self.encodings = Encodings()
         self.transactions = KafkaTransactions()
         self.second_looks = SecondLooks()
+        self.streams.core.who_rests = self.transactions.resting
         self._warned: set[str] = set()
 
     def warn_once(self, message: str) -> None:

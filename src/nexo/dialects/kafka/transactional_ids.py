@@ -1,9 +1,9 @@
 """Which transactional ids there are, and which transaction each has open.
 
-This is lost with the process, and open transactions are rolled back. A producer that was
-mid-transaction is rejected until it asks for its id again, so half a transaction is never
-committed; clients ask by themselves once the transaction is aborted. Ids and epochs of producers
-are durable.
+Open transactions are rolled back when the process ends. A producer that was mid-transaction is
+rejected until it asks for its id again, so half a transaction is never committed; clients ask by
+themselves once the transaction is aborted. Ids and epochs of producers are durable. A clean stop
+also notes who had nothing open: they go on after it (`KafkaTransactions.resting`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 
 from nexo.brokers.stream.producers import ProducerSession
+from nexo.brokers.stream.records import RestingProducer
 from nexo.dialects.kafka.format.errors import Error, Refused
 from nexo.errors import InvalidName
 from nexo.names import name_of
@@ -65,6 +66,14 @@ class KafkaTransactions:
     def all(self) -> Collection[Transactional]:
         return self._known.values()
 
+    def resting(self) -> dict[str, RestingProducer]:
+        """Those without an open transaction, by the name of their producer."""
+        return {
+            producer_name(name): (each.timeout_ms, each.committed)
+            for name, each in self._known.items()
+            if each.number is None and not each.ending
+        }
+
     def known(self, name: str) -> Transactional | None:
         """What is known of an id."""
         return self._known.get(name)
@@ -79,6 +88,15 @@ class KafkaTransactions:
             self._known.pop(next(ended, ""), None)
         found = Transactional(name, user, *session, timeout_ms, replaced)
         self._known[name] = found
+        return found
+
+    def go_on(
+        self, name: str, user: str, session: ProducerSession, rested: RestingProducer
+    ) -> Transactional:
+        """A producer had nothing open at a clean stop: it goes on as it was."""
+        timeout_ms, committed = rested
+        found = self.start(name, user, session, timeout_ms, _NO_EPOCH)
+        found.committed = committed
         return found
 
 

@@ -9,11 +9,20 @@ from __future__ import annotations
 
 from nexo.access.permit import WRITE, permit
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit
+from nexo.brokers.stream.producers import ProducerSession
 from nexo.dialects.kafka.commits import check_commit, sound_commits, with_error
 from nexo.dialects.kafka.format.apis import ApiKey
-from nexo.dialects.kafka.format.errors import Error, Refused, error_of, group_error, refusal
+from nexo.dialects.kafka.format.errors import (
+    Error,
+    Refused,
+    coordinator_error,
+    error_of,
+    group_error,
+    refusal,
+)
 from nexo.dialects.kafka.producer_ids import abort, check_may_be, fence
 from nexo.dialects.kafka.request import (
+    KafkaConnection,
     Request,
     by_topic,
     errors_to,
@@ -21,8 +30,8 @@ from nexo.dialects.kafka.request import (
     outline_with,
     rows_of,
 )
-from nexo.dialects.kafka.transactional_ids import Transactional
-from nexo.errors import NexoError, ShuttingDown, TransactionAborted
+from nexo.dialects.kafka.transactional_ids import Transactional, producer_name
+from nexo.errors import NexoError, TransactionAborted
 from nexo.model import Broker
 
 _KNOW_FENCED = {
@@ -45,6 +54,8 @@ def _producer(request: Request, producer_id: int, epoch: int) -> Transactional:
     session, name = request.session, request["transactional_id"] or ""
     found = session.state.transactions.known(name)
     mine = check_may_be(request, name, "" if found is None else found.user)
+    if found is None and mine:
+        found = _rested(session, name, ProducerSession(producer_id, epoch))
     if found is None or not mine or producer_id != found.producer:
         raise Refused(Error.INVALID_PRODUCER_ID_MAPPING)
     transact = session.streams.transact
@@ -55,6 +66,17 @@ def _producer(request: Request, producer_id: int, epoch: int) -> Transactional:
     if found.ending:
         raise Refused(Error.CONCURRENT_TRANSACTIONS)
     return found
+
+
+def _rested(session: KafkaConnection, name: str, given: ProducerSession) -> Transactional | None:
+    """A producer that had nothing open when the server was last shut down, and is still that."""
+    producer, streams = producer_name(name), session.streams
+    rested = streams.core.resting.get(producer)
+    if rested is None or streams.publishing.current_producer(producer) != given:
+        return None
+    del streams.core.resting[producer]
+    user = streams.core.engine.producer_owner(producer)
+    return session.state.transactions.go_on(name, user, given, rested)
 
 
 def _named(request: Request) -> Transactional:
@@ -106,10 +128,8 @@ def _opened(request: Request) -> Error:
         if found.number is None:
             begin = request.session.streams.transact.begin
             found.number = begin(request.session, found.timeout_ms, found.owner)
-    except ShuttingDown:  # clients look for another one, and ask it
-        return Error.NOT_COORDINATOR
     except NexoError as error:
-        return error_of(error, _FORBIDDEN)
+        return coordinator_error(error, _FORBIDDEN)
     return Error.NONE
 
 
@@ -130,7 +150,7 @@ def offset_commit(request: Request) -> None:
     try:
         found = _named(request)
     except NexoError as caught:
-        error = error_of(caught, _FORBIDDEN)
+        error = coordinator_error(caught, _FORBIDDEN)
     else:
         try:
             _add_offsets(request, found, commits)
@@ -166,7 +186,7 @@ def end(request: Request) -> None:
             return
         _end(request, found, found.number, wants_commit)
     except NexoError as error:
-        request.answer({"error": error_of(error, _FORBIDDEN)})
+        request.answer({"error": coordinator_error(error, _FORBIDDEN)})
 
 
 def _end(request: Request, found: Transactional, number: int, wants_commit: bool) -> None:

@@ -20,7 +20,13 @@ from nexo.brokers.stream.engine import StreamEngine
 from nexo.brokers.stream.exposed_offsets import Pressure
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.publishing import Placed
-from nexo.brokers.stream.records import BUILT_ON, Checked, JournalRecord, StreamSnapshot
+from nexo.brokers.stream.records import (
+    BUILT_ON,
+    Checked,
+    JournalRecord,
+    RestingProducer,
+    StreamSnapshot,
+)
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import DiskFailed, DiskFull, NexoError, NotFound, ShuttingDown
 from nexo.model import Broker, Persistence, safer
@@ -81,6 +87,10 @@ class Core:
         self.unjournalled: set[int] = set()
         """Streams created in this turn: what is published to them waits for the journal."""
         self._capturing: Capturing | None = None
+        self.resting: dict[str, RestingProducer] = {}
+        """Transactional producers of a door that had nothing open at the last clean stop."""
+        self.who_rests: Callable[[], dict[str, RestingProducer]] = dict
+        """Asks the door for those of now."""
         self.losses: list[Loss] = []
         """What the journal lost."""
         self._power_kept = False
@@ -156,6 +166,7 @@ class Core:
             if (stream := self.engine.streams.numbered(int(tag, 16))) is not None:
                 self.engine.delete(stream.name, self.now_ms)
             self._unmark_when_safe(tag)
+        self.resting = self.engine.resting
         self._resume()
         if self.runtime.settings.stream_cdc:
             self._open_capture(replayed)
@@ -257,6 +268,7 @@ class Core:
             log.exception("the last changes could not be journalled; the snapshot has them")
         self._turn.close()
         try:
+            self.engine.resting = self.who_rests()
             self._save(synced=True)
         except (NexoError, OSError):
             log.exception("the state could not be saved; the journal has what was acknowledged")

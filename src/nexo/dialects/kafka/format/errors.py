@@ -117,13 +117,19 @@ def error_of(error: NexoError, forbidden: Error = Error.TOPIC_AUTHORIZATION_FAIL
     return forbidden if found is Error.TOPIC_AUTHORIZATION_FAILED else found
 
 
+def coordinator_error(error: NexoError, forbidden: Error) -> Error:
+    """The same for what a coordinator is asked: while it stops, clients look for it again."""
+    found = error_of(error, forbidden)
+    return Error.NOT_COORDINATOR if found is Error.NOT_LEADER else found
+
+
 def failure(error: NexoError) -> dict[str, Any]:
     return {"error": error_of(error), "message": error.message}
 
 
 def refusal(error: NexoError) -> Error:
     """Kafka's code for an error about a group."""
-    found = error_of(error, Error.GROUP_AUTHORIZATION_FAILED)
+    found = coordinator_error(error, Error.GROUP_AUTHORIZATION_FAILED)
     return Error.INVALID_GROUP_ID if found is Error.INVALID_TOPIC else found
 
 
