@@ -284,3 +284,10 @@ def test_a_sync_says_nothing_of_a_file_that_was_cut_meanwhile(
     file.sync()
     assert file.synced_bytes <= 10
     assert file.dirty
+
+
+def test_folders_are_made_for_their_owner_only(tmp_path: Path) -> None:
+    """Finding T18."""
+    OsFiles().make_folder(tmp_path / "data" / "queue")
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("data", "data/queue")]
+    assert modes == [0o700, 0o700]
