@@ -415,6 +415,7 @@ class Worker:
             self._exit(0)
         replicating: Replicating = taken()
         self.term = replicating._shipper.writer.split("/")[1]
+        self.server.system.leads.watch(broker.label, replicating._shipper)
 
         def end(lost: bool) -> None:
             self.world.story(f"{self.process.name} {'has lost the lead' if lost else 'restarts'}")

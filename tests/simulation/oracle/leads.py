@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from nexo.errors import Corrupt
 from nexo.model import Broker
@@ -35,9 +37,32 @@ class LeadOracle:
     acked: dict[Broker, dict[int, tuple[float, str]]] = field(default_factory=dict)
     """By broker and term: when the first acknowledgement arrived, and who gave it."""
     _last: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """By broker: who wrote the newest log object, and when that was asked for."""
+    """By broker: who wrote the newest log object, and when its contents were gathered."""
+    _gathered: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By key and writer of log objects: when the newest of their contents were gathered."""
     _lost: set[str] = field(default_factory=set)
     """Servers whose folder was lost; they come back with another name."""
+
+    def watch(self, broker: str, shipper: Any) -> None:
+        """Note when the contents of each put are gathered.
+
+        They wait while another put is under way; what is recorded then may leave with a later one.
+        """
+        gather, next_put = shipper.gather, shipper.next_put
+        tickets: dict[int, int] = {}
+
+        def gathering(operations: Sequence[Any]) -> int:
+            ticket: int = gather(operations)
+            tickets[ticket] = self.world.now_ns
+            return ticket
+
+        def putting(now_ms: int) -> Any:
+            put = next_put(now_ms)
+            if put is not None and put.ticket in tickets:
+                self._gathered[f"{broker}/{put.key}", shipper.writer] = tickets[put.ticket]
+            return put
+
+        shipper.gather, shipper.next_put = gathering, putting
 
     def put(self, put: Put) -> Takeover | None:
         """An object was created; returns the takeover that it is, if it is one."""
@@ -57,7 +82,8 @@ class LeadOracle:
         except Corrupt:
             return None
         last = self._last.get(broker)
-        self._last[broker] = group.writer, put.asked_ns
+        at_ns = self._gathered.get((put.key, group.writer), put.asked_ns)  # claims gather nothing
+        self._last[broker] = group.writer, at_ns
         if last is None or server_name(last[0]) == server_name(group.writer):
             return None
         by = put.process.machine.name if put.process is not None else "nobody"
