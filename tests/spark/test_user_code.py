@@ -17,12 +17,14 @@ from pyspark.pipelines.init_cli import init
 import nexo
 from nexo import cli
 from nexo.contracts import StreamContract
-from nexo.errors import NexoError
+from nexo.errors import NexoError, NotFound
 from nexo.lake.catalog import Lake
+from nexo.lake.maintenance.sweep import sweep
 from nexo.lake.paths import local_file
 from nexo.lake.typed.columns import set_schema
 from nexo.lake.user_tables import ensure_user_table, get_user_table
 from nexo.lake.writing.modes import all_files
+from pyspark_nexo.code.anew import begin_anew
 from pyspark_nexo.code.graph import FlowGraph
 from pyspark_nexo.code.loading import code_folder, load
 from pyspark_nexo.code.runner import FlowsRunner
@@ -202,6 +204,27 @@ def test_a_lost_checkpoint_stops_the_flow_with_a_sentence(
     with pytest.raises(NexoError, match=r"copy.sql:1: the checkpoint of flow 'copy' .* is gone"):
         code().once()
     assert len(rows(lake, "copy")) == 5
+
+
+def test_a_table_is_made_anew_from_all_that_its_inputs_have(
+    client: nexo.Client, lake: Lake, code: Code
+) -> None:  # SPEC P7
+    client.stream("orders").create()
+    orders(client, 0, 5)
+    runner = code({"copy.sql": "CREATE STREAMING TABLE copy AS SELECT offset FROM STREAM orders"})
+    runner.once()
+    with pytest.raises(NotFound, match="--full cpy: known are copy"):
+        begin_anew(lake, runner.graph.definitions, ["cpy"])
+    (old,) = begin_anew(lake, runner.graph.definitions, ["copy"])
+    orders(client, 5, 2)
+    code({"copy.sql": "CREATE STREAMING TABLE copy AS SELECT offset * 10 AS n FROM STREAM orders"})
+    code().once()
+    assert rows(lake, "copy") == [{"n": n * 10} for n in range(7)]
+    assert rows(lake, old) == [{"offset": n} for n in range(5)]
+    sweep(get_user_table(lake, "copy"), 0)
+    assert len(rows(lake, old)) == 5
+    assert begin_anew(lake, runner.graph.definitions, ["copy"]) != [old]
+    assert begin_anew(lake, runner.graph.definitions, ["copy"]) == []
 
 
 def test_names_with_hyphens_dots_and_capitals(client: nexo.Client, lake: Lake, code: Code) -> None:

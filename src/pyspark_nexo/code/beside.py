@@ -112,6 +112,10 @@ class UserCode:
             said = json.loads(line)
             if "note" in said:
                 self.note(said["note"])
+            elif "aside" in said:  # a process that is started again goes on with the new tables
+                self.plan = msgspec.structs.replace(self.plan, full=())
+                for name in said["aside"]:
+                    self.note(f"the table that was is now {name}")
             elif "rows" in said:
                 self.rows = said["rows"]
             elif "error" in said:

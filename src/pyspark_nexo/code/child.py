@@ -2,8 +2,9 @@
 
 ``python -m pyspark_nexo.code.child``, with a `CodePlan` as one line of JSON on standard input, runs
 the flows of a folder. It uses the Spark of the process that started it: the same JVM, the same
-executors. It prints one JSON object per line, ``{"note": …}`` for people, ``{"rows": …}`` at the
-end of ``once`` and ``{"error": …}`` if it fails, and ends when standard input does.
+executors. It prints one JSON object per line, ``{"note": …}`` for people, ``{"aside": …}`` once the
+tables to be made anew have other names, ``{"rows": …}`` at the end of ``once`` and ``{"error": …}``
+if it fails, and ends when standard input does.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class CodePlan(msgspec.Struct, frozen=True):
     trigger_s: float = TRIGGER_S
     only: tuple[str, ...] = ()
     once: bool = False
+    full: tuple[str, ...] = ()
+    """Tables that are made anew, once."""
     gateway_port: int = 0
     """Of the JVM that is used, as is the secret."""
     gateway_secret: str = ""
@@ -52,8 +55,15 @@ class CodePlan(msgspec.Struct, frozen=True):
         return LakeSettings(Path(self.lake), self.catalog, self.namespace)
 
 
-def graph_of(spark: SparkSession, plan: CodePlan, *, make: bool = True) -> FlowGraph:
+def graph_of(
+    spark: SparkSession,
+    plan: CodePlan,
+    say: Callable[[dict[str, object]], None],
+    *,
+    make: bool = True,
+) -> FlowGraph:
     """The flows of a folder, loaded and ordered."""
+    from pyspark_nexo.code.anew import begin_anew
     from pyspark_nexo.code.graph import FlowGraph
     from pyspark_nexo.code.loading import code_folder, load
     from pyspark_nexo.tables.catalog import SparkCatalog
@@ -63,7 +73,10 @@ def graph_of(spark: SparkSession, plan: CodePlan, *, make: bool = True) -> FlowG
         spark.conf.set(name, value)
     catalog = SparkCatalog(spark, Lake(plan.settings), plan.url)
     catalog.open()
-    graph = FlowGraph(load(spark, folder), catalog, folder.root, make)
+    definitions = load(spark, folder)
+    if plan.full:
+        say({"aside": begin_anew(catalog.lake, definitions, plan.full)})
+    graph = FlowGraph(definitions, catalog, folder.root, make)
     graph.build()
     return graph
 
@@ -77,7 +90,7 @@ def run(plan: CodePlan, stop: threading.Event, say: Callable[[dict[str, object]]
         say({"note": text})
 
     with attached(plan.gateway_port, plan.gateway_secret) as spark:
-        graph = graph_of(spark, plan)
+        graph = graph_of(spark, plan, say)
         runner = FlowsRunner(graph, note, plan.trigger_s, plan.only)
         if plan.once:
             say({"rows": runner.once()})

@@ -20,6 +20,7 @@ from nexo.lake.progress import FlowProgress, now_ms, total
 from nexo.lake.tables import newest_snapshot, table_name
 from nexo.lake.user_tables import find_user_table, get_user_table
 from pyspark_nexo.code import cdc
+from pyspark_nexo.code.anew import checkpoints
 from pyspark_nexo.code.definitions import FlowDefinition, OutputDefinition, OutputKind
 from pyspark_nexo.code.graph import FlowGraph, shape_of
 from pyspark_nexo.code.writers import AppendWriter, BatchOutcome, FlowWriter, ReplaceWriter
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-CHECKPOINTS = "flows"
-"""Where the checkpoints are, below the lake's folder."""
 INPUTS = "nexo.inputs"
 """A property of a view's table: what its inputs were when it was made."""
 SMALL_BYTES = 32 * 1024**2
@@ -68,8 +67,7 @@ class FlowRun:
     @property
     def checkpoint(self) -> Path:
         """Where Spark keeps how far it is."""
-        folder = self.lake.settings.folder.absolute() / CHECKPOINTS
-        return folder / table_name(self.flow.target) / table_name(self.flow.name)
+        return checkpoints(self.lake, self.flow.target) / table_name(self.flow.name)
 
     @property
     def lake(self) -> Lake:

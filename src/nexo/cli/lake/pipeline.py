@@ -78,6 +78,7 @@ def run(
     code: Path | None,
     trigger_s: float,
     only: str,
+    full: str,
     **where: Any,
 ) -> None:
     """Take streams into the lake, and fill your own tables."""
@@ -90,9 +91,9 @@ def run(
     lake = open_lake(**where, make=True)
     plan = None
     if code is not None:
-        plan = user_code.plan_of(lake, code, trigger_s=trigger_s, only=only, once=once)
-    elif only:
-        raise click.UsageError("--only names tables of --code DIR")
+        plan = user_code.plan_of(lake, code, trigger_s=trigger_s, only=only, once=once, full=full)
+    elif only or full:
+        raise click.UsageError("--only and --full name tables of --code DIR")
     with _pipeline(lake, streams, master, conf) as pipeline:
         if not pipeline.names():
             output.note("no stream has tiering on yet: nexo stream update NAME --tiering")

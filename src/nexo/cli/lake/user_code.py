@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 
 
 def code_options(function: F) -> F:
-    """``--code``, ``--trigger`` and ``--only``."""
+    """``--code``, ``--trigger``, ``--only`` and ``--full``."""
     for option in (
+        click.option("--full", metavar="A,B", default="", help="Make these of your tables anew, "
+                     "from all that their inputs have; the old ones keep their rows under another "
+                     "name."),
         click.option("--only", metavar="A,B", default="", help="Of your tables, fill only these."),
         click.option("--trigger", "trigger_s", type=seconds(), default="10s", show_default=True,
                      help="How often your own flows run."),
@@ -40,18 +43,23 @@ def code_options(function: F) -> F:
     return function
 
 
-def plan_of(lake: Lake, code: Path, *, trigger_s: float, only: str, once: bool) -> CodePlan:
+def plan_of(
+    lake: Lake, code: Path, *, trigger_s: float, only: str, once: bool, full: str = ""
+) -> CodePlan:
     """What the process of users' code is to do."""
     from pyspark_nexo.code.child import CodePlan
     from pyspark_nexo.code.loading import code_folder
 
     code_folder(code)  # what is wrong with the folder itself is said at once
     where = lake.settings
-    names = tuple(name for part in only.split(",") if (name := part.strip()))
     return CodePlan(
         str(code.resolve()), str(where.folder.absolute()), where.catalog, where.namespace,
-        common().url, trigger_s, names, once,
+        common().url, trigger_s, _names(only), once, _names(full),
     )  # fmt: skip
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for part in text.split(",") if (name := part.strip()))
 
 
 def beside(plan: CodePlan, spark: SparkSession) -> UserCode:
@@ -85,7 +93,7 @@ def check(code: Path, master: str | None, conf: Mapping[str, str], **where: Any)
         from pyspark_nexo.code.child import graph_of
         from pyspark_nexo.code.runner import described
 
-        graph = graph_of(spark, plan, make=False)
+        graph = graph_of(spark, plan, lambda _: None, make=False)
         columns = ["flow", "fills", "kind", "reads", "columns", "place"]
         output.rows(described(graph), columns, "no flows")
 
