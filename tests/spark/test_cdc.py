@@ -1,4 +1,4 @@
-"""AUTO CDC in users' pipelines: changes in any order become rows by key (SPEC I17, I18)."""
+"""AUTO CDC in users' pipelines: changes in any order become rows by key (SPEC P4)."""
 
 from __future__ import annotations
 

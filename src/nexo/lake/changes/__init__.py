@@ -1,1 +1,1 @@
-"""Changes of rows, by key: the newest row of each key, or all its versions (SPEC I17)."""
+"""Changes of rows, by key: the newest row of each key, or all its versions (SPEC P4)."""

@@ -1,4 +1,4 @@
-"""A table of rows by key, kept up by merging what waits beside it (SPEC I17).
+"""A table of rows by key, kept up by merging what waits beside it (SPEC P4).
 
 Three tables are divided by the same buckets of the key: the rows, the events that are kept beside
 them (`nexo.lake.changes.scd`), and the changes that wait. A change counts once when it is appended

@@ -1,4 +1,4 @@
-"""Changes by key against a naive model (SPEC I17)."""
+"""Changes by key against a naive model (SPEC P4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Debezium's envelopes: what each record changes, and what is refused and why (SPEC I18)."""
+"""Debezium's envelopes: what each record changes, and what is refused and why (SPEC P4)."""
 
 from __future__ import annotations
 

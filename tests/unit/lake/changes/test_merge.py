@@ -1,4 +1,4 @@
-"""Tables that changes are merged into, whatever fails on the way (SPEC I17, I4)."""
+"""Tables that changes are merged into, whatever fails on the way (SPEC P4, I4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes by key, in any order, in any pieces and again, against a naive model (SPEC I17)."""
+"""Changes by key, in any order, in any pieces and again, against a naive model (SPEC P4)."""
 
 from __future__ import annotations
 
