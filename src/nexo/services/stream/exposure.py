@@ -9,10 +9,27 @@ from nexo.brokers.stream.exposed_offsets import Pressure
 from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.registry import OpenStream
-from nexo.errors import NexoError
+from nexo.errors import NexoError, OutcomeUnknown, Unavailable
 from nexo.model import Persistence
 from nexo.services import service
 from nexo.services.connection import Done
+from nexo.services.turn import Safe
+
+
+def stored_here(stream: OpenStream, mode: Persistence, done: Safe) -> Safe:
+    """What to call back once a record has a durability that `ExposureControl.mode` has raised.
+
+    Who did not ask for `replicated` takes `Unavailable` for "not stored", and publishes again.
+    """
+    if mode is not Persistence.REPLICATED or mode is stream.options.persistence:
+        return done
+
+    def answered(error: NexoError | None) -> None:
+        if isinstance(error, Unavailable):
+            error = OutcomeUnknown(f"it may be stored: {error.message}")
+        done(error)
+
+    return answered
 
 
 class SyncReportingRuntime(service.Runtime, Protocol):

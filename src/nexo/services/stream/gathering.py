@@ -15,6 +15,7 @@ from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError, internal_error
 from nexo.services.connection import Done
 from nexo.services.stream.core import Core
+from nexo.services.stream.exposure import stored_here
 
 log = logging.getLogger("nexo.stream")
 
@@ -108,7 +109,8 @@ class RecordGathering:
             core.show(stream, [placed])
             _answer(gathered, placed)
 
-        core.when_appended(stream, core.exposure.mode(stream, [placed]), safe)
+        mode = core.exposure.mode(stream, [placed])
+        core.when_appended(stream, mode, stored_here(stream, mode, safe))
 
 
 def _answer(gathered: GatheredRecords, result: Placed | NexoError) -> None:

@@ -14,6 +14,7 @@ from nexo.errors import Forbidden, NexoError, PayloadTooLarge
 from nexo.model import Broker
 from nexo.services.connection import Connection, Done, T, user_of
 from nexo.services.stream.core import Core
+from nexo.services.stream.exposure import stored_here
 from nexo.services.stream.gathering import RecordGathering
 from nexo.services.stream.permits import permit_producer
 
@@ -188,4 +189,5 @@ class Publishing:
             else:
                 done(error)
 
-        core.when_appended(stream, core.exposure.mode(stream, placed), safe)
+        mode = core.exposure.mode(stream, placed)
+        core.when_appended(stream, mode, stored_here(stream, mode, safe))

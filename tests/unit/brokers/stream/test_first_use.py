@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nexo.errors import DiskFull, InvalidName, NexoError, NotFound
+from nexo.errors import DiskFull, InvalidName, NexoError, NotFound, OutcomeUnknown, Unavailable
 from nexo.model import Persistence
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
@@ -76,3 +76,34 @@ def test_a_new_stream_is_shipped_before_its_first_offset_is_told() -> None:  # S
     desk.runtime.sync()
     peer.publish("s", b"2")
     assert modes == [Persistence.REPLICATED, Persistence.REPLICATED, Persistence.FILE_ASYNC]
+
+
+@pytest.mark.parametrize(
+    ("persistence", "expected"),
+    [("file_async", OutcomeUnknown), ("file_sync", OutcomeUnknown), ("replicated", Unavailable)],
+)
+@pytest.mark.parametrize("single", [True, False])
+def test_a_first_record_that_the_store_does_not_confirm_is_not_refused(
+    persistence: str, expected: type[NexoError], single: bool
+) -> None:  # SPEC N2
+    desk = Desk(replicate="file:///bucket")
+    desk.runtime.unique = Persistence.REPLICATED
+    peer = desk.client()
+    peer.make("s", persistence=persistence)
+    committed = desk.runtime.committed
+
+    def unconfirmed(mode: Persistence, callback: Callable[[NexoError | None], None]) -> None:
+        if mode is Persistence.REPLICATED:
+            callback(Unavailable("the object store does not answer"))
+        else:
+            committed(mode, callback)
+
+    desk.runtime.committed = unconfirmed  # type: ignore[method-assign]
+    if single:
+        desk.handlers[Op.S_ADD](peer, 9, memoryview(publish_head("s", 0) + b"\0a"))
+        desk.runtime.end_turn()
+        assert type(peer.replies[9]) is expected
+    else:
+        with pytest.raises(expected) as raised:
+            peer.publish("s", b"a")
+        assert raised.type is expected
