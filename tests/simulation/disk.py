@@ -118,6 +118,15 @@ class Disk:
         """What a process made to use this disk."""
         return [files for user, files in self._users if user is process]
 
+    @property
+    def unsynced_s(self) -> float:
+        """For how long a process that still runs has synced nothing, as a sync failed."""
+        now_s = self.world.now_s
+        failed_s = (
+            files.failed_s for process, files in self._users if process is None or process.alive
+        )
+        return now_s - min((at_s for at_s in failed_s if at_s is not None), default=now_s)
+
     # -- names ---------------------------------------------------------------------
 
     def link(self, path: Path, inode: Inode | None) -> None:
@@ -317,6 +326,8 @@ class SimFiles:
         self.boot_id = f"{disk.machine.name}-{disk.boots}"
         self.disk = disk
         self._error: str | None = None
+        self.failed_s: float | None = None
+        """When a sync failed first."""
         self._open: dict[SimFile, None] = {}
         disk.used_by(disk.world.current, self)
 
@@ -337,7 +348,8 @@ class SimFiles:
         disk = self.disk
         disk.world.note(f"{name} {path.name}")
         disk.world.block(disk.chance.randint(*disk.sync_us) * US)
-        self.check_call(name, path)
+        if (fault := self.call(name, path)) is not None:
+            raise OSError(fault.number, os.strerror(fault.number))
 
     def is_full(self, more: int) -> bool:
         disk = self.disk
@@ -353,6 +365,8 @@ class SimFiles:
             raise ReadOnly(self._error)
 
     def broken(self, error: OSError) -> ReadOnly:
+        if self.failed_s is None:
+            self.failed_s = self.disk.world.now_s
         self._error = f"a sync to disk failed ({error.strerror}): restart after checking the disk"
         return ReadOnly(self._error)
 

@@ -342,7 +342,7 @@ class System:
         if not server.runs:
             return
         for model in self._models.values():
-            model.power_lost(5.0 + self.paused_s)
+            model.power_lost(5.0 + self.paused_s + server.disk.unsynced_s)
         server.disk.lose_power()
         self.world.after(fault.for_ns, server.start)
         assert server.process is not None

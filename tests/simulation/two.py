@@ -195,7 +195,7 @@ class Two(System):
         if not server.runs:
             return
         for model in self._models.values():
-            model.power_lost(5.0 + self.paused_s)
+            model.power_lost(5.0 + self.paused_s + server.disk.unsynced_s)
         server.disk.lose_power()
         if wiped:
             server.disk.wipe()
