@@ -121,7 +121,9 @@ class OpenQueue:
         if self._refusal is not None:
             raise self._refusal.with_traceback(None)
         taken = self.engine.push(jobs, now_ms)
-        if not jobs.replace:  # a job that replaced another must stay: the replaced one is gone
+        # A job that replaced another must stay: the replaced one is gone. Where nothing was added,
+        # the number is the next push's.
+        if not jobs.replace and len(taken.instead) < taken.count:
             self._asked.add(taken.base)
         return taken
 

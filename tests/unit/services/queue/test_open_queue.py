@@ -1,0 +1,30 @@
+"""A queue whose writes the disk refuses."""
+
+from __future__ import annotations
+
+from nexo.blocks import pack_block
+from nexo.brokers.queue.jobs import NewJobs
+from nexo.errors import DiskFull
+from nexo.services.queue.open_queue import OpenQueue
+from tests.memory_files import MemoryFiles
+from tests.unit.brokers.queue.desk import Desk
+
+
+def push(queue: OpenQueue, value: bytes, *, replace: bool = False) -> None:
+    jobs = NewJobs(1, pack_block([value]), dedup_keys=["k"], replace=replace)
+    queue.push(jobs, 0)
+
+
+def test_what_replaced_a_job_stays_also_after_a_push_that_added_nothing() -> None:  # SPEC D2, I7
+    """The number that such a push did not use is the next one's."""
+    desk = Desk(MemoryFiles())
+    desk.client().create("q")
+    queue = desk.service.registry.find("q")
+    push(queue, b"old")
+    queue.write(0)
+    push(queue, b"again")
+    push(queue, b"new", replace=True)
+    queue.undo(DiskFull("no room"))
+    queue.write(0)
+    assert queue.engine.ledger.open_jobs == 1
+    assert queue.values.one(1)[0] == b"new"
