@@ -70,6 +70,14 @@ def to_alerts():
 Code = Callable[..., FlowsRunner]
 
 
+@pytest.fixture(autouse=True)
+def without_views(spark: SparkSession) -> None:
+    """Temporary views of other tests, which Spark finds before tables of their names."""
+    for each in spark.catalog.listTables():
+        if each.isTemporary:
+            spark.catalog.dropTempView(each.name)
+
+
 @pytest.fixture
 def catalog(spark: SparkSession, lake: Lake, url: str) -> Iterator[SparkCatalog]:
     found = SparkCatalog(spark, lake, url)

@@ -65,10 +65,15 @@ class Parsed:
     """DuckDB's own; None if it is no SELECT."""
 
 
+def literal(text: str) -> str:
+    """A text as SQL writes it. DuckDB imports pandas, where it is installed, for parameters."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def parse(connection: duckdb.DuckDBPyConnection, query: str) -> Parsed:
     """A query for DuckDB to run; what is not a SELECT, or not SQL, stays as it is."""
     query = quoted(query)
-    found = connection.execute("select json_serialize_sql(?::varchar)", [query]).fetchone()
+    found = connection.execute(f"select json_serialize_sql({literal(query)})").fetchone()
     tree = json.loads(found[0]) if found else {"error": True}
     if tree.get("error"):
         return Parsed(query, frozenset())
@@ -76,7 +81,8 @@ def parse(connection: duckdb.DuckDBPyConnection, query: str) -> Parsed:
     tables = frozenset(_tables(tree))
     if not count:
         return Parsed(query, tables, tree)
-    text = connection.execute("select json_deserialize_sql(?::json)", [json.dumps(tree)]).fetchone()
+    made = f"select json_deserialize_sql({literal(json.dumps(tree))}::json)"
+    text = connection.execute(made).fetchone()
     return Parsed(query if text is None else str(text[0]), tables, tree)
 
 

@@ -38,7 +38,7 @@ from nexo.lake.rows import ROWS
 from nexo.lake.settings import LakeSettings, servers_lake
 from nexo.lake.tables import NEWEST, SUFFIXES, StreamId, derived_view, table_name
 from nexo.sql import dialect
-from nexo.sql.dialect import Parsed, duck_type, quoted_name
+from nexo.sql.dialect import Parsed, duck_type, literal, quoted_name
 from nexo.sql.result import Result
 from nexo.sql.streams import SeenStream, copy_table, look, make_hot_table
 from nexo.sql.topics import asked_topics
@@ -316,7 +316,7 @@ class QueryViews:
             "headers, timestamp"
         )
         parts = [
-            f"select {_literal(name)} as topic, {columns} from {quoted_name(self._stream(name))}"
+            f"select {literal(name)} as topic, {columns} from {quoted_name(self._stream(name))}"
             for name in names
         ]
         if parts:
@@ -349,8 +349,8 @@ class QueryViews:
             _make_readable(self.connection, table.io(), found[0].path)
         self.files.extend(local_path(each.path) or each.path for each in found)
         fields = ", ".join(
-            f"{each.field_id}: {{name: {_literal(each.name)}, "
-            f"type: {_literal(duck_type(each.kind))}, default_value: NULL}}"
+            f"{each.field_id}: {{name: {literal(each.name)}, "
+            f"type: {literal(duck_type(each.kind))}, default_value: NULL}}"
             for each in table.fields
         )
         read = f"schema = MAP {{{fields}}}"
@@ -381,7 +381,7 @@ class QueryViews:
 
 def _confine(connection: duckdb.DuckDBPyConnection, files: Sequence[str]) -> None:
     """Let DuckDB open only these files from now on, and keep all its settings."""
-    connection.execute(f"set allowed_paths = [{', '.join(map(_literal, files))}]")
+    connection.execute(f"set allowed_paths = [{', '.join(map(literal, files))}]")
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")
 
@@ -431,11 +431,7 @@ def _by_name(fields: Sequence[StoredField], names: Container[str]) -> Iterator[s
 
 
 def _address(path: str) -> str:
-    return _literal(local_path(path) or path)
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+    return literal(local_path(path) or path)
 
 
 def _first(found: duckdb.DuckDBPyConnection, limit: int | None) -> pa.Table:

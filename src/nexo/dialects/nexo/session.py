@@ -105,6 +105,7 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
             if turn.asked:
                 turn.read(self)
             self.flush()
+            self._state.timings.written()
             now_ns = meter.read(nbytes, self._inbox)
             if not meter.waiting:
                 busy_poll.sent(now_ns)
