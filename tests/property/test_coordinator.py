@@ -246,7 +246,7 @@ class World:
             self.count += 1
             wanted = Join(
                 "consumer", (("range", b"t"),), client.id, client.instance,
-                session_timeout_ms=5_000, rebalance_timeout_ms=20_000,
+                session_timeout_ms=6_000, rebalance_timeout_ms=20_000,
             )  # fmt: skip
             ticket = self.ticket(client)
             self.deliver(self.engine.join(ticket, wanted, f"{client.name}-{ticket}", self.now))
