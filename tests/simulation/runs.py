@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-RUNS = {"one": 30, "two": 8}
-"""Fresh seeds of each scenario in `make test`: some 30 s of one core for each."""
+RUNS = {"one": 30, "two": 8, "lake": 200}
+"""Seeds of each scenario in `make test`: some 30 s of one core for each."""
+FIRST = "SIMULATION_FIRST"
+"""A variable with the first seed. CI sets it, to judge a change by what it changes; without
+it the seeds are fresh."""
 _ROOT = Path(__file__).parents[2]
 
 
 def simulate(*arguments: str) -> tuple[int, str]:
     """The exit status, and what it prints."""
-    command = [sys.executable, "-m", "tests.simulation", *arguments]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", *arguments]
     ended = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
     return ended.returncode, ended.stdout + ended.stderr
 
 
-def explore(scenario: str, seeds: int) -> str:
-    """Fresh seeds; fails with their findings, and how to replay them."""
-    code, said = simulate(
-        "--scenario", scenario, "--seeds", str(seeds), "--workers", "1", "--no-shrink"
-    )
+def explore(scenario: str, workers: int = 1) -> str:
+    """Runs seeds; fails with their findings, and how to replay them."""
+    seeds = str(RUNS[scenario])
+    asked = ["--scenario", scenario, "--seeds", seeds, "--workers", str(workers), "--no-shrink"]
+    if first := os.environ.get(FIRST):
+        asked += ["--first", first]
+    code, said = simulate(*asked)
     assert code == 0, said
+    assert f"{seeds} runs" in said
     return said
