@@ -107,7 +107,7 @@ def test_a_topic_named_twice_is_refused_and_others_grow(asker: Asker, url: str, 
 @shows("confluent-kafka", "partitions added while producers and groups of each kind are at work")
 @pytest.mark.parametrize("protocol", ["classic", "cooperative", "consumer"])
 def test_running_producers_and_groups_use_the_new_partitions(
-    bootstrap: str, made: str, protocol: str
+    request: pytest.FixtureRequest, bootstrap: str, made: str, protocol: str
 ) -> None:
     conf: dict[str, Any] = {"bootstrap.servers": bootstrap, **QUIET}
     group: dict[str, Any] = conf | {"group.id": made, "auto.offset.reset": "earliest", **SOON}
@@ -117,6 +117,7 @@ def test_running_producers_and_groups_use_the_new_partitions(
         group["partition.assignment.strategy"] = "cooperative-sticky"
     members = [Consumer(group), Consumer(group)]
     for member in members:
+        request.addfinalizer(member.close)  # one that is collected open never ends
         member.subscribe([made])
     producer = Producer(conf | {"enable.idempotence": True, **SOON})
     sent, got = 0, set[bytes]()
@@ -160,8 +161,6 @@ def test_running_producers_and_groups_use_the_new_partitions(
         for member in members:
             assert member.consume(1, 0.1) == []
     assert owned == list(range(6))
-    for member in members:
-        member.close()
 
 
 async def test_a_transaction_goes_on_across_the_change(bootstrap: str, url: str, made: str) -> None:
