@@ -17,7 +17,7 @@ UNIT := tests/unit tests/property
 CHECKS := check-types check-doc-types check-style check-layers check-generated check-planted
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test test-pythons unit check $(CHECKS) format bench bench-quick bench-guard compat demo soak fuzz simulate docs site site-serve image release upgrade clean
+.PHONY: help setup serve test retest test-pythons unit check $(CHECKS) format bench bench-quick bench-guard compat demo soak fuzz simulate docs site site-serve image release upgrade clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ serve: $(VENV)/.serve ## run the server: TCP 7654, HTTP 8080, data in ./data
 test: $(VENV)/.test ## all checks and all tests
 	@$(MAKE) --no-print-directory --jobs $(WORKERS) --output-sync $(VENV)/spark.jsa $(CHECKS)
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --durations 60
+
+retest: $(VENV)/.test ## run again, one after the other, what failed in the last run
+	$(BIN)/pytest --last-failed --last-failed-no-failures none --durations 0
 
 test-pythons: $(VENV)/.test ## unit, contract and integration tests on every other Python that is found
 	$(BIN)/python tools/pythons.py --extras $(TEST_EXTRAS) --workers $(WORKERS)
