@@ -20,7 +20,8 @@ from nexo.lake.catalog import Lake
 from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.names import file_label
 from nexo.lake.once import WrittenRange, commit
-from nexo.lake.rows import ROWS, rows
+from nexo.lake.own_columns import ROWS
+from nexo.lake.rows import rows
 from nexo.lake.settings import LakeSettings
 from nexo.lake.tables import StreamId
 from nexo.storage.header import stamp

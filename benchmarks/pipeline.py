@@ -19,7 +19,7 @@ from benchmarks.harness import Bench, Contender, Measure, Row
 from benchmarks.process_tree import cpu_s
 from nexo.lake.catalog import Lake
 from nexo.lake.derived import latest
-from nexo.lake.rows import ROWS as ROW_SCHEMA
+from nexo.lake.own_columns import ROWS as ROW_SCHEMA
 from nexo.lake.settings import LakeSettings
 from nexo.lake.tables import NEWEST, StreamId, offsets_of
 from pyspark_nexo.continuous import Continuous

@@ -19,9 +19,9 @@ from benchmarks.harness import Bench, Contender, Measure, Row
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
 from nexo.lake.once import commit
+from nexo.lake.own_columns import ROWS as COLUMNS
 from nexo.lake.plan import BatchLimits, planned_ranges
 from nexo.lake.reading.ranges import file_ranges
-from nexo.lake.rows import ROWS as COLUMNS
 from nexo.lake.settings import LakeSettings
 from nexo.lake.tables import StreamId, offsets_of
 from pyspark_nexo.steps import StreamStep, WrittenFiles, unreported

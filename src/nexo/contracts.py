@@ -24,7 +24,7 @@ from nexo.lake.catalog import Lake
 from nexo.lake.derived import dead_letters
 from nexo.lake.derived import redrive as driving
 from nexo.lake.maintenance import backfill as filling
-from nexo.lake.rows import ROWS
+from nexo.lake.own_columns import ROWS
 from nexo.lake.settings import LakeSettings, servers_lake
 from nexo.lake.tables import CREATED_MS, StreamId
 from nexo.lake.typed import columns

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from nexo.errors import InvalidOption
-from nexo.lake.rows import ROWS
+from nexo.lake.own_columns import ROWS
 from nexo.lake.typed.columns import MISFITS, REJECTED, ParsedColumn, Terms
 from nexo.lake.typed.formats import ValueFormat, format_of
 from nexo.lake.typed.kinds import parse as parse_kind

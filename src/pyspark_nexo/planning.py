@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from nexo.errors import ConnectionLost, NexoError, Unauthenticated, Unavailable
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
+from nexo.lake.own_columns import ROWS
 from nexo.lake.plan import BatchLimits, planned_ranges
 from nexo.lake.progress import Tracker, now_ms
-from nexo.lake.rows import ROWS
 from nexo.lake.tables import StreamId, held_offsets
 from nexo.lake.writing.layout import layout_of
 from nexo.protocol import stream as wire

@@ -21,10 +21,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
+    DataType,
     StringType,
     StructType,
 )
@@ -33,21 +30,23 @@ from nexo.batch import BatchProducer, encode
 from nexo.batch.murmur import partition_of
 from nexo.errors import InvalidInput, InvalidOption, PartitionsChanged
 from nexo.hot_log import HotLog
+from nexo.lake.own_columns import OWN_COLUMNS
 from nexo.protocol.values import ValueType
 from pyspark_nexo.options import SourceOptions
+from pyspark_nexo.types import spark_type
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 _Row: TypeAlias = tuple[bytes | None, bytes | None, bytes, int | None]
 """Value, key, headers, and the value's type."""
-_COLUMNS = {
-    "value": (StringType, BinaryType),
-    "key": (StringType, BinaryType),
-    "headers": (StringType, ArrayType),
+_COLUMNS: dict[str, tuple[type[DataType], ...]] = {
     "topic": (StringType,),
-    "partition": (IntegerType, LongType),
-    "value_type": (IntegerType,),
+    **{
+        each.name: tuple(type(spark_type(kind)) for kind in each.written)
+        for each in OWN_COLUMNS
+        if each.written
+    },
 }
 BATCH_BYTES = 1024**2
 _ROW_BYTES = 16

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from nexo.errors import Conflict, InvalidInput, InvalidOption, OffsetOutOfRange
-from nexo.lake.rows import ROWS
+from nexo.lake.own_columns import ROWS
 from nexo.lake.typed import kinds
 from pyspark_nexo import topics
 from pyspark_nexo.options import SourceOptions, own_columns, parse

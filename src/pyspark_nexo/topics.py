@@ -20,6 +20,7 @@ from pyspark.sql.types import StructField, StructType
 
 from nexo.errors import Conflict, InvalidOption, NotFound, OffsetOutOfRange
 from nexo.hot_log import HotLog
+from nexo.lake.own_columns import ROWS
 from nexo.protocol.stream import PartitionInfo
 from pyspark_nexo.options import KAFKA_CHOICES, kafka_options
 from pyspark_nexo.reading.origins import BrokerOrigin
@@ -50,12 +51,14 @@ SparkOffsets: TypeAlias = dict[str, dict[str, int]]
 _CREATED = "created_ms"
 _EARLIEST, _LATEST = -2, -1
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-_COLUMNS: dict[str, pa.DataType] = {
-    "key": pa.binary(), "value": pa.binary(), "topic": pa.string(), "partition": pa.int32(),
-    "offset": pa.int64(), "timestamp": pa.timestamp("us", tz="UTC"), "timestampType": pa.int32(),
-    "headers": _HEADERS,
-}  # fmt: skip
-_TYPES = {name: spark_type(kind) for name, kind in _COLUMNS.items()}
+_ONLY_HERE = {"topic": pa.string(), "timestampType": pa.int32(), "headers": _HEADERS}
+_COLUMNS = (
+    "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers",
+)  # fmt: skip
+_TYPES = {
+    name: spark_type(_ONLY_HERE[name] if name in _ONLY_HERE else ROWS.field(name).type)
+    for name in _COLUMNS
+}
 
 
 def is_asked_for(options: Mapping[str, str]) -> bool:

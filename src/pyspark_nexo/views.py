@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
-from nexo.lake.rows import ROWS
+from nexo.lake.own_columns import ROWS
 from nexo.lake.tables import DEAD_LETTERS, NEWEST, StreamId, derived_view, held_offsets, table_name
 from nexo.lake.typed.columns import parser_of
 from nexo.lake.typed.formats import format_text
@@ -29,9 +29,11 @@ from nexo.protocol import stream as wire
 from nexo.sql.views import (
     COLUMNS,
     GROUPS,
+    MESSAGE,
     MESSAGES,
     MOST_STREAMS,
     OFFSETS,
+    SHOWN_AS_TEXT,
     check_moment,
     group_rows,
     offset_rows,
@@ -41,7 +43,7 @@ from pyspark_nexo.types import spark_schema
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _log = logging.getLogger("pyspark_nexo")
 _MICROSECOND = timedelta(microseconds=1)
@@ -136,16 +138,7 @@ class StreamViews:
 
     def _messages(self, frames: dict[str, DataFrame]) -> DataFrame:
         def message(topic: str, frame: DataFrame) -> DataFrame:
-            text = "if(is_valid_utf8({0}), cast({0} as string), base64({0}))"
-            return frame.select(
-                f.lit(topic).alias("topic"),
-                "partition",
-                "offset",
-                f.expr(text.format("key")).alias("key"),
-                f.expr(text.format("value")).alias("value"),
-                "headers",
-                "timestamp",
-            )
+            return frame.select(f.lit(topic).alias("topic"), *map(_shown, MESSAGE))
 
         if not frames:
             return self._rows(MESSAGES, iter(()))
@@ -164,6 +157,13 @@ def register_views(
     """Make the views that `nexo.sql.views` describes; returns their names."""
     check_moment(as_of)
     return StreamViews(spark, lake, url, as_of).register(streams)
+
+
+def _shown(name: str) -> Column:
+    """A column as ``stream_messages`` has it."""
+    if name not in SHOWN_AS_TEXT:
+        return f.col(name)
+    return f.expr(f"if(is_valid_utf8({name}), cast({name} as string), base64({name}))").alias(name)
 
 
 def _newest(frame: DataFrame) -> DataFrame:

@@ -7,8 +7,9 @@ from nexo.lake.catalog import Lake
 from nexo.lake.files import FileWriter, target
 from nexo.lake.names import file_label
 from nexo.lake.once import WrittenRange, commit
+from nexo.lake.own_columns import ROWS
 from nexo.lake.plan import BatchLimits, planned_ranges
-from nexo.lake.rows import ROWS, rows
+from nexo.lake.rows import rows
 from nexo.lake.tables import StreamId, offsets_of
 from nexo.protocol import stream as wire
 

@@ -10,25 +10,16 @@ import pyarrow as pa
 from nexo.batch import Batch
 from nexo.batch.columns import Strings
 from nexo.errors import Corrupt
+from nexo.lake.own_columns import LOGGED
 from nexo.storage.header import ALIGN
 
 # ruff: noqa: PLC0415 - pyarrow.compute takes longer to import than most SQL queries, see `as_stored`
 
-SCHEMA = pa.schema(
-    [
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("timestamp", pa.timestamp("ms", tz="UTC"), nullable=False),
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("headers", pa.binary()),
-        pa.field("value_type", pa.uint8(), nullable=False),
-    ]
-)
-"""What `to_arrow` gives; ``headers`` is JSON text, null for none."""
-
 
 def to_arrow(batch: Batch) -> pa.RecordBatch:
-    """The records of ``batch``; the result keeps the batch's buffer alive.
+    """The records of ``batch`` as `LOGGED`; the result keeps the batch's buffer alive.
+
+    ``headers`` are JSON text, null for none.
 
     Every offset is checked, because Arrow itself trusts what it is given: `Corrupt` if bad.
     """
@@ -54,7 +45,7 @@ def _columns(batch: Batch, body: pa.Buffer, offsets: pa.Array, headers: pa.Array
         headers,
         _types(batch, body),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=LOGGED)
 
 
 def _int64s(numbers: array[int], kind: pa.DataType) -> pa.Array:
@@ -85,7 +76,7 @@ def counting(n: int) -> pa.Array:
 
 
 def _timestamps(batch: Batch, body: pa.Buffer) -> pa.Array:
-    kind, n, at = SCHEMA.field("timestamp").type, len(batch), batch.layout.timestamps
+    kind, n, at = LOGGED.field("timestamp").type, len(batch), batch.layout.timestamps
     if at < 0:
         return _int64s(array("q", [batch.header.first_ms]) * n, kind)
     return pa.Array.from_buffers(kind, n, [None, body.slice(at, 8 * n)])

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nexo.errors import Conflict
+from nexo.lake.own_columns import FIELD_IDS, OWN_COLUMNS
 from nexo.lake.paths import delete_files, local_path, make_folder_of, sync_local
-from nexo.lake.rows import CHUNK_ROWS, FIELD_IDS, chunked
+from nexo.lake.rows import CHUNK_ROWS, chunked
 from nexo.lake.schema import arranged, field_id_of, file_schema, leaf_ids, marked, sources
 from nexo.lake.tables import STREAM
 from nexo.lake.typed.columns import REJECTED, Terms, parser_of
@@ -29,13 +30,6 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
 
-_BOUNDED = ("partition", "offset", "timestamp")
-"""Columns of every stream whose bounds let readers skip files."""
-_OWN_TYPES = {
-    "partition": ("int", "long"), "offset": ("long",), "timestamp": ("timestamptz",),
-    "key": ("binary",), "value": ("binary",), "headers": ("string",), "value_type": ("int", "long"),
-}  # fmt: skip
-"""Types that a stream's own columns have; Iceberg allows an int to become a long."""
 _OPEN_FILES = 64
 """Files that one writer has open at a time."""
 SMALL_BYTES = 32 * 1024
@@ -100,12 +94,12 @@ def _own_ids(table: Table) -> dict[str, int]:
     if STREAM not in table.properties:
         return {}
     found = {each.field_id: str(each.field_type) for each in table.schema().fields}
-    for name, field_id in FIELD_IDS.items():
-        if found.get(field_id) not in _OWN_TYPES[name]:
+    for column in OWN_COLUMNS:
+        if found.get(FIELD_IDS[column.name]) not in column.iceberg:
             raise Conflict(
-                f"table {'.'.join(table.name())} no longer has the column {name!r} as Nexo made "
-                "it, so records would be lost in it: rename the table, and Nexo makes a new one "
-                "for the records from then on"
+                f"table {'.'.join(table.name())} no longer has the column {column.name!r} as "
+                "Nexo made it, so records would be lost in it: rename the table, and Nexo makes a "
+                "new one for the records from then on"
             )
     return FIELD_IDS
 
@@ -280,13 +274,13 @@ def _always(where: Target) -> Sequence[str]:
     """What the columns are called now that have bounds in every stream's files."""
     if not where.ids:  # a table of users, which nobody reads by offsets
         return [field.name for field in where.schema if bounded(field.type)]
-    wanted = {where.ids[name] for name in _BOUNDED}
+    wanted = {where.ids[each.name] for each in OWN_COLUMNS if each.has_bounds}
     return [field.name for field in where.schema if field_id_of(field) in wanted]
 
 
 def _repeated(names: Collection[str]) -> list[str]:
     """Columns of a stream's table with few different values."""
-    return [name for name in ("partition", "value_type") if name in names]
+    return [each.name for each in OWN_COLUMNS if each.repeats and each.name in names]
 
 
 def _typed_names(where: Target) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Records as rows of a table: one schema for lake files and for Spark.
+"""Records as rows of a table, alike in lake files and in Spark.
 
 Types are those that Spark takes without conversion: microseconds in UTC, 32-bit lengths.
 """
@@ -12,23 +12,9 @@ import pyarrow as pa
 
 from nexo.batch import Batch
 from nexo.lake.arrow import to_arrow
+from nexo.lake.own_columns import ROWS
 
 DAY_US = 86_400_000_000
-
-ROWS = pa.schema(
-    [
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("headers", pa.string()),
-        pa.field("value_type", pa.int32()),
-    ]
-)
-"""``headers`` is a JSON object, null for none; ``value_type`` is 0 raw, 1 text, 2 JSON."""
-FIELD_IDS = {name: number for number, name in enumerate(ROWS.names, 1)}
-"""By column: its field id in every table, by which it is known though others rename it."""
 
 CHUNK_ROWS = 65_536
 """Rows per Arrow batch that readers yield: enough to make the cost per batch small."""

@@ -23,6 +23,7 @@ from nexo.errors import ConfigError, Conflict, InvalidInput, NotFound
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
 from nexo.lake.failures import lake_errors
+from nexo.lake.own_columns import ROWS
 from nexo.lake.paths import local_path
 from nexo.lake.reading.deletes import DeletedRows
 from nexo.lake.reading.stored import (
@@ -34,7 +35,6 @@ from nexo.lake.reading.stored import (
     is_plain,
     unmarked_columns,
 )
-from nexo.lake.rows import ROWS
 from nexo.lake.settings import LakeSettings, servers_lake
 from nexo.lake.tables import NEWEST, SUFFIXES, StreamId, derived_view, table_name
 from nexo.sql import dialect
@@ -45,9 +45,11 @@ from nexo.sql.topics import asked_topics
 from nexo.sql.views import (
     COLUMNS,
     GROUPS,
+    MESSAGE,
     MESSAGES,
     MOST_STREAMS,
     OFFSETS,
+    SHOWN_AS_TEXT,
     check_moment,
     group_rows,
     offset_rows,
@@ -311,9 +313,9 @@ class QueryViews:
                 f"{MESSAGES} would read {len(names):,} streams, and covers {MOST_STREAMS} at a "
                 "time: say which ones, as in where topic = 'orders' or where topic in ('a', 'b')"
             )
-        columns = (
-            'partition, "offset", nexo_shown(key) as key, nexo_shown(value) as value, '
-            "headers, timestamp"
+        columns = ", ".join(
+            f"nexo_shown({each}) as {each}" if each in SHOWN_AS_TEXT else quoted_name(each)
+            for each in MESSAGE
         )
         parts = [
             f"select {literal(name)} as topic, {columns} from {quoted_name(self._stream(name))}"

@@ -23,8 +23,9 @@ from nexo.errors import Unavailable
 from nexo.hot_log import HotLog
 from nexo.lake.arrow import as_stored
 from nexo.lake.catalog import Lake
+from nexo.lake.own_columns import ROWS
 from nexo.lake.reading.stored import StoredTable, find
-from nexo.lake.rows import ROWS, chunked, partitions, rows, texts
+from nexo.lake.rows import chunked, partitions, rows, texts
 from nexo.lake.tables import COLUMNS, StreamId, offsets_of
 from nexo.protocol import stream as wire
 from nexo.sql.dialect import quoted_name

@@ -24,16 +24,21 @@ import pyarrow as pa
 
 from nexo.errors import InvalidInput
 from nexo.hot_log import HotLog
+from nexo.lake.own_columns import ROWS
 
 MOST_STREAMS = 200
 """The most streams that ``stream_messages`` covers: plans have limits. With more of them, a query
 says which it needs (``topic = …`` or ``topic in (…)``), or is refused."""
 MESSAGES, OFFSETS, GROUPS = "stream_messages", "stream_offsets", "stream_groups"
-_TEXT, _TIME = pa.string(), pa.timestamp("us", tz="UTC")
+MESSAGE = ("partition", "offset", "key", "value", "headers", "timestamp")
+"""A stream's own columns in ``stream_messages``."""
+SHOWN_AS_TEXT = ("key", "value")
+"""…of which these are bytes: they are shown as text, or base64 if they are not UTF-8."""
+_TEXT, _TIME = pa.string(), ROWS.field("timestamp").type
 COLUMNS = {
     MESSAGES: pa.schema([
-        ("topic", _TEXT), ("partition", pa.int32()), ("offset", pa.int64()), ("key", _TEXT),
-        ("value", _TEXT), ("headers", _TEXT), ("timestamp", _TIME),
+        ("topic", _TEXT),
+        *((name, _TEXT if name in SHOWN_AS_TEXT else ROWS.field(name).type) for name in MESSAGE),
     ]),
     OFFSETS: pa.schema([
         ("group_id", _TEXT), ("topic", _TEXT), ("partition", pa.int32()), ("offset", pa.int64()),

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from nexo.batch import verify
+from nexo.lake.own_columns import FIELD_IDS, ROWS
 from nexo.lake.reading.ordered import row_groups
 from nexo.lake.reading.replay import LakeReader
 from nexo.lake.reading.stored import find
-from nexo.lake.rows import FIELD_IDS, ROWS
 from nexo.lake.schema import marked
 from nexo.lake.snapshot import COMMIT_ID
 from nexo.lake.tables import held_offsets

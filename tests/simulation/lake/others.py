@@ -18,8 +18,8 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 
+from nexo.lake.own_columns import FIELD_IDS
 from nexo.lake.reading.ranges import file_ranges
-from nexo.lake.rows import FIELD_IDS
 from tests.simulation.lake.model import PARTITIONS, Row, State
 from tests.simulation.lake.site import Site
 from tests.unit.lake import foreign

@@ -20,8 +20,8 @@ from nexo.lake.maintenance import maintain as maintaining
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.names import file_label
 from nexo.lake.once import WrittenRange, taking
+from nexo.lake.own_columns import ROWS
 from nexo.lake.plan import BatchLimits, PlannedRange, planned_ranges
-from nexo.lake.rows import ROWS
 from nexo.lake.tables import held_offsets
 from nexo.lake.typed.columns import set_schema
 from nexo.protocol.stream import PartitionInfo

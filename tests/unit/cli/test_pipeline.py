@@ -15,8 +15,8 @@ from nexo import cli
 from nexo.errors import Conflict
 from nexo.lake.catalog import Lake
 from nexo.lake.maintenance import maintain as maintenance
+from nexo.lake.own_columns import ROWS
 from nexo.lake.progress import Tracker
-from nexo.lake.rows import ROWS
 from nexo.lake.settings import LakeSettings
 from nexo.lake.tables import StreamId
 

@@ -16,7 +16,8 @@ from nexo.lake.catalog import Lake
 from nexo.lake.files import FileWriter, target
 from nexo.lake.names import file_label
 from nexo.lake.once import WrittenRange, commit
-from nexo.lake.rows import ROWS, rows
+from nexo.lake.own_columns import ROWS
+from nexo.lake.rows import rows
 from nexo.lake.settings import LakeSettings
 from nexo.lake.tables import StreamId, held_offsets
 from nexo.storage.header import stamp

@@ -8,7 +8,8 @@ pa = pytest.importorskip("pyarrow")
 
 from nexo import batch as batches  # noqa: E402
 from nexo.errors import Corrupt  # noqa: E402
-from nexo.lake.arrow import SCHEMA, as_stored, to_arrow  # noqa: E402
+from nexo.lake.arrow import as_stored, to_arrow  # noqa: E402
+from nexo.lake.own_columns import LOGGED  # noqa: E402
 from nexo.storage import header  # noqa: E402
 
 
@@ -36,7 +37,7 @@ def rows(batch: batches.Batch) -> list[tuple[object, ...]]:
 
 def arrow_rows(batch: batches.Batch) -> list[tuple[object, ...]]:
     table = to_arrow(batch)
-    assert table.schema == SCHEMA
+    assert table.schema == LOGGED
     stamps = table.column("timestamp").cast(pa.int64())
     columns = [table.column(name) for name in table.schema.names]
     columns[1] = stamps

@@ -13,10 +13,10 @@ from pyiceberg.utils.config import Config
 from nexo.errors import ConfigError, Conflict, Unavailable
 from nexo.lake.catalog import Lake
 from nexo.lake.maintenance.maintain import Care, maintain
+from nexo.lake.own_columns import ROWS
 from nexo.lake.paths import local_path
 from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.reading.replay import LakeReader
-from nexo.lake.rows import ROWS
 from nexo.lake.schema import iceberg_schema
 from nexo.lake.settings import LakeSettings
 from nexo.lake.tables import NEWEST, StreamId

@@ -20,12 +20,12 @@ from nexo.lake.maintenance.backfill import backfill
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.names import file_label
 from nexo.lake.once import commit_once
+from nexo.lake.own_columns import ROWS
 from nexo.lake.reading import ordered
 from nexo.lake.reading.ordered import row_groups
 from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.reading.replay import LakeReader
 from nexo.lake.reading.stored import find
-from nexo.lake.rows import ROWS
 from nexo.lake.snapshot import TableChange
 from nexo.lake.tables import DEAD_LETTERS, NEWEST, StreamId
 from nexo.lake.typed import columns as typed

@@ -17,10 +17,11 @@ from nexo.lake.maintenance import maintain as maintenance
 from nexo.lake.maintenance import ordering
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.once import WrittenRange, commit
+from nexo.lake.own_columns import ROWS
 from nexo.lake.paths import local_path
 from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.reading.replay import LakeReader
-from nexo.lake.rows import ROWS, rows
+from nexo.lake.rows import rows
 from nexo.lake.tables import StreamId, offsets_of
 
 from .conftest import DAY_MS, Filler, make_batch

@@ -15,9 +15,10 @@ from pyiceberg.types import LongType, StringType, TimeType
 from nexo.errors import InvalidOption
 from nexo.lake.files import target
 from nexo.lake.maintenance.maintain import Care, maintain
+from nexo.lake.own_columns import ROWS
 from nexo.lake.reading.ordered import row_groups
 from nexo.lake.reading.ranges import file_ranges
-from nexo.lake.rows import ROWS, rows
+from nexo.lake.rows import rows
 from nexo.lake.typed.columns import rename, set_additions, set_permissive, set_schema
 from nexo.lake.typed.infer import infer
 from nexo.lake.typed.values import Parser

@@ -12,8 +12,8 @@ from nexo.errors import Conflict, InvalidInput, NotFound
 from nexo.lake.catalog import Lake
 from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.once import commit_anyway, commit_once
+from nexo.lake.own_columns import ROWS
 from nexo.lake.reading.growing import added_between, newest_position
-from nexo.lake.rows import ROWS
 from nexo.lake.settings import LakeSettings
 from nexo.lake.snapshot import TableChange
 from nexo.lake.tables import StreamId

@@ -18,9 +18,9 @@ from nexo.lake.catalog import Lake
 from nexo.lake.derived import derive
 from nexo.lake.derived.derive import DeriveStep
 from nexo.lake.files import DataFileFacts
+from nexo.lake.own_columns import ROWS
 from nexo.lake.reading.ordered import rows_in_order
 from nexo.lake.reading.ranges import FileRange, file_ranges
-from nexo.lake.rows import ROWS
 from nexo.lake.tables import DEAD_LETTERS, StreamId, offsets_of
 from nexo.lake.typed.columns import REJECTED
 

@@ -19,7 +19,8 @@ from nexo.lake.catalog import Lake
 from nexo.lake.derived import derive
 from nexo.lake.derived.derive import DeriveStep
 from nexo.lake.files import DataFileFacts
-from nexo.lake.rows import ROWS, chunked
+from nexo.lake.own_columns import ROWS
+from nexo.lake.rows import chunked
 from nexo.lake.tables import NEWEST, StreamId, held_offsets
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from nexo.lake.failures import lake_errors
 from nexo.lake.files import DataFileFacts, FileWriter, Target, target
 from nexo.lake.maintenance.maintain import replace_files
 from nexo.lake.names import file_label
+from nexo.lake.own_columns import FIELD_IDS
 from nexo.lake.reading.ordered import row_groups
 from nexo.lake.reading.ranges import FileRange, file_ranges
-from nexo.lake.rows import FIELD_IDS
 from nexo.lake.schema import field_id_of, leaf_ids
 from nexo.lake.tables import read_point
 from nexo.lake.typed.columns import MISFITS, REJECTED, Terms, parser_of

@@ -11,11 +11,11 @@ from nexo.lake.arrow import counting
 from nexo.storage.header import seal
 
 _LAST_TYPE = 2
-"""The highest type that a value of the lake has (`nexo.lake.rows.ROWS`)."""
+"""The highest type that a value of the lake has (`nexo.lake.own_columns.ROWS`)."""
 
 
 def to_entry(rows: pa.Table) -> bytes:
-    """``rows`` (`nexo.lake.rows.ROWS`, one partition, in offset order) as one entry."""
+    """``rows`` (`nexo.lake.own_columns.ROWS`, one partition, in offset order) as one entry."""
     rows = rows.combine_chunks()
     offsets, stamps_ms = _column(rows, "offset"), _millis(rows)
     first, last, count = offsets[0].as_py(), offsets[-1].as_py(), len(offsets)

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nexo.lake.own_columns import FIELD_IDS, ROWS
 from nexo.lake.reading.deletes import DeletedRows, without
-from nexo.lake.rows import CHUNK_ROWS, FIELD_IDS, ROWS
+from nexo.lake.rows import CHUNK_ROWS
 from nexo.lake.schema import marked, projected, sources
 
 if TYPE_CHECKING:

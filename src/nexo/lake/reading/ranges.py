@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nexo.lake.names import PLACELESS, file_name, is_named
+from nexo.lake.own_columns import FIELD_IDS
 from nexo.lake.reading.deletes import check_deletes
 from nexo.lake.reading.ordered import SourceFile
-from nexo.lake.rows import FIELD_IDS
 from nexo.lake.tables import check_version
 
 if TYPE_CHECKING:

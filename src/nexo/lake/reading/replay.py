@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from nexo.lake.catalog import Lake
 from nexo.lake.failures import lake_errors
+from nexo.lake.own_columns import ROWS
 from nexo.lake.reading.entries import to_entry
 from nexo.lake.reading.ordered import rows_in_order
 from nexo.lake.reading.ranges import FileRange, file_ranges
-from nexo.lake.rows import ROWS
 from nexo.lake.tables import held_offsets
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from nexo.errors import InvalidOption
 from nexo.lake.failures import lake_errors
-from nexo.lake.rows import ROWS
+from nexo.lake.own_columns import ROWS
 from nexo.lake.tables import COLUMNS
 from nexo.lake.typed.formats import ValueFormat, format_of, format_text
 from nexo.lake.typed.kinds import Kind, arrow_type, parse, widened

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from nexo.errors import InvalidInput
-from nexo.lake.rows import ROWS
+from nexo.lake.own_columns import ROWS
 from nexo.lake.typed.columns import ParsedColumn, Terms
 from nexo.lake.typed.debezium import (
     DebeziumSettings,

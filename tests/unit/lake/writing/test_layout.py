@@ -25,7 +25,7 @@ from pyiceberg.transforms import (
 
 from nexo.errors import Conflict
 from nexo.lake.files import FileWriter, target
-from nexo.lake.rows import ROWS
+from nexo.lake.own_columns import ROWS
 from nexo.lake.snapshot import TableChange, draft
 from nexo.lake.typed.columns import set_schema
 from nexo.lake.writing.layout import layout_of
