@@ -28,7 +28,7 @@ _STALE = 64
 
 
 ELSEWHERE: Final = object()
-"""Returned by `Wait.attempt` to leave the room unanswered: it will be added or answered later."""
+"""Returned by `Wait.attempt` if something else is asked first, which calls `WaitingRoom.back`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +71,8 @@ class WaitingRoom:
 
     def __init__(self) -> None:
         self._waits: dict[WaitKey, Wait] = {}
+        self._away: dict[WaitKey, Wait] = {}
+        """Those that are `ELSEWHERE`: nothing but an end of theirs concerns them."""
         self._channels: dict[Hashable, dict[WaitKey, Wait]] = {}
         self._under: dict[Hashable, dict[Hashable, None]] = {}
         self._by_connection: dict[int, dict[WaitKey, Wait]] = {}
@@ -80,21 +82,42 @@ class WaitingRoom:
     def __len__(self) -> int:
         return len(self._waits)
 
-    def answer_or_wait(self, wait: Wait, now_ms: int) -> bool:
-        """Answer now if there is a result, or with nothing if it is due; else wait.
+    def answer(self, wait: Wait) -> bool:
+        """Answer now if there is a result; returns whether it need not wait here.
 
-        Returns whether it waits. Raises what the first attempt raises.
+        Raises what the attempt raises. An earlier one of that ticket ends with nothing.
         """
+        if self._away and wait.key in self._away:
+            self.cancel(wait.connection, wait.ticket)
         result = wait.attempt()
-        if result is not None:
-            if result is not ELSEWHERE:
-                wait.done(result)
+        if result is None:
             return False
+        if result is ELSEWHERE:
+            self._away[wait.key] = wait
+        else:
+            wait.done(result)
+        return True
+
+    def answer_or_wait(self, wait: Wait, now_ms: int) -> bool:
+        """`answer` now, with nothing if it is due; else wait. Returns whether it waits."""
+        return not self.answer(wait) and self.wait(wait, now_ms)
+
+    def wait(self, wait: Wait, now_ms: int) -> bool:
+        """Answer with nothing if it is due, else wait; returns whether it waits."""
         if wait.due_ms <= now_ms:
             wait.give_up()
             return False
         self.add(wait)
         return True
+
+    def back(self, wait: Wait, error: NexoError | None) -> bool:
+        """What a wait went `ELSEWHERE` for is there, or failed; returns whether to go on."""
+        if self._away.get(wait.key) is not wait:
+            return False
+        del self._away[wait.key]
+        if error is not None:
+            wait.answer(error)
+        return error is None
 
     def add(self, wait: Wait) -> None:
         """Add a wait without trying it first; an earlier one of that ticket ends with nothing."""
@@ -147,8 +170,9 @@ class WaitingRoom:
 
     def give_up(self, channel: Hashable) -> None:
         """Answer all waits of a channel with nothing, as if they were due."""
-        for wait in self._in(channel):
-            self._give_up(wait)
+        for wait in [*self._in(channel), *self._away.values()]:
+            if channel in wait.channels:
+                self.cancel(wait.connection, wait.ticket)
 
     def fail(self, channel: Hashable, error: NexoError) -> None:
         """Answer all waits of a channel with an error: what they wait for is gone."""
@@ -163,16 +187,19 @@ class WaitingRoom:
 
     def cancel(self, connection: Connection, ticket: Hashable) -> bool:
         """Answer one with nothing; False if it does not wait."""
-        wait = self._waits.get((connection.id, ticket))
-        if wait is None:
-            return False
-        self._give_up(wait)
-        return True
+        key = connection.id, ticket
+        if (wait := self._waits.get(key)) is not None:
+            self._give_up(wait)
+        elif (wait := self._away.pop(key, None)) is not None:
+            wait.give_up()
+        return wait is not None
 
     def drop(self, connection: Connection) -> None:
         """Drop the waits of a closed connection."""
         for wait in list(self._by_connection.get(connection.id, {}).values()):
             self._remove(wait)
+        if self._away:
+            self._away = {key: wait for key, wait in self._away.items() if key[0] != connection.id}
 
     def pause(self, connection: Connection) -> None:
         """The client does not read its replies: its waits find nothing until `resume`."""
@@ -226,7 +253,9 @@ class WaitingRoom:
         if result is None:
             return False
         self._remove(wait)
-        if result is not ELSEWHERE:
+        if result is ELSEWHERE:
+            self._away[wait.key] = wait
+        else:
             wait.answer(result)
         return True
 

@@ -47,6 +47,7 @@ _PREFIX = Struct("<2sHIqIBBHIIqq")
 EXTENT = Struct("<I4xIIqq")
 """Length, count, span and both timestamps, from `EXTENT_AT` on."""
 EXTENT_AT = 16
+_FLAGS_AT = 21
 _BASE = Struct("<q")
 _CHECK = Struct("<H")
 assert _LAYOUT.size == SIZE
@@ -153,6 +154,11 @@ def parse(data: bytes | bytearray | memoryview, at: int = 0) -> Header:
         base, length, flags, columns, count, span, first, last, producer, sequence, epoch,
         value_type, crc,
     ))  # fmt: skip
+
+
+def claimed_flags(entry: bytes) -> int:
+    """The flags in the header of an entry that nobody has checked."""
+    return entry[_FLAGS_AT] if len(entry) >= SIZE else 0
 
 
 def verify(entry: bytes) -> Header:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from nexo.access.login import Identity
 from nexo.errors import NexoError, NotFound
 from nexo.services.waiting import ELSEWHERE, Wait, WaitingRoom
@@ -75,9 +77,48 @@ def test_a_wait_that_goes_elsewhere_leaves_unanswered_and_may_come_back() -> Non
     room.wake(("s", "g"))
     assert (poll.answers, second.answers, len(room)) == ([], ["news"], 0)
     poll.found = None
+    assert room.back(poll.wait, None)
     assert room.answer_or_wait(poll.wait, 0)
     room.expire(100)
     assert poll.answers == ["-"]
+
+
+def test_what_a_wait_went_elsewhere_for_may_fail() -> None:
+    room = WaitingRoom()
+    poll = away(room)
+    assert not room.back(poll.wait, NotFound("gone"))
+    assert isinstance(poll.answers[0], NotFound)
+
+
+@pytest.mark.parametrize("end", ["cancel", "give_up", "repeat"])
+def test_a_wait_that_is_elsewhere_ends_like_any_other(end: str) -> None:
+    room = WaitingRoom()
+    poll = away(room)
+    match end:
+        case "cancel":
+            assert room.cancel(poll.wait.connection, 1)
+        case "give_up":
+            room.give_up(("s", "g"))
+        case "repeat":
+            room.answer_or_wait(poll.wait, 0)
+    assert poll.answers == ["-"]
+    assert room.back(poll.wait, None) is (end == "repeat")
+
+
+def test_a_wait_that_is_elsewhere_goes_with_its_connection() -> None:
+    room = WaitingRoom()
+    poll = away(room)
+    room.drop(poll.wait.connection)
+    assert not room.back(poll.wait, None)
+    assert not poll.answers
+
+
+def away(room: WaitingRoom) -> Poll:
+    """A wait that asked for something elsewhere."""
+    poll = Poll(room, 1, ("s", "g"))
+    poll.found = ELSEWHERE
+    room.wake(("s", "g"))
+    return poll
 
 
 def test_nothing_may_be_found_out_when_it_is_needed() -> None:

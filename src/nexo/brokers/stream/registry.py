@@ -202,7 +202,7 @@ class OpenStream:
 
     def ends(self) -> list[int]:
         """Per partition: one past the last offset that readers see."""
-        return [part.stable_offset for part in self.partitions()]
+        return [self.partition(index).stable_offset for index in range(self.options.partitions)]
 
     def unread(self, index: int, offset: int) -> int:
         """How many records readers find from ``offset`` on; in the lake every offset counts."""

@@ -33,6 +33,8 @@ class Meter:
     def read(self, size: int, inbox: Inbox | Drain) -> int:
         """A read's requests have run, and their replies so far are written; returns the time."""
         now_ns = monotonic_ns()
+        if self._timings.late:
+            self._timings.written()
         took_ns = now_ns - self.arrived_ns
         count, times = inbox.count, self._by_op[inbox.op]
         self.bytes_in += size

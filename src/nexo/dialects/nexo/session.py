@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from functools import partial
 from time import monotonic_ns
 from typing import Any, cast
@@ -53,7 +52,7 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
     dialect = "nexo"
     __slots__ = (
         "_busy_poll", "_checked", "_inbox", "_links", "_max_in_flight", "_pinged", "_table",
-        "_token", "_turn", "_turn_ends_ns", "_whereabouts",
+        "_token", "_turn", "_whereabouts",
     )  # fmt: skip
 
     def __init__(self, state: NexoState, origin: Origin) -> None:
@@ -72,7 +71,6 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         self._max_in_flight = host.settings.max_in_flight
         self._pinged = False
         self._checked = (0, 0, 0)
-        self._turn_ends_ns = 0
 
     @property
     def introduced(self) -> bool:
@@ -89,7 +87,6 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         """Run every request that arrived, then send all their replies at once."""
         meter, busy_poll, turn = self._meter, self._busy_poll, self._turn
         meter.arrived_ns = now_ns = monotonic_ns()
-        self._turn_ends_ns = now_ns + TURN_NS
         busy_poll.heard(now_ns, nbytes)
         self._pinged = False
         self._replying = not meter.waiting
@@ -105,7 +102,6 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
             if turn.asked:
                 turn.read(self)
             self.flush()
-            self._state.timings.written()
             now_ns = meter.read(nbytes, self._inbox)
             if not meter.waiting:
                 busy_poll.sent(now_ns)
@@ -169,12 +165,11 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         if self._in_flight == in_flight and BROKER_OF[op] in self._host.services:
             self._meter.left(op, request_id)  # others are timed where they run
             self._replying = False
-        if monotonic_ns() > self._turn_ends_ns:
+        if monotonic_ns() - self._meter.arrived_ns > TURN_NS:
             self._give_way()
 
     def _give_way(self) -> None:
         """Run the rest of what has arrived after others were served."""
-        self._turn_ends_ns = sys.maxsize
         self.hold()
         self._host.loop.call_soon(self.release)
 

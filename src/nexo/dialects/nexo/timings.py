@@ -26,17 +26,18 @@ class Timings:
             Histogram() if BROKER_OF[op] in here and op in _OPS else elsewhere for op in range(256)
         ]
         """All other opcodes share one: requests of other brokers are timed where they run."""
-        self._answered: list[UnansweredRequest] = []
+        self.late: list[UnansweredRequest] = []
+        """Requests that waited, and whose replies are sent at the end of this turn."""
 
     def answered(self, request: UnansweredRequest) -> None:
         """A request that waited has its reply, which is sent at the end of this turn."""
-        self._answered.append(request)
+        self.late.append(request)
 
     def written(self) -> int:
         """The replies of this turn are written; returns the time, or 0 if none had waited."""
-        if not self._answered:
+        if not self.late:
             return 0
-        now_ns, answered, self._answered = monotonic_ns(), self._answered, []
+        now_ns, answered, self.late = monotonic_ns(), self.late, []
         for (op, arrived_ns), count in Counter(answered).items():
             self.by_op[op].add(now_ns - arrived_ns, count)
         return now_ns

@@ -406,8 +406,16 @@ class Core:
 
     def answer_or_wait(self, wait: Wait) -> None:
         """Answer a request now, or when a later event has a result for it."""
-        if self.waits.answer_or_wait(wait, self.now_ms):
+        if not self.waits.answer(wait) and self.waits.wait(wait, self.now_ms):
             self.runtime.wake_at(wait.due_ms)
+
+    def look_again(self, wait: Wait, error: NexoError | None) -> None:
+        """Go on with a request that was `ELSEWHERE`."""
+        try:
+            if self.waits.back(wait, error):
+                self.answer_or_wait(wait)
+        except NexoError as failure:
+            wait.done(failure)
 
     def changed(self, stream: OpenStream, name: str, group: SharedGroup) -> None:
         """Journal what a group did with this turn."""

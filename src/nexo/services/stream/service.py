@@ -21,6 +21,7 @@ from nexo.services.stream.groups.ordered import Ordered
 from nexo.services.stream.groups.overview import GroupOverview
 from nexo.services.stream.groups.parked import ParkedService
 from nexo.services.stream.groups.shared import Groups
+from nexo.services.stream.groups.taking import Taking
 from nexo.services.stream.groups.xgroups import XGroups
 from nexo.services.stream.groups.xmessages import XMessages
 from nexo.services.stream.keyed import Keyed
@@ -42,7 +43,8 @@ class StreamService:
 
     def __init__(self, runtime: SyncReportingRuntime) -> None:
         self.core = Core(runtime)
-        self.groups = Groups(self.core)
+        self.taking = Taking(self.core)
+        self.groups = Groups(self.core, self.taking)
         self._chores = Chores(self.core)
         self.keyed = Keyed(self.core, self._chores)
         self.admin = StreamAdmin(self.core, self.keyed)
@@ -54,7 +56,7 @@ class StreamService:
         self.consumers = Consumers(self.core, self.ordered, self.classic)
         self.overview = GroupOverview(self.core, self.ordered, self.classic, self.consumers)
         self.admin.members = self.overview.readers
-        self.parked = ParkedService(self.core, self.groups.leasing)
+        self.parked = ParkedService(self.core, self.taking)
         self.publishing = Publishing(self.core)
         conditions = Conditions(self.core, self.keyed)
         self.transact = Transact(self.core, self.publishing, self.offsets, conditions)
@@ -79,7 +81,7 @@ class StreamService:
     def tick(self, now_ms: int) -> None:
         """Do all that is due: ends of leases and members, long polls, retention, compaction."""
         self.transact.tick(now_ms)
-        self.groups.leasing.tick(now_ms)
+        self.taking.tick(now_ms)
         self.ordered.tick(now_ms)
         self.classic.tick(now_ms)
         self.core.waits.expire(now_ms)
@@ -126,8 +128,7 @@ class StreamService:
             log_failure(error)
 
     def cancel(self, connection: Connection, ticket: int) -> None:
-        if not self.core.waits.cancel(connection, ticket):
-            self.groups.polling.cancel(connection, ticket)
+        self.core.waits.cancel(connection, ticket)
 
     def connection_congested(self, connection: Connection) -> None:
         """A slow reader gets no more records."""

@@ -171,9 +171,9 @@ def test_every_poll_is_answered_though_one_repeats_the_ticket_of_another() -> No
     cooled = Cooled()
     consumer = cooled.peer.join("s", "g")
     answers: list[Any] = []
-    groups = cooled.desk.service.groups
+    taking = cooled.desk.service.taking
     for _ in range(2):
-        groups.take(cooled.peer, 7, "s", "g", consumer.name, 4, 1_000, answers.append)
+        taking.take(cooled.peer, 7, "s", "g", consumer.name, 4, 1_000, answers.append)
     assert [len(each.deliveries) for each in answers] == [0], "the earlier one ends with nothing"
     cooled.tier.answer()
     assert [len(each.deliveries) for each in answers] == [0, 1]
@@ -183,7 +183,7 @@ def test_a_cancelled_poll_that_asked_the_lake_is_answered_at_once_and_takes_noth
     cooled = Cooled()
     consumer = cooled.peer.join("s", "g")
     answers: list[Any] = []
-    cooled.desk.service.groups.take(
+    cooled.desk.service.taking.take(
         cooled.peer, 7, "s", "g", consumer.name, 4, 1_000, answers.append
     )
     cooled.desk.service.cancel(cooled.peer, 7)

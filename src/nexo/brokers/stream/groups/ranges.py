@@ -154,9 +154,10 @@ class RangeMap(_Ranges, Generic[Value]):
         self._replace(low, high, [(first, end, value)])
 
     def _replace(self, low: int, high: int, entries: list[tuple[int, int, Value]]) -> None:
-        self._starts[low:high] = [first for first, _, _ in entries]
-        self._ends[low:high] = [end for _, end, _ in entries]
-        self._values[low:high] = [value for _, _, value in entries]
+        starts, ends, values = zip(*entries, strict=True) if entries else ((), (), ())
+        self._starts[low:high] = starts
+        self._ends[low:high] = ends
+        self._values[low:high] = values
 
     def starting(self, first: int) -> Iterator[tuple[int, int, Value]]:
         """The entries that end after ``first``, in order; the map must not change meanwhile."""

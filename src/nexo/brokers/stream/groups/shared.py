@@ -148,11 +148,12 @@ class SharedGroup:
         nothing else can be delivered.
         """
         member = self._member(consumer)
-        self.expire(now_ms)
-        room = self.options.max_ack_pending - sum(progress.pending for progress in self._progress)
-        expires_ms = now_ms + self.options.ack_wait_ms
+        self._flight.expire(now_ms)
+        options, count = self._state.options, len(self._progress)
+        room, expires_ms = options.max_ack_pending, now_ms + options.ack_wait_ms
+        for progress in self._progress:
+            room -= progress.pending
         deliveries: list[DeliveredRange] = []
-        count = len(self._progress)
         turn = self._turn % count
         for partition in (*range(turn, count), *range(turn)):
             progress = self._progress[partition]

@@ -29,7 +29,8 @@ from nexo.protocol.frames import FieldReader, pack_str, pack_u32
 from nexo.protocol.ops import Op
 from nexo.protocol.values import check_value
 from nexo.services.stream.bounds import MAX_LIMIT
-from nexo.services.stream.groups.shared import JoinedConsumer, TakenRecords
+from nexo.services.stream.groups.shared import JoinedConsumer
+from nexo.services.stream.groups.taking import TakenRecords
 from nexo.services.stream.service import StreamService
 
 _NO_STREAM = "Topic not found"
@@ -68,6 +69,7 @@ class ClassicRequests:
         self._publishing = service.publishing
         self._gathering = service.publishing.gathering
         self._groups = service.groups
+        self._taking = service.taking
         self._admin = service.admin
         self.handlers: dict[int, Handler] = {
             Op.S_CREATE: self.create,
@@ -144,7 +146,7 @@ class ClassicRequests:
         limit, wait_ms = reader.u32(), reader.u32()
         limit, done = min(max(1, limit), MAX_LIMIT), reply_parts(peer, request_id, _records)
         with self._in_classic_words(stream):
-            self._groups.take(
+            self._taking.take(
                 peer, request_id, stream, group, consumer, limit, wait_ms, done,
                 generation=generation,
             )  # fmt: skip

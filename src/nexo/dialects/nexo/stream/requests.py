@@ -38,19 +38,23 @@ from nexo.protocol.stream_publishing import PLACE, pack_refused, read_publish
 from nexo.protocol.survey import SurveyAsk
 from nexo.protocol.values import ValueType, check_value
 from nexo.services.connection import Done
-from nexo.services.stream.groups.shared import JoinedConsumer, TakenRecords
+from nexo.services.stream.groups.shared import JoinedConsumer
+from nexo.services.stream.groups.taking import TakenRecords
 from nexo.services.stream.keyed import KeyedRecord
 from nexo.services.stream.publish import PublishOutcome
 from nexo.services.stream.reading import ReadFrom, RecordSlice
 from nexo.services.stream.service import StreamService
-from nexo.storage.header import Flags, parse
+from nexo.storage.header import Flags, claimed_flags, parse
+
+_KAFKA = int(Flags.KAFKA)
 
 
 def _read_batch(payload: memoryview) -> tuple[str, int, int, bytes]:
     """`read_publish`, for a batch of our own: Kafka's are checked where they come in."""
     found = read_publish(payload)
-    with suppress(Corrupt):  # the broker says so, to those who may publish
-        if parse(found[3]).flags & Flags.KAFKA:
+    if claimed_flags(found[3]) & _KAFKA:
+        with suppress(Corrupt):  # the broker says so, to those who may publish
+            parse(found[3])
             raise InvalidInput("a batch of Kafka's must be sent through Kafka's protocol")
     return found
 
@@ -65,6 +69,7 @@ class StreamRequests:
         reading = self._reading = service.reading
         transact = self._transact = service.transact
         groups = self._groups = service.groups
+        self._taking = service.taking
         messages = self._messages = service.xmessages
         keyed, parked, offsets = service.keyed, service.parked, service.offsets
         members, xgroups = service.ordered, service.xgroups
@@ -222,7 +227,7 @@ class StreamRequests:
 
     def _take(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         ask = wire.unpack(wire.Take, payload)
-        self._groups.take(
+        self._taking.take(
             peer, request_id, ask.stream, ask.group, ask.consumer, ask.limit, ask.wait_ms,
             reply_parts(peer, request_id, _taken), max_bytes=ask.max_bytes, begins=ask.begins,
         )  # fmt: skip

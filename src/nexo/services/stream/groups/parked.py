@@ -16,7 +16,7 @@ from nexo.options.described import check_range
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import MAX_LIMIT, MAX_READ_BYTES
 from nexo.services.stream.core import Core
-from nexo.services.stream.groups.leasing import Leasing
+from nexo.services.stream.groups.taking import Taking
 from nexo.services.stream.permits import permit_group
 from nexo.services.stream.replay import StreamPosition
 
@@ -29,9 +29,9 @@ ParkedRecords: TypeAlias = tuple[ParkedList, list[Buffer]]
 class ParkedService:
     """Records that a group parked after too many deliveries."""
 
-    def __init__(self, core: Core, leasing: Leasing) -> None:
+    def __init__(self, core: Core, taking: Taking) -> None:
         self._core = core
-        self._leasing = leasing
+        self._taking = taking
 
     def show(
         self,
@@ -63,7 +63,7 @@ class ParkedService:
         permit_group(connection, stream, group, ADMIN)
         found, shared = self._core.engine.find(stream, group)
         count = shared.replay(ranges) if verb == "replay" else shared.discard(ranges)
-        self._leasing.moved(found, group, shared)
+        self._taking.moved(found, group, shared)
         self._core.done_when_safe(found.options.persistence, done, count)
 
 

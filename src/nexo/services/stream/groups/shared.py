@@ -1,15 +1,14 @@
-"""Use cases of shared groups: join, take, settle, seek (SPEC F)."""
+"""Use cases of shared groups: join, settle, seek (SPEC F); `taking.py` delivers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from nexo.access.permit import ADMIN
-from nexo.brokers.stream.delivery import Gathered
-from nexo.brokers.stream.groups.flight import DeliveredRange, Refusal
+from nexo.brokers.stream.groups.flight import Refusal
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError
@@ -18,17 +17,10 @@ from nexo.model.stream import Range, SettleRecords, StartPosition
 from nexo.options.described import check_range, merged
 from nexo.options.stream import SharedOptions
 from nexo.services.connection import Connection, Done
-from nexo.services.stream.bounds import (
-    MAX_LIMIT,
-    MAX_READ_BYTES,
-    REPLY_BYTES,
-)
 from nexo.services.stream.core import Core
-from nexo.services.stream.groups.leasing import Leasing
-from nexo.services.stream.groups.polling import Polling
+from nexo.services.stream.groups.taking import Taking
 from nexo.services.stream.permits import permit_group
 from nexo.services.stream.positions import offsets_at, positions
-from nexo.services.waiting import Wait
 
 _FLEETING = frozenset({"extend", "start"})
 """Verbs that only change leases. Leases are kept in memory, so no reply waits for the disk."""
@@ -47,25 +39,14 @@ class JoinedConsumer(msgspec.Struct, frozen=True):
     """The lowest unfinished offset of partition 0."""
 
 
-class TakenRecords(msgspec.Struct, frozen=True):
-    """Leased ranges, and the batches that hold their records."""
-
-    generation: int
-    deliveries: list[DeliveredRange]
-    found: Gathered
-    counts: list[int]
-    """The number of partitions of the stream: at first, after each growth, and now."""
-
-
 class Groups:
     """The requests of a consumer of a shared group."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, taking: Taking) -> None:
         self._core = core
+        self._taking = taking
         self._joined = 0
         self._members: dict[int, dict[str, tuple[OpenStream, str]]] = {}
-        self.leasing = Leasing(core)
-        self.polling = Polling(core)
 
     def counts(self, connection: Connection, stream: str, group: str) -> list[int]:
         """The number of partitions: at first, after each growth, and now."""
@@ -118,7 +99,7 @@ class Groups:
             wanted = merged(options, group.options, "group")
             if wanted != group.options:
                 group.tune(wanted, core.now_ms)
-                self.leasing.moved(stream, name, group)
+                self._taking.moved(stream, name, group)
         return group
 
     def _make(
@@ -169,70 +150,14 @@ class Groups:
         """Release everything a consumer holds, and answer its waiting takes."""
         group = stream.groups.get(name)
         if group is not None and group.leave(consumer, self._core.now_ms, unstarted):
-            self.leasing.moved(stream, name, group)
+            self._taking.moved(stream, name, group)
         self._members.get(connection.id, {}).pop(consumer, None)
-        self.polling.give_up(consumer)
+        self._core.waits.give_up(consumer)
 
     def connection_closed(self, connection: Connection) -> None:
         """Release everything that the client's consumers held."""
         for consumer, (stream, name) in self._members.pop(connection.id, {}).items():
             self._exit(connection, stream, name, consumer)
-
-    # -- delivering ------------------------------------------------------------------
-
-    def take(
-        self,
-        connection: Connection,
-        ticket: Hashable,
-        stream: str,
-        group: str,
-        consumer: str,
-        limit: int,
-        wait_ms: int,
-        done: Done[TakenRecords],
-        *,
-        max_bytes: int = REPLY_BYTES,
-        begins: int = 0,
-        generation: int | None = None,
-    ) -> None:
-        """Lease records, waiting for some if there are none.
-
-        A handler starts on ``begins`` of them as soon as they arrive. With a ``generation`` the
-        take fails once the group has moved to another.
-        """
-        permit_group(connection, stream, group)
-        self._core.check_lends()
-        check_range("limit", limit, MAX_LIMIT, 1)
-        check_range("wait_ms", wait_ms)
-        check_range("begins", begins)
-        found, shared = self._core.engine.find(stream, group)
-        size = min(max_bytes, MAX_READ_BYTES)
-
-        def attempt() -> TakenRecords | None:
-            self._core.runtime.check_leads()
-            if generation is not None:
-                found.group(group).check(consumer, generation)
-            return self._taken(found, group, consumer, limit, size, begins)
-
-        def nothing() -> TakenRecords:
-            return TakenRecords(shared.generation, [], Gathered(), found.counts)
-
-        due_ms = self._core.due_ms(wait_ms)
-        channels = ((found.id, group), consumer)
-        self.polling.start(
-            Wait(connection, ticket, channels, due_ms, attempt, done, nothing), found
-        )
-
-    def _taken(
-        self, stream: OpenStream, name: str, consumer: str, limit: int, max_bytes: int, begins: int
-    ) -> TakenRecords | None:
-        group = stream.group(name)
-        deliveries, found = self.leasing.lease(stream, name, group, consumer, limit, max_bytes)
-        if not deliveries:
-            return None
-        if begins:
-            group.start(consumer, group.generation, _first(deliveries, begins))
-        return TakenRecords(group.generation, deliveries, found, stream.counts)
 
     # -- settling --------------------------------------------------------------------
 
@@ -254,7 +179,7 @@ class Groups:
         refusals = self._apply(shared, said)
         if begins:
             shared.start(who, generation, begins)
-        self.leasing.moved(found, group, shared)
+        self._taking.moved(found, group, shared)
         if said.verb in _FLEETING:
             done(refusals)
         else:
@@ -332,7 +257,7 @@ class Groups:
             defaults = self._core.runtime.settings.group_options
             group = self._make(stream, name, starts, defaults)
         generation = group.seek(starts)
-        self.leasing.moved(stream, name, group)
+        self._taking.moved(stream, name, group)
         return generation
 
     def delete(self, connection: Connection, stream: str, group: str, done: Done[None]) -> None:
@@ -342,14 +267,3 @@ class Groups:
         self._core.engine.drop_group(found, group)
         self._core.touched(found)
         self._core.done_when_safe(found.options.persistence, done, None)
-
-
-def _first(deliveries: list[DeliveredRange], count: int) -> list[Range]:
-    """The first ``count`` messages of a delivery."""
-    ranges: list[Range] = []
-    for each in deliveries:
-        end = min(each.end, each.first + count)
-        if end > each.first:
-            ranges.append((each.partition, each.first, end))
-            count -= end - each.first
-    return ranges

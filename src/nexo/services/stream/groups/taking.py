@@ -1,9 +1,10 @@
-"""Leases of a shared group: delivers ranges with their records, and expires leases."""
+"""Delivers a shared group's records: leases ranges, finds their batches, ends leases (SPEC F)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -15,37 +16,97 @@ from nexo.brokers.stream.partition import Cold
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Corrupt, NexoError
 from nexo.model.stream import Range
+from nexo.options.described import check_range
+from nexo.services.connection import Connection, Done
+from nexo.services.stream.bounds import MAX_LIMIT, MAX_READ_BYTES, REPLY_BYTES
 from nexo.services.stream.core import Core
+from nexo.services.stream.permits import permit_group
 from nexo.services.stream.replay import InLake, StreamPosition
 from nexo.services.ticking import for_each_due
+from nexo.services.waiting import ELSEWHERE, Wait
 
 
-class Leasing:
-    """Delivers the records of groups, and tracks their deadlines."""
+class TakenRecords(msgspec.Struct, frozen=True):
+    """Leased ranges, and the batches that hold their records."""
+
+    generation: int
+    deliveries: list[DeliveredRange]
+    found: Gathered
+    counts: list[int]
+    """The number of partitions of the stream: at first, after each growth, and now."""
+
+
+class Taking:
+    """The takes of consumers, and the deadlines of what they hold."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._deadlines: KeyDeadlines[tuple[int, str]] = KeyDeadlines(core.runtime.wake_at)
 
-    def lease(
+    def take(
         self,
-        stream: OpenStream,
-        name: str,
-        group: SharedGroup,
+        connection: Connection,
+        ticket: Hashable,
+        stream: str,
+        group: str,
         consumer: str,
         limit: int,
-        max_bytes: int,
-    ) -> tuple[list[DeliveredRange], Gathered]:
+        wait_ms: int,
+        done: Done[TakenRecords],
+        *,
+        max_bytes: int = REPLY_BYTES,
+        begins: int = 0,
+        generation: int | None = None,
+    ) -> None:
+        """Lease records, waiting for some if there are none.
+
+        A handler starts on ``begins`` of them as soon as they arrive. With a ``generation`` the
+        take fails once the group has moved to another.
+        """
+        permit_group(connection, stream, group)
+        core = self._core
+        core.check_lends()
+        check_range("limit", limit, MAX_LIMIT, 1)
+        check_range("wait_ms", wait_ms)
+        check_range("begins", begins)
+        found, shared = core.engine.find(stream, group)
+        size = min(max_bytes, MAX_READ_BYTES)
+
+        def attempt() -> Any:
+            core.runtime.check_leads()
+            core.check_there(found)
+            if generation is not None:
+                found.group(group).check(consumer, generation)
+            try:
+                return self._taken(found, group, consumer, limit, size, begins)
+            except InLake as cold:
+                core.replay.fetch(cold.place, lambda error: core.look_again(wait, error))
+                return ELSEWHERE
+
+        def nothing() -> TakenRecords:
+            return TakenRecords(shared.generation, [], Gathered(), found.counts)
+
+        channels = ((found.id, group), consumer)
+        wait = Wait(connection, ticket, channels, core.due_ms(wait_ms), attempt, done, nothing)
+        core.answer_or_wait(wait)
+
+    def _taken(
+        self, stream: OpenStream, name: str, consumer: str, limit: int, max_bytes: int, begins: int
+    ) -> TakenRecords | None:
         """Lease records and fetch them; ranges without records are skipped.
 
         Damage is reported to one consumer and parked, never skipped (SPEC E6). Raises `InLake` if
         the next ones are only in the lake, and nothing else can be delivered.
         """
+        group, now_ms = stream.group(name), self._core.now_ms
+        keys_of = None if group.options.ordered_by is None else partial(self._keys, stream)
         while True:
-            deliveries = self._deliver(stream, group, consumer, limit)
+            ends = stream.ends()
+            share = group.share(consumer, limit, ends)
+            deliveries = group.deliver(consumer, share, ends, now_ms, keys_of)
             if not deliveries:
-                return [], Gathered()
-            self._plan(stream, name, deliveries[0].expires_ms)
+                return None
+            self._deadlines.plan((stream.id, name), deliveries[0].expires_ms)
             try:
                 found = self._gathered(stream, group, consumer, deliveries, max_bytes)
             except NexoError:
@@ -55,8 +116,11 @@ class Leasing:
                 deliveries = self._without(stream, name, group, consumer, deliveries, found)
             in_lake = self._in_lake(stream, name, group, found) if found.cold else []
             if found.parts and deliveries:
-                self._fetch_ahead(stream, found, in_lake)
-                return deliveries, found
+                if in_lake or any(stream.tiered):
+                    self._fetch_ahead(stream, found, in_lake)
+                if begins:
+                    group.start(consumer, group.generation, _first(deliveries, begins))
+                return TakenRecords(group.generation, deliveries, found, stream.counts)
             if in_lake:
                 group.turn_to(in_lake[0].partition)
                 raise InLake(in_lake[0])
@@ -87,14 +151,6 @@ class Leasing:
                 group.skip([(index, offset, start)])
                 self._core.changed(stream, name, group)
         return places
-
-    def _deliver(
-        self, stream: OpenStream, group: SharedGroup, consumer: str, limit: int
-    ) -> list[DeliveredRange]:
-        keys_of = None if group.options.ordered_by is None else partial(self._keys, stream)
-        ends = stream.ends()
-        limit = group.share(consumer, limit, ends)
-        return group.deliver(consumer, limit, ends, self._core.now_ms, keys_of)
 
     def _keys(
         self, stream: OpenStream, index: int, first: int, end: int
@@ -158,10 +214,7 @@ class Leasing:
         core.touched(stream)
         deadline = group.next_deadline()
         if deadline is not None:
-            self._plan(stream, name, deadline)
-
-    def _plan(self, stream: OpenStream, name: str, due_ms: int) -> None:
-        self._deadlines.plan((stream.id, name), due_ms)
+            self._deadlines.plan((stream.id, name), deadline)
 
     def tick(self, now_ms: int) -> None:
         """End expired leases and delays."""
@@ -175,11 +228,22 @@ class Leasing:
         if group.expire(now_ms):
             self.moved(stream, name, group)
         elif (deadline := group.next_deadline()) is not None:
-            self._plan(stream, name, deadline)
+            self._deadlines.plan((stream.id, name), deadline)
 
 
 def _ignore(_error: NexoError | None) -> None:
     """Ignore it here: the next reader gets the error."""
+
+
+def _first(deliveries: list[DeliveredRange], count: int) -> list[Range]:
+    """The first ``count`` messages of a delivery."""
+    ranges: list[Range] = []
+    for each in deliveries:
+        end = min(each.end, each.first + count)
+        if end > each.first:
+            ranges.append((each.partition, each.first, end))
+            count -= end - each.first
+    return ranges
 
 
 def _minus(delivery: DeliveredRange, ranges: list[Range]) -> list[DeliveredRange]:
