@@ -28,7 +28,7 @@ _STALE = 64
 
 
 ELSEWHERE: Final = object()
-"""Returned by `Wait.attempt` if something else is asked first, which calls `WaitingRoom.back`."""
+"""Returned by `Wait.attempt` after `WaitingRoom.leave`: something else has to answer first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -92,9 +92,7 @@ class WaitingRoom:
         result = wait.attempt()
         if result is None:
             return False
-        if result is ELSEWHERE:
-            self._away[wait.key] = wait
-        else:
+        if result is not ELSEWHERE:
             wait.done(result)
         return True
 
@@ -109,6 +107,10 @@ class WaitingRoom:
             return False
         self.add(wait)
         return True
+
+    def leave(self, wait: Wait) -> None:
+        """A wait that is tried needs something else first, which is followed by `back`."""
+        self._away[wait.key] = wait
 
     def back(self, wait: Wait, error: NexoError | None) -> bool:
         """What a wait went `ELSEWHERE` for is there, or failed; returns whether to go on."""
@@ -253,9 +255,7 @@ class WaitingRoom:
         if result is None:
             return False
         self._remove(wait)
-        if result is ELSEWHERE:
-            self._away[wait.key] = wait
-        else:
+        if result is not ELSEWHERE:
             wait.answer(result)
         return True
 

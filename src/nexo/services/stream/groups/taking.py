@@ -80,6 +80,7 @@ class Taking:
             try:
                 return self._taken(found, group, consumer, limit, size, begins)
             except InLake as cold:
+                core.waits.leave(wait)
                 core.replay.fetch(cold.place, lambda error: core.look_again(wait, error))
                 return ELSEWHERE
 
