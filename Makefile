@@ -116,7 +116,7 @@ clean: ## remove what was generated here, but not data
 	rm -rf $(VENV) .venv-3.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench-results build
 
 $(VENV)/.serve: pyproject.toml constraints.txt
-	@tools/setup python server
+	@tools/setup python server,compress
 	@touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt tools/setup

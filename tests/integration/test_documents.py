@@ -1,6 +1,7 @@
-"""Each code block of the five documents, typed in its Python form, does what its document says.
+"""Each code block of three of the five documents, typed in its Python form, does what it says.
 
 A test is a block, or blocks that belong together; names, numbers and comments are the documents'.
+The two on streams (000 and 001) are in `test_stream_documents`.
 """
 
 from __future__ import annotations
@@ -80,86 +81,6 @@ def test_every_broker_takes_bytes_as_they_are(client: nexo.Client) -> None:  # S
     assert client.stream("video-archive").read(0)[0].value == chunk
     client.queue("video-processing").create().push(chunk)
     assert client.queue("video-processing").pop(wait=5).values() == [chunk]
-
-
-# -- 000: one log, any number of consumers ----------------------------------------------------
-
-
-def test_three_workers_share_a_group_and_two_services_read_everything(
-    client: nexo.Client,
-) -> None:  # SPEC F1
-    orders = client.stream("orders").create()
-    workers: list[list[Any]] = [[], [], []]
-    audit: list[Any] = []
-    metrics: list[Any] = []
-    running = [orders.subscribe("worker-group", collect(each)) for each in workers]
-    running.append(orders.subscribe("audit-service", collect(audit)))
-    running.append(orders.subscribe("metrics-service", collect(metrics)))
-    for number in range(30):
-        orders.publish({"id": number})
-    wait_until(lambda: sum(map(len, workers)) == 30 and len(audit) == len(metrics) == 30)
-    numbers = list(range(30))
-    assert sorted(order["id"] for each in workers for order in each) == numbers
-    assert [order["id"] for order in audit] == [order["id"] for order in metrics] == numbers
-    for each in running:
-        each.close()
-
-
-def test_a_group_is_reset_to_the_beginning_or_to_the_end(client: nexo.Client) -> None:  # SPEC F4
-    stream = client.stream("user-events").create()
-    stream.publish("old")
-    stream.seek("analytics-v2", "beginning")
-    stream.seek("live-dashboard", "end")
-    replayed: list[Any] = []
-    live: list[Any] = []
-    running = [
-        stream.subscribe("analytics-v2", collect(replayed)),
-        stream.subscribe("live-dashboard", collect(live)),
-    ]
-    stream.publish("new")
-    wait_until(lambda: replayed == ["old", "new"] and live == ["new"])
-    for each in running:
-        each.close()
-
-
-# -- 001: partitions and keys ----------------------------------------------------------------
-
-
-def test_a_stream_is_created_used_and_deleted(client: nexo.Client) -> None:  # SPEC E1
-    stream = client.stream("user-events").create()
-    stream.publish({"type": "login", "userId": "u1"})
-    stream.delete()
-    assert not stream.exists()
-
-
-def test_events_of_a_key_are_processed_in_their_order(client: nexo.Client) -> None:  # SPEC E2, F8
-    stream = client.stream("user-events").create(partitions=4)
-    stream.publish({"type": "login", "userId": "u1"})
-    first = stream.publish({"type": "login", "userId": "u1"}, key="u1")
-    second = stream.publish({"type": "purchase", "userId": "u1"}, key="u1")
-    assert first.partition == second.partition
-    seen: list[str] = []
-
-    def handle(record: nexo.types.StreamRecord[Any]) -> None:
-        if record.key == "u1":
-            seen.append(record.value["type"])
-
-    running = [stream.subscribe("g", handle, ordered_by="key") for _ in range(3)]
-    wait_until(lambda: seen == ["login", "purchase"])
-    for each in running:
-        each.close()
-
-
-def test_advanced_creation_keeps_what_was_asked_for(client: nexo.Client) -> None:  # SPEC E3, E4
-    orders = client.stream("orders").create(
-        partitions=4,
-        persistence="file_sync",
-        retention={"max_age": "86400000ms", "max_bytes": 536870912},
-    )
-    options = orders.info().options
-    assert len(orders.info().partitions) == 4
-    assert options["persistence"] == "file_sync"
-    assert (options["retention_ms"], options["retention_bytes"]) == (86400000, 536870912)
 
 
 # -- 003: topics ------------------------------------------------------------------------------

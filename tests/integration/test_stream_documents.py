@@ -165,20 +165,6 @@ async def test_scaling_service_same_group(aclient: nexo.AsyncClient) -> None:
     assert sorted(processed) == list(range(30))
 
 
-async def test_multiple_services_different_groups(aclient: nexo.AsyncClient) -> None:
-    orders = await aclient.stream("orders", Order).create()
-    audit, metrics = Seen(10), Seen(10)
-    subscriptions = [
-        await orders.subscribe("audit-service", audit.handler()),
-        await orders.subscribe("metrics-service", metrics.handler()),
-    ]
-    await orders.publish_many([Order(number) for number in range(10)])
-    for service in (audit, metrics):
-        assert [record.value.id for record in await service.all()] == list(range(10))
-    for subscription in subscriptions:
-        await subscription.close()
-
-
 async def test_replay_from_beginning(aclient: nexo.AsyncClient) -> None:
     stream = await aclient.stream("s").create()
     await stream.publish_many(range(5))
@@ -284,8 +270,11 @@ async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, persistence
         await asyncio.to_thread(server.close)
 
 
-async def test_broadcast_different_groups(aclient: nexo.AsyncClient) -> None:
-    orders = await aclient.stream("orders", Order).create(partitions=4)
+@pytest.mark.parametrize("partitions", [1, 4])
+async def test_each_of_several_groups_gets_every_record(
+    aclient: nexo.AsyncClient, partitions: int
+) -> None:
+    orders = await aclient.stream("orders", Order).create(partitions=partitions)
     analytics, audit_log = Seen(20), Seen(20)
     subscriptions = [
         await orders.subscribe("analytics", analytics.handler()),

@@ -83,7 +83,7 @@ async function parked(group, stream, memory, redraw, lack) {
   return panel("Parked records", [table("Parked records", [
     number("Partition", (row) => row.record.partition, { format: String, class: "hide-s" }), { title: "Offset", class: "num", cell: (row) => button(count(row.record.offset), () => inspect(stream, row.record, row), { small: true, kind: "link", label: `Show record ${row.record.offset}` }) },
     { title: "Value", class: "value", cell: (row) => brief(row.record.value) },
-    { title: "Reason", class: "value hide-s", cell: (row) => row.reason || "–", tip: (row) => row.reason }, number("Attempts", (row) => row.attempts, { class: "hide-s" }),
+    { title: "Reason", class: "value reason", cell: (row) => row.reason || "–", tip: (row) => row.reason }, number("Attempts", (row) => row.attempts, { class: "hide-s" }),
     timeColumn("Parked", (row) => row.parked_ms, "hide-s"),
     { title: "", class: "acts", cell: ({ record }) => {
       const one = [{ partition: record.partition, offset: record.offset }];

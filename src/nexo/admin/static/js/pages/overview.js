@@ -21,7 +21,7 @@ const CHARTS = [
   { broker: "stream", title: "Stream, records per second", lines: [["published", "published", "stream"], ["finished by groups", "finished", "second"]] },
 ];
 const SLOW_ROUND_S = 5;
-const UNFOLDED = 5;
+const UNFOLDED = 3;
 const SORTS = { "dead-letters": { queue: "dead" }, stuck: { queue: "waiting", stream: "lag" }, lag: { stream: "lag" }, parked: { stream: "lag" } };
 const SPANS = [[300, "5 min"], [900, "15 min"], [3600, "1 hour"]];
 

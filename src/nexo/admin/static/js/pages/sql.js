@@ -147,11 +147,16 @@ function named(memory, redraw) {
   return [
     h("div.body", search("Search streams", memory.search ?? "", look)),
     h("ul.views", { "aria-label": "Views" }, found.map((view) => h("li", { "data-key": view.name },
-      h("div.row", h("button.ghost.small.grow", { type: "button", title: view.stream || "all streams", "aria-expanded": String(Boolean(memory.columns[view.name])), onclick: () => open(view) }, view.name),
-        button("Use", () => use(memory, redraw, `select *\nfrom ${view.name}\nlimit 100`), { small: true, label: `Ask about ${view.name}` })),
+      h("div.row", h("button.ghost.small.grow", { type: "button", title: view.stream ? `${view.stream}, also ${view.name}` : "all streams", "aria-expanded": String(Boolean(memory.columns[view.name])), onclick: () => open(view) }, view.stream || view.name),
+        button("Use", () => use(memory, redraw, `select *\nfrom ${written(view)}\nlimit 100`), { small: true, label: `Ask about ${view.stream || view.name}` })),
       memory.columns[view.name] ? h("dl.columns", memory.columns[view.name].map((column) => [h("dt", column.name), h("dd", column.type)])) : null))),
     total > found.length ? h("p.message.body", `${count(total - found.length)} more: search for them.`) : null,
   ];
+}
+
+/** A view's name as a query writes it. */
+function written({ name, stream }) {
+  return stream && stream !== name ? `"${stream}"` : name;
 }
 
 async function columns(view) {
