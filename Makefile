@@ -17,7 +17,7 @@ UNIT := tests/unit tests/property
 CHECKS := check-types check-doc-types check-style check-layers check-generated check-planted
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test retest test-pythons unit check $(CHECKS) format bench bench-quick bench-guard compat demo soak fuzz simulate docs site site-serve image release upgrade clean
+.PHONY: help setup serve test retest test-pythons unit test-of check $(CHECKS) format bench bench-quick bench-guard compat demo soak fuzz simulate docs site site-serve image release upgrade clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ test-pythons: $(VENV)/.test ## unit, contract and integration tests on every oth
 
 unit: $(VENV)/.test ## unit and property tests at a small budget, in a minute
 	$(BIN)/pytest --numprocesses $(WORKERS) --quiet --hypothesis-profile quick $(UNIT)
+
+test-of: $(VENV)/.test ## the tests that cover one file: F=src/nexo/storage/log.py
+	$(BIN)/python tools/test_of.py $(F)
 
 check: $(VENV)/.test ## format, lint, types, layers, generated files
 	@$(MAKE) --no-print-directory --jobs $(WORKERS) --output-sync $(CHECKS)
