@@ -21,7 +21,7 @@ from nexo.services.stream.groups.ordered import Ordered
 from nexo.services.stream.groups.overview import GroupOverview
 from nexo.services.stream.groups.parked import ParkedService
 from nexo.services.stream.groups.shared import Groups
-from nexo.services.stream.groups.taking import Taking
+from nexo.services.stream.groups.taking import GroupTakes
 from nexo.services.stream.groups.xgroups import XGroups
 from nexo.services.stream.groups.xmessages import XMessages
 from nexo.services.stream.keyed import Keyed
@@ -43,7 +43,7 @@ class StreamService:
 
     def __init__(self, runtime: SyncReportingRuntime) -> None:
         self.core = Core(runtime)
-        self.taking = Taking(self.core)
+        self.taking = GroupTakes(self.core)
         self.groups = Groups(self.core, self.taking)
         self._chores = Chores(self.core)
         self.keyed = Keyed(self.core, self._chores)

@@ -16,7 +16,7 @@ from nexo.options.described import check_range
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import MAX_LIMIT, MAX_READ_BYTES
 from nexo.services.stream.core import Core
-from nexo.services.stream.groups.taking import Taking
+from nexo.services.stream.groups.taking import GroupTakes
 from nexo.services.stream.permits import permit_group
 from nexo.services.stream.replay import StreamPosition
 
@@ -29,7 +29,7 @@ ParkedRecords: TypeAlias = tuple[ParkedList, list[Buffer]]
 class ParkedService:
     """Records that a group parked after too many deliveries."""
 
-    def __init__(self, core: Core, taking: Taking) -> None:
+    def __init__(self, core: Core, taking: GroupTakes) -> None:
         self._core = core
         self._taking = taking
 

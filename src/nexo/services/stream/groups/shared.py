@@ -18,7 +18,7 @@ from nexo.options.described import check_range, merged
 from nexo.options.stream import SharedOptions
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core
-from nexo.services.stream.groups.taking import Taking
+from nexo.services.stream.groups.taking import GroupTakes
 from nexo.services.stream.permits import permit_group
 from nexo.services.stream.positions import offsets_at, positions
 
@@ -42,7 +42,7 @@ class JoinedConsumer(msgspec.Struct, frozen=True):
 class Groups:
     """The requests of a consumer of a shared group."""
 
-    def __init__(self, core: Core, taking: Taking) -> None:
+    def __init__(self, core: Core, taking: GroupTakes) -> None:
         self._core = core
         self._taking = taking
         self._joined = 0

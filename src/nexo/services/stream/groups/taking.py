@@ -36,7 +36,7 @@ class TakenRecords(msgspec.Struct, frozen=True):
     """The number of partitions of the stream: at first, after each growth, and now."""
 
 
-class Taking:
+class GroupTakes:
     """The takes of consumers, and the deadlines of what they hold."""
 
     def __init__(self, core: Core) -> None:
