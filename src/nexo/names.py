@@ -8,6 +8,7 @@ made here look as they are written, and permissions by prefix hold for escaped n
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from nexo.errors import InvalidName
 from nexo.model import check_name
@@ -18,6 +19,7 @@ _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 """Bytes that stay as they are in an escaped name. ``.`` does too, unless it begins a segment."""
 
 
+@lru_cache(maxsize=4096)
 def name_of(text: str) -> str:
     """The name that stands for ``text``; `InvalidName` if it would be longer than a name can be."""
     if not text.endswith(_MARK):

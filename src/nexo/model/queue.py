@@ -32,10 +32,6 @@ class PushReply(msgspec.Struct, array_like=True, frozen=True):
     instead: dict[int, int] = {}
     """The index of each job that was not added, and the job that has its dedup key."""
 
-    def at(self, index: int) -> PushReply:
-        """The result for one job of a push without dedup keys."""
-        return PushReply(self.incarnation, self.base + index, 1)
-
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:

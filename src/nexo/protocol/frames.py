@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from struct import Struct
+from struct import error as struct_error
 
 from nexo.errors import Corrupt, NexoError, ProtocolError, from_wire
 from nexo.model import Buffer
@@ -87,6 +88,25 @@ def unpack_error(payload: Buffer) -> NexoError:
     return error
 
 
+def text_at(payload: Buffer, at: int) -> tuple[str, int]:
+    """A ``str`` field, and where the next field begins."""
+    begin = at + _U32.size
+    try:
+        end = begin + unpack_u32(payload, at)[0]
+        text = str(payload[begin:end], "utf-8")
+    except struct_error:
+        raise _cut_short(_U32.size) from None
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"text field is not UTF-8: {error.reason}") from None
+    if end > len(payload):
+        raise _cut_short(end - begin)
+    return text, end
+
+
+def _cut_short(size: int) -> ProtocolError:
+    return ProtocolError(f"field of {size} bytes runs past the end of the payload")
+
+
 class FieldReader:
     """Reads fields from the front of a payload; anything missing is a `ProtocolError`."""
 
@@ -100,7 +120,7 @@ class FieldReader:
     def take(self, size: int) -> memoryview:
         end = self._at + size
         if end > self._end:
-            raise ProtocolError(f"field of {size} bytes runs past the end of the payload")
+            raise _cut_short(size)
         field = self._view[self._at : end]
         self._at = end
         return field
@@ -116,10 +136,8 @@ class FieldReader:
 
     def text(self) -> str:
         """A ``str`` field."""
-        try:
-            return str(self.take(self.u32()), "utf-8")
-        except UnicodeDecodeError as error:
-            raise ProtocolError(f"text field is not UTF-8: {error.reason}") from None
+        text, self._at = text_at(self._view, self._at)
+        return text
 
     def rest(self) -> memoryview:
         return self.take(self._end - self._at)

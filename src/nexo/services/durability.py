@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from nexo.config import Settings
@@ -66,6 +68,7 @@ class Committer:
         self._waiting: list[Callback] = []
         self._watching: list[Callback] = []
         self._commit_due = False
+        self._thread = ThreadPoolExecutor(1, "nexo-sync")
         self._in_thread: asyncio.Future[None] | None = None
         self._window: asyncio.TimerHandle | None = None
         self._quiet: asyncio.TimerHandle | None = None
@@ -162,17 +165,25 @@ class Committer:
         return None
 
     def _sync_in_thread(self, waiting: list[Callback]) -> None:
-        self._in_thread = self._loop.create_task(self._threaded(waiting))
+        ended = self._in_thread = self._loop.create_future()
 
-    async def _threaded(self, waiting: list[Callback]) -> None:
-        try:
-            error = await asyncio.to_thread(self._sync)
-        except RuntimeError:  # no thread can be started
+        def synced(error: NexoError | None) -> None:
+            if not ended.done():  # a thread that came late finds it done
+                ended.set_result(None)
+                self._in_thread = None
+                self._answer(waiting, error)
+                if self._waiting:
+                    self._schedule()
+
+        def work() -> None:
             error = self._sync()
-        self._in_thread = None
-        self._answer(waiting, error)
-        if self._waiting:
-            self._schedule()
+            with suppress(RuntimeError):  # the loop was closed: this process has given up
+                self._loop.call_soon_threadsafe(synced, error)
+
+        try:
+            self._thread.submit(work)
+        except RuntimeError:  # no thread can be started
+            synced(self._sync())
 
     def _close_window(self) -> None:
         self._window = None
@@ -216,6 +227,7 @@ class Committer:
             await self._thread_ended()
         self._answer(self._take_waiting(), self._sync())
         self._cancel_timers()
+        self._thread.shutdown(wait=False)
 
     async def _thread_ended(self) -> None:
         while self._in_thread is not None:
@@ -226,6 +238,7 @@ class Committer:
         self._waiting.clear()
         self._watching.clear()
         self._cancel_timers()
+        self._thread.shutdown(wait=False)
 
     def _cancel_timers(self) -> None:
         for timer in (self._window, self._quiet):

@@ -30,10 +30,6 @@ class Placed(NamedTuple):
     new: bool
     """False if its idempotent producer had sent it before."""
 
-    def at(self, position: int) -> Placed:
-        """The place of one record of the batch."""
-        return Placed(self.partition, self.offset + position, 1, self.new)
-
 
 def publish(
     stream: OpenStream,

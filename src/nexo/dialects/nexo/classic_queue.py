@@ -15,7 +15,8 @@ from nexo.dialects.nexo.replies import reply_data, reply_ok, reply_parts
 from nexo.errors import LeaseLost, NotFound
 from nexo.model import Buffer
 from nexo.model.queue import ACK, NACK, RELEASE
-from nexo.protocol.frames import FieldReader, pack_str, pack_u32
+from nexo.names import name_of
+from nexo.protocol.frames import FieldReader, pack_str, pack_u32, text_at
 from nexo.protocol.ops import Op
 from nexo.protocol.values import check_value
 from nexo.services.connection import Done
@@ -113,15 +114,16 @@ class ClassicQueueRequests:
     # -- jobs ---------------------------------------------------------------------
 
     def _push(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        reader = FieldReader(payload)
-        name, options = name_in(peer, reader), reader.text()
-        value = bytes(reader.rest())
+        text, at = text_at(payload, 0)
+        options, at = text_at(payload, at)
+        value = bytes(payload[at:])
         check_value(value)
         kind = _PLAIN
         if options not in _NO_OPTIONS:
             given = json_options(options, _Push)
             kind = PushKind(given.priority or 0, given.delay_ms or 0)
             kind.check()
+        name = text if peer.said_hello else name_of(text)
         self._queues.push_one(peer, name, value, kind, reply_ok(peer, request_id))
 
     def _consume(self, peer: Peer, request_id: int, payload: memoryview) -> None:

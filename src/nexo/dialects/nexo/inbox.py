@@ -85,6 +85,15 @@ class Inbox:
         self.count = 0
         if self.runs:
             self.runs = []
+        if not self._kept and self._large is None and size:
+            both, request_id, length = _unpack(self._shared)
+            if length == size - HEADER_SIZE and length <= self.max_payload and not self.halted:
+                kind, meta = divmod(both, 256)
+                if kind in _KINDS:  # one frame and no more, as most clients send
+                    self._until = size
+                    self._sink(kind, meta, request_id, self._shared[HEADER_SIZE:size])
+                    self.op, self.count = meta, 1
+                    return
         kept, self._kept = self._kept, b""
         if self._large is not None:
             self._large_received(size)

@@ -32,27 +32,30 @@ class Meter:
 
     def read(self, size: int, inbox: Inbox | Drain) -> int:
         """A read's requests have run, and their replies so far are written; returns the time."""
-        now_ns = monotonic_ns()
+        now_ns, count = monotonic_ns(), inbox.count
         if self._timings.late:
             self._timings.written()
-        took_ns = now_ns - self.arrived_ns
-        count, times = inbox.count, self._by_op[inbox.op]
         self.bytes_in += size
         self.requests += count
-        times.counts[took_ns.bit_length()] += count
-        times.total_ns += took_ns * count
         if inbox.runs or self._left:
-            self._count_rest(inbox, took_ns)
+            self._count_answered(inbox, now_ns - self.arrived_ns)
+        else:
+            took_ns, times = now_ns - self.arrived_ns, self._by_op[inbox.op]
+            times.counts[took_ns.bit_length()] += count
+            times.total_ns += took_ns * count
         return now_ns
 
-    def _count_rest(self, inbox: Inbox | Drain, took_ns: int) -> None:
-        by_op = self._by_op
-        for op, count in inbox.runs:
-            self.requests += count
-            by_op[op].add(took_ns, count)
-        for op in self._left:
-            by_op[op].add(took_ns, -1)
-        self._left.clear()
+    def _count_answered(self, inbox: Inbox | Drain, took_ns: int) -> None:
+        """Count the requests of several opcodes, but for those that were left waiting."""
+        by_op, left = self._by_op, self._left
+        if inbox.runs or len(left) < inbox.count:
+            by_op[inbox.op].add(took_ns, inbox.count)
+            for op, count in inbox.runs:
+                self.requests += count
+                by_op[op].add(took_ns, count)
+            for op in left:
+                by_op[op].add(took_ns, -1)
+        left.clear()
 
     def left(self, op: int, request_id: int) -> None:
         """A request was run and has no reply yet."""
@@ -64,8 +67,7 @@ class Meter:
         request = self.waiting.pop(request_id, None)
         if request is None:
             return
-        op, arrived_ns = request
-        if self._left and arrived_ns == self.arrived_ns:
-            self._left.remove(op)  # within its read: it is counted with that
+        if self._left and request[1] == self.arrived_ns:
+            self._left.remove(request[0])  # within its read: it is counted with that
         else:
-            self._timings.answered(request)
+            self._timings.late.append(request)

@@ -13,6 +13,9 @@ from nexo.protocol.frames import HEADER, FrameKind, Status, frame, pack_error, p
 JOIN_BYTES = 64 * 1024
 """Replies up to this size are joined into one write; larger ones are written in parts."""
 
+SMALL_BYTES = 256
+"""A reply up to this size is one part with its header."""
+
 EARLY_PARTS = 24
 """Send this many parts of replies before the rest of a run of requests is served, so that the
 peer has something to work on.
@@ -69,10 +72,13 @@ class ReplyingSession(BaseSession):
         self._in_flight -= 1
         if self.closed:
             return
-        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         out = self._out
-        out.append(_pack(_RESPONSE, _DATA, request_id, size))
-        out += parts
+        if len(parts) == 1 and (size := len(parts[0])) <= SMALL_BYTES:
+            out.append(_pack(_RESPONSE, _DATA, request_id, size) + parts[0])
+        else:
+            size = sum(map(len, parts))
+            out.append(_pack(_RESPONSE, _DATA, request_id, size))
+            out += parts
         if not self._replying:
             self._late(request_id)
         if size >= EARLY_BYTES or (self._replying and len(out) >= EARLY_PARTS):

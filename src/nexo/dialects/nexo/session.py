@@ -101,7 +101,10 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
             turn.reading = False
             if turn.asked:
                 turn.read(self)
-            self.flush()
+            if self._out:
+                self.flush()
+            else:
+                self._touched = False
             now_ns = meter.read(nbytes, self._inbox)
             if not meter.waiting:
                 busy_poll.sent(now_ns)
@@ -157,13 +160,14 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
     def _run(self, op: int, request_id: int, payload: memoryview) -> None:
         if self._in_flight > self._max_in_flight and op != Op.CANCEL:
             raise Overloaded(f"{self._max_in_flight} requests wait for an answer; slow down")
-        handler, in_flight = self._table.handlers[op], self._in_flight
+        handler, in_flight, here = self._table.handlers[op], self._in_flight, True
         if handler is not None:
             handler(self, request_id, payload)
         else:
             self._on_other(op, request_id, payload)
-        if self._in_flight == in_flight and BROKER_OF[op] in self._host.services:
-            self._meter.left(op, request_id)  # others are timed where they run
+            here = BROKER_OF[op] in self._host.services
+        if here and self._in_flight == in_flight:  # others are timed where they run
+            self._meter.left(op, request_id)
             self._replying = False
         if monotonic_ns() - self._meter.arrived_ns > TURN_NS:
             self._give_way()

@@ -48,7 +48,7 @@ class GatheredPushes:
 
     kind: PushKind
     values: list[bytes] = field(default_factory=list)
-    waiting: list[Done[PushReply]] = field(default_factory=list)
+    waiting: list[Done[None]] = field(default_factory=list)
     size_bytes: int = 0
 
 
@@ -75,10 +75,10 @@ class WorkGathering:
         self._pushes: dict[OpenQueue, GatheredPushes] = {}
         self._acks: dict[tuple[OpenQueue, int], GatheredAcks] = {}
 
-    def push(self, queue: OpenQueue, kind: PushKind, value: bytes, done: Done[PushReply]) -> None:
+    def push(self, queue: OpenQueue, kind: PushKind, value: bytes, done: Done[None]) -> None:
         """Add a job with this turn."""
         pushes = self._pushes.get(queue)
-        if pushes is None or pushes.kind != kind:
+        if pushes is None or (pushes.kind is not kind and pushes.kind != kind):
             if pushes is not None:
                 self._do_push(queue, self._pushes.pop(queue))
             self._begin()
@@ -118,8 +118,9 @@ class WorkGathering:
         waiting, kind = pushes.waiting, pushes.kind
 
         def done(result: PushReply | NexoError) -> None:
-            for index, answer in enumerate(waiting):
-                _answer(answer, result if isinstance(result, NexoError) else result.at(index))
+            error = result if isinstance(result, NexoError) else None
+            for answer in waiting:
+                _answer(answer, error)
 
         jobs = NewJobs.of(pushes.values, kind.priority, kind.delay_ms, kind.owner)
         try:

@@ -57,9 +57,8 @@ class QueueWork(QueueCore):
         self.confirm(queue, done, taken, or_undo=not jobs.replace)
 
     def push_one(
-        self, connection: Connection, name: str, value: bytes, kind: PushKind,
-        done: Done[PushReply],
-    ) -> None:  # fmt: skip
+        self, connection: Connection, name: str, value: bytes, kind: PushKind, done: Done[None]
+    ) -> None:
         """Add one plain job, together with others of this turn."""
         if connection.identity is not None:
             permit(connection.identity, Broker.QUEUE, WRITE, name)

@@ -8,12 +8,13 @@ for nobody. Whatever else a connection asks for must come after its records: see
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import TypeAlias
 
 from nexo.brokers.stream.partition import check_size
 from nexo.brokers.stream.publishing import ROUTE, Placed
 from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError, internal_error
-from nexo.services.connection import Done
 from nexo.services.stream.core import Core
 from nexo.services.stream.exposure import stored_here
 
@@ -21,6 +22,9 @@ log = logging.getLogger("nexo.stream")
 
 MOST_RECORDS, MOST_BYTES = 4096, 1024**2
 """A batch of this size is stored at once."""
+
+Stored: TypeAlias = Callable[[NexoError | None, int, int], None]
+"""``stored(error, partition, offset)`` answers who published a record."""
 
 
 class GatheredRecords:
@@ -33,7 +37,7 @@ class GatheredRecords:
         self.index = index
         self.values: list[bytes] = []
         self.types: list[int] = []
-        self.waiting: list[Done[Placed]] = []
+        self.waiting: list[Stored] = []
         self.size_bytes = 0
 
 
@@ -45,7 +49,7 @@ class RecordGathering:
         self._open: dict[tuple[int, int], GatheredRecords] = {}
 
     def add(
-        self, stream: OpenStream, index: int, value_type: int, content: bytes, done: Done[Placed]
+        self, stream: OpenStream, index: int, value_type: int, content: bytes, stored: Stored
     ) -> None:
         """Store a record with this turn; raises if the stream does not take it."""
         options = stream.options
@@ -59,7 +63,7 @@ class RecordGathering:
             check_size(size, options.max_message_bytes)
         gathered.values.append(content)
         gathered.types.append(value_type)
-        gathered.waiting.append(done)
+        gathered.waiting.append(stored)
         gathered.size_bytes += size
         if gathered.size_bytes >= MOST_BYTES or len(gathered.values) >= MOST_RECORDS:
             del self._open[stream.id, index]
@@ -115,8 +119,10 @@ class RecordGathering:
 
 def _answer(gathered: GatheredRecords, result: Placed | NexoError) -> None:
     """Tell each publisher where its record is, or the error of all."""
-    for position, done in enumerate(gathered.waiting):
+    error, first = (result, 0) if isinstance(result, NexoError) else (None, result.offset)
+    index = gathered.index
+    for offset, stored in enumerate(gathered.waiting, first):
         try:
-            done(result if isinstance(result, NexoError) else result.at(position))
+            stored(error, index, offset)
         except Exception:  # the others of the batch are still answered
             log.exception("a publisher could not be answered")

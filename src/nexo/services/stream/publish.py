@@ -15,7 +15,7 @@ from nexo.model import Broker
 from nexo.services.connection import Connection, Done, T, user_of
 from nexo.services.stream.core import Core
 from nexo.services.stream.exposure import stored_here
-from nexo.services.stream.gathering import RecordGathering
+from nexo.services.stream.gathering import RecordGathering, Stored
 from nexo.services.stream.permits import permit_producer
 
 
@@ -86,13 +86,13 @@ class Publishing:
         name: str,
         value_type: int,
         content: bytes,
-        done: Done[Placed],
+        stored: Stored,
         partition: int = ROUTE,
         partitions: int = 0,
     ) -> None:
         """Store one plain record, together with others of this turn."""
         stream = self.target(connection, name, partitions)
-        self.gathering.add(stream, partition, value_type, content, done)
+        self.gathering.add(stream, partition, value_type, content, stored)
 
     def start_producer(
         self, connection: Connection, name: str, done: Done[ProducerSession]

@@ -19,13 +19,15 @@ import msgspec
 
 from nexo.batch import decode, entries
 from nexo.brokers.stream.groups.flight import Refusal
-from nexo.brokers.stream.publishing import ROUTE, Placed
+from nexo.brokers.stream.publishing import ROUTE
+from nexo.brokers.stream.registry import OpenStream
 from nexo.dialects.nexo.handlers import Handler, Peer, json_options, name_in
 from nexo.dialects.nexo.replies import reply_data, reply_ok, reply_parts
 from nexo.errors import InvalidOption, NexoError, NotFound, ProtocolError
 from nexo.model.stream import SettleRecords, Verb
+from nexo.names import name_of
 from nexo.options.stream import MAX_PARTITIONS
-from nexo.protocol.frames import FieldReader, pack_str, pack_u32
+from nexo.protocol.frames import FieldReader, pack_str, pack_u32, text_at
 from nexo.protocol.ops import Op
 from nexo.protocol.values import check_value
 from nexo.services.stream.bounds import MAX_LIMIT
@@ -108,20 +110,15 @@ class ClassicRequests:
 
     def publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Store one value; the reply is its sequence."""
-        reader = FieldReader(payload)
-        name = name_in(peer, reader)
+        text, at = text_at(payload, 0)
         try:
-            stream = self._publishing.target(peer, name)
+            stream = self._publishing.target(peer, text if peer.said_hello else name_of(text))
         except NotFound:
             raise NotFound(_NO_STREAM) from None
-        value = bytes(reader.rest())
+        value = bytes(payload[at:])
         check_value(value)
-
-        def encode(placed: Placed) -> bytes:
-            return _SEQUENCE.pack(_sequence(stream.counts, placed.partition, placed.offset))
-
-        done = reply_data(peer, request_id, encode)
-        self._gathering.add(stream, ROUTE, value[0], value[1:], done)
+        stored = partial(_reply_sequence, peer, request_id, stream)
+        self._gathering.add(stream, ROUTE, value[0], value[1:], stored)
 
     # -- groups ----------------------------------------------------------------------
 
@@ -199,6 +196,16 @@ def _target(number: int) -> Literal["beginning", "end"]:
         case 1:
             return "end"
     raise ProtocolError(f"S_SEEK to {number}: must be 0 (the beginning) or 1 (the end)")
+
+
+def _reply_sequence(
+    peer: Peer, request_id: int, stream: OpenStream,
+    error: NexoError | None, partition: int, offset: int,
+) -> None:  # fmt: skip
+    if error is None:
+        peer.data(request_id, _SEQUENCE.pack(_sequence(stream.counts, partition, offset)))
+    else:
+        peer.fail(request_id, error)
 
 
 def _sequence(counts: Sequence[int], partition: int, offset: int) -> int:

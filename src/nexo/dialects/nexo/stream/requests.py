@@ -165,8 +165,8 @@ class StreamRequests:
         """Store one plain record."""
         name, partition, partitions, value = read_publish(payload)
         check_value(value)
-        done, content = reply_data(peer, request_id, _pack_place), value[1:]
-        self._publishing.publish_one(peer, name, value[0], content, done, partition, partitions)
+        stored = partial(_reply_place, peer, request_id)
+        self._publishing.publish_one(peer, name, value[0], value[1:], stored, partition, partitions)
 
     def _start_producer(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Assign a producer id."""
@@ -250,6 +250,15 @@ class StreamRequests:
         ask = wire.unpack(xstreams.Ids, payload)
         done = reply_packed(peer, request_id, int)
         self._messages.delete(peer, ask.stream, ask.ids, done)
+
+
+def _reply_place(
+    peer: Peer, request_id: int, error: NexoError | None, partition: int, offset: int
+) -> None:
+    if error is None:
+        peer.data(request_id, PLACE.pack(partition, offset, 1))
+    else:
+        peer.fail(request_id, error)
 
 
 def _pack_places(placed: list[Placed]) -> bytes:
