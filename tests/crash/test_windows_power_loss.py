@@ -106,7 +106,7 @@ def test_retained_messages_lose_at_most_their_window(seed: int) -> None:
 def save(files: FaultyFiles, number: int) -> None:
     store = StoreEngine()
     store.mset({f"k{n}": value(number) for n in range(20)}, NOW)
-    snapshot.save(files, FOLDER, store, NOW)
+    snapshot.save(files, FOLDER / snapshot.NAME, store, NOW)
 
 
 def test_a_store_comes_back_as_one_of_its_saves_wherever_power_is_lost() -> None:
@@ -125,6 +125,6 @@ def test_a_store_comes_back_as_one_of_its_saves_wherever_power_is_lost() -> None
                 saved = begun
         for seed in range(12):
             store = StoreEngine()
-            snapshot.load(files.crash(seed), FOLDER, store, NOW)
+            snapshot.load(files.crash(seed), FOLDER / snapshot.NAME, store, NOW)
             found = {bytes(store.get(f"k{n}", NOW) or b"") for n in range(20)}
             assert found in [{value(saved)} if saved >= 0 else {b""}, {value(begun)}]

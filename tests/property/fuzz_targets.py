@@ -269,14 +269,15 @@ def _saved_snapshot() -> bytes:
 
 
 def _store_file(data: bytes) -> None:
-    store_snapshot.load(_planted(store_snapshot.NAME, data), FOLDER, StoreEngine(), 1_000)
+    files = _planted(store_snapshot.NAME, data)
+    store_snapshot.load(files, FOLDER / store_snapshot.NAME, StoreEngine(), 1_000)
 
 
 def _saved_store() -> bytes:
     files, engine = MemoryFiles(), StoreEngine()
     files.make_folder(FOLDER)
     engine.set("k", b"\x01v", 1_000)
-    store_snapshot.save(files, FOLDER, engine, 1_000)
+    store_snapshot.save(files, FOLDER / store_snapshot.NAME, engine, 1_000)
     return _content(files, store_snapshot.NAME)
 
 

@@ -301,9 +301,9 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def save_and_load(self) -> None:
         files = MemoryFiles()
-        snapshot.save(files, Path("/s"), self.store, self.now)
+        snapshot.save(files, Path("/s/saved"), self.store, self.now)
         loaded = StoreEngine()
-        snapshot.load(files, Path("/s"), loaded, self.now)
+        snapshot.load(files, Path("/s/saved"), loaded, self.now)
         assert loaded.scan(self.now, limit=1_000).keys == sorted(self.model.live())
         for key, value in self.model.live().items():
             if isinstance(value, bytes):

@@ -134,11 +134,12 @@ class Checkup:
     # -- other files ----------------------------------------------------------------
 
     def _saved_store(self) -> Iterator[Finding]:
-        folder = self._folders[Broker.STORE]
-        try:
-            store_snapshot.load(DryFiles(), folder, StoreEngine(), now_ms=0)
-        except Corrupt as error:
-            yield Finding(folder / store_snapshot.NAME, "damage", error.message)
+        for name in (store_snapshot.NAME, store_snapshot.STOPPED):
+            path = self._folders[Broker.STORE] / name
+            try:
+                store_snapshot.load(DryFiles(), path, StoreEngine(), now_ms=0)
+            except Corrupt as error:
+                yield Finding(path, "damage", error.message)
 
     def _strays(self) -> Iterator[Finding]:
         for folder in self._folders.values():

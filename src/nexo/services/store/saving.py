@@ -1,8 +1,9 @@
-"""Saves the store periodically, a chunk per turn of the loop (SPEC B3)."""
+"""Saves the store periodically, a chunk per turn of the loop (SPEC B3), and at a planned stop (A7)."""
 
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 from nexo.brokers.store.engine import StoreEngine
@@ -18,6 +19,9 @@ log = logging.getLogger("nexo.store")
 class Saving:
     """Loads the snapshot at the start, renews it while running, and at the end.
 
+    Without periodic saves, what a planned stop kept is used up by the next start, so that a crash
+    never brings old values back. With a second machine it is not kept: that one may have led since.
+
     Each chunk is synced before the next is taken, off the loop when the disk is slow, so that
     neither encoding nor the disk delays requests. A save that fails leaves the previous
     snapshot in place, shows in the status, and is tried again when next due.
@@ -27,6 +31,9 @@ class Saving:
         self._runtime = runtime
         self._store = store
         self._every_ms = runtime.settings.store_snapshot_ms
+        self._keeps = self.enabled or not runtime.settings.replicate
+        self._snapshot = runtime.folder / snapshot.NAME
+        self._stopped = runtime.folder / snapshot.STOPPED
         self._writer: SnapshotWriter | None = None
         self._saved_changes = 0
         self._changes = 0
@@ -40,20 +47,30 @@ class Saving:
 
     def open(self, now_ms: int) -> None:
         """Load what was saved. Of a damaged file the valid part is loaded, and a copy is kept."""
-        if not self.enabled:
-            return
-        runtime = self._runtime
+        files = self._runtime.files
+        stopped = self._keeps and snapshot.STOPPED in files.list(self._runtime.folder)
+        if self.enabled:
+            if stopped:  # it was not saved while it ran, and is newer than the last snapshot
+                files.rename(self._stopped, self._snapshot)
+            self._load(self._snapshot, now_ms)
+            self._schedule(now_ms)
+        elif stopped:
+            self._load(self._stopped, now_ms)
+            used_up = self._stopped.with_name(f"{snapshot.STOPPED}.new")
+            files.rename(self._stopped, used_up)  # unlike a removal, durable at once
+            files.remove(used_up)
+
+    def _load(self, path: Path, now_ms: int) -> None:
         try:
-            snapshot.load(runtime.files, runtime.folder, self._store, now_ms)
+            snapshot.load(self._runtime.files, path, self._store, now_ms)
             self._saved_changes = self._store.keyspace.changes
         except Corrupt as error:
-            self._error = f"{error.message}; {self._keep_damaged()}"
+            self._error = f"{error.message}; {self._keep_damaged(path)}"
             log.error("the saved store is damaged: %s", self._error)
-        self._schedule(now_ms)
 
-    def _keep_damaged(self) -> str:
+    def _keep_damaged(self, path: Path) -> str:
         try:
-            kept = snapshot.copy_damaged(self._runtime.files, self._runtime.folder)
+            kept = snapshot.copy_damaged(self._runtime.files, path)
         except (NexoError, OSError) as error:
             return f"the file could not be copied: {error}"
         return f"the file is kept as {kept.name}"
@@ -77,7 +94,7 @@ class Saving:
         runtime = self._runtime
         self._changes = self._store.keyspace.changes
         try:
-            self._writer = SnapshotWriter(runtime.files, runtime.folder, self._store)
+            self._writer = SnapshotWriter(runtime.files, self._snapshot, self._store)
         except (NexoError, OSError) as error:
             self._give_up(error)
             return
@@ -127,16 +144,20 @@ class Saving:
         self._schedule(self._runtime.clock.now_ms())
 
     def close(self) -> None:
-        """Save everything at once."""
-        if not self.enabled:
-            return
+        """Save everything at once, so that the next start has all that was acknowledged."""
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.abandon()
-        if self._store.keyspace.changes != self._saved_changes:
-            runtime = self._runtime
-            now_ms = runtime.clock.now_ms()
-            snapshot.save(runtime.files, runtime.folder, self._store, now_ms, runtime.progress)
+        keyspace = self._store.keyspace
+        if self.enabled and keyspace.changes != self._saved_changes:
+            self._save(self._snapshot)
+        elif self._keeps and not self.enabled and len(keyspace):
+            self._save(self._stopped)
+
+    def _save(self, path: Path) -> None:
+        runtime = self._runtime
+        now_ms = runtime.clock.now_ms()
+        snapshot.save(runtime.files, path, self._store, now_ms, runtime.progress)
 
     def status(self) -> dict[str, Any]:
         """The time of the last save, and its error if it failed."""

@@ -191,7 +191,7 @@ class StoreService:
     # -- the host's calls ------------------------------------------------------------
 
     def open(self) -> None:
-        """Load the snapshot, if persistence is on."""
+        """Load what was saved."""
         self._saving.open(self._now_ms())
         self._wake_for_expiry()
 
@@ -233,7 +233,7 @@ class StoreService:
         return 0
 
     def close(self) -> None:
-        """Answer waiting requests; save, if persistence is on."""
+        """Answer waiting requests, and save."""
         self._room.stop()
         self._saving.close()
 

@@ -24,6 +24,8 @@ from nexo.storage.mending import MAX_BYTES, mended_entry
 from nexo.storage.ports import File, Files
 
 NAME = "store.snapshot"
+STOPPED = "store.stopped"
+"""What a planned stop keeps of a store that is not saved while it runs."""
 SYNC_BYTES = 32 << 20
 """A complete save syncs after this many bytes, so that its progress is visible."""
 SEARCH_BYTES = 16 << 20
@@ -33,12 +35,12 @@ SEARCH_BYTES = 16 << 20
 class SnapshotWriter:
     """One save in progress. Call `step` until it returns False, sync, then `finish`."""
 
-    def __init__(self, files: Files, folder: Path, store: StoreEngine) -> None:
-        files.make_folder(folder)
+    def __init__(self, files: Files, target: Path, store: StoreEngine) -> None:
+        files.make_folder(target.parent)
         self._files = files
         self._store = store
-        self._target = folder / NAME
-        self._aside = folder / f"{NAME}.new"
+        self._target = target
+        self._aside = target.with_name(f"{target.name}.new")
         files.remove(self._aside)
         self._file = files.open(self._aside, create=True)
         self._cursor = ""
@@ -75,13 +77,13 @@ class SnapshotWriter:
 
 def save(
     files: Files,
-    folder: Path,
+    target: Path,
     store: StoreEngine,
     now_ms: int,
     progress: Callable[[], None] = lambda: None,
 ) -> int:
     """Save everything at once; returns the number of keys. Calls ``progress`` after each chunk."""
-    writer = SnapshotWriter(files, folder, store)
+    writer = SnapshotWriter(files, target, store)
     synced = 0
     while writer.step(now_ms):
         if writer.size_bytes - synced >= SYNC_BYTES:
@@ -92,13 +94,13 @@ def save(
     return writer.finish()
 
 
-def load(files: Files, folder: Path, store: StoreEngine, now_ms: int) -> int:
+def load(files: Files, path: Path, store: StoreEngine, now_ms: int) -> int:
     """Load the saved keys into an empty store; returns how many rows were read.
 
     Raises `Corrupt` at the end if anything was damaged; the valid part has been loaded.
     """
     try:
-        file = files.open(folder / NAME)
+        file = files.open(path)
     except FileNotFoundError:
         return 0
     with closing(file):
@@ -168,15 +170,15 @@ def _next_sound(file: File, at: int, end: int) -> int:
     return end
 
 
-def copy_damaged(files: Files, folder: Path) -> Path:
+def copy_damaged(files: Files, path: Path) -> Path:
     """Keep a copy of a damaged snapshot for inspection, named by its content.
 
     The file itself stays until the next save replaces it: nothing else has its valid part.
     """
-    aside, crc, at = folder / f"{NAME}.damaged.new", 0, 0
+    aside, crc, at = path.with_name(f"{path.name}.damaged.new"), 0, 0
     files.remove(aside)
     with (
-        closing(files.open(folder / NAME)) as source,
+        closing(files.open(path)) as source,
         closing(files.open(aside, create=True)) as copy,
     ):
         while at < source.size():
@@ -184,6 +186,6 @@ def copy_damaged(files: Files, folder: Path) -> Path:
             crc = extend(crc, data)
             at += copy.write_at(at, [data])
         copy.sync()
-    kept = folder / f"{NAME}.{crc:08x}.damaged"
+    kept = path.with_name(f"{path.name}.{crc:08x}.damaged")
     files.rename(aside, kept)
     return kept

@@ -273,10 +273,53 @@ class TestTime:
 
 
 class TestSaving:
-    def test_nothing_is_written_unless_asked_for(self, session: Session) -> None:
+    def test_nothing_is_written_while_it_runs_unless_asked_for(self, session: Session) -> None:
         session.set("k")
+        session.runtime.time.now += 3_600_000
+        session.service.tick(session.runtime.time.now)
+        assert not session.runtime.end_turn()
+        assert session.runtime.files.list(session.runtime.folder) == []
+
+    def test_a_planned_restart_loses_no_key(self) -> None:  # SPEC A7
+        first = Session(StoreRuntime())
+        first.set("k")
+        first.set("short", options='{"ttl":1}')
+        first.service.close()
+        files, folder = first.runtime.files, first.runtime.folder
+        second = Session(StoreRuntime(files))
+        assert (second.get("k"), second.get("short")) == (VALUE, VALUE)
+        second.runtime.time.now += 1_000
+        assert second.get("short") is None
+        assert files.list(folder) == []
+
+    def test_what_a_planned_stop_kept_does_not_come_back_after_a_crash(self) -> None:
+        first = Session(StoreRuntime())
+        first.set("k")
+        first.service.close()
+        files = first.runtime.files
+        Session(StoreRuntime(files)).raw(Op.MAP_DEL, pack_str("k"))
+        assert Session(StoreRuntime(files)).get("k") is None  # nothing was closed
+
+    def test_an_empty_store_leaves_no_file(self, session: Session) -> None:
         session.service.close()
         assert session.runtime.files.list(session.runtime.folder) == []
+
+    def test_saving_may_be_switched_on_and_off_between_planned_restarts(self) -> None:
+        """Nobody renews the snapshot once it is off, so it does not count from then on."""
+        files = MemoryFiles()
+        for key, every_ms, kept in (
+            ("a", 60_000, 0), ("b", 0, 0), ("c", 0, 1), ("d", 60_000, 2), ("e", 60_000, 3),
+        ):  # fmt: skip
+            session = Session(StoreRuntime(files, store_snapshot_ms=every_ms))
+            assert session.service.status()["keys"] == kept
+            session.set(key)
+            session.service.close()
+
+    def test_a_second_machine_may_have_led_since(self) -> None:
+        first = Session(StoreRuntime(replicate="memory:///"))
+        first.set("k")
+        first.service.close()
+        assert first.runtime.files.list(first.runtime.folder) == []
 
     def test_a_graceful_stop_saves(self) -> None:
         first = Session(StoreRuntime(store_snapshot_ms=60_000))

@@ -15,6 +15,7 @@ from tests.memory_files import MemoryFiles
 
 NOW = 1_000_000
 FOLDER = Path("/data/store")
+TARGET = FOLDER / NAME
 A, B = b"\x01a", b"\x01b"
 
 
@@ -32,14 +33,14 @@ def filled() -> StoreEngine:
 
 def loaded(files: MemoryFiles, now_ms: int = NOW) -> StoreEngine:
     store = StoreEngine()
-    snapshot.load(files, FOLDER, store, now_ms)
+    snapshot.load(files, TARGET, store, now_ms)
     return store
 
 
 def test_everything_comes_back_with_its_absolute_due_time() -> None:
     files = MemoryFiles()
     before = filled()
-    assert snapshot.save(files, FOLDER, before, NOW) == 6
+    assert snapshot.save(files, TARGET, before, NOW) == 6
     after = loaded(files, NOW + 100)
     assert after.scan(NOW + 100).keys == ["list", "long", "map", "plain 🙂", "set"]
     assert after.get("short", NOW) is None
@@ -59,7 +60,7 @@ def test_a_save_takes_many_small_steps_while_the_store_changes() -> None:
     files = MemoryFiles()
     store = StoreEngine()
     store.mset({f"k{n:05}": A for n in range(5_000)}, NOW)
-    writer = SnapshotWriter(files, FOLDER, store)
+    writer = SnapshotWriter(files, TARGET, store)
     steps = 0
     while writer.step(NOW):
         steps += 1
@@ -84,10 +85,10 @@ def test_large_values_end_a_chunk_early() -> None:
 def test_an_abandoned_save_leaves_the_old_snapshot() -> None:
     files = MemoryFiles()
     store = filled()
-    snapshot.save(files, FOLDER, store, NOW)
+    snapshot.save(files, TARGET, store, NOW)
     store.clear()
     store.put("new", A)
-    writer = SnapshotWriter(files, FOLDER, store)
+    writer = SnapshotWriter(files, TARGET, store)
     writer.step(NOW)
     writer.abandon()
     assert files.list(FOLDER) == [NAME]
@@ -96,10 +97,10 @@ def test_an_abandoned_save_leaves_the_old_snapshot() -> None:
 
 def test_a_file_cut_anywhere_is_reported() -> None:
     files = MemoryFiles()
-    snapshot.save(files, FOLDER, filled(), NOW)
-    whole = files.open(FOLDER / NAME).read_at(0, 1 << 20)
+    snapshot.save(files, TARGET, filled(), NOW)
+    whole = files.open(TARGET).read_at(0, 1 << 20)
     for size in range(len(whole)):
-        file = files.open(FOLDER / NAME)
+        file = files.open(TARGET)
         file.truncate(size)
         with pytest.raises(Corrupt):
             loaded(files)
@@ -109,8 +110,8 @@ def test_a_file_cut_anywhere_is_reported() -> None:
 
 def test_a_flipped_bit_anywhere_costs_nothing_and_more_is_reported() -> None:  # SPEC Q4
     files = MemoryFiles()
-    snapshot.save(files, FOLDER, filled(), NOW)
-    file = files.open(FOLDER / NAME)
+    snapshot.save(files, TARGET, filled(), NOW)
+    file = files.open(TARGET)
     whole = file.read_at(0, 1 << 20)
     for at in range(len(whole)):
         file.write_at(at, [bytes([whole[at] ^ 0x10])])
@@ -125,11 +126,11 @@ def test_a_flipped_bit_anywhere_costs_nothing_and_more_is_reported() -> None:  #
 
 def test_a_damaged_file_is_copied_under_a_name_of_its_content() -> None:
     files = MemoryFiles()
-    snapshot.save(files, FOLDER, filled(), NOW)
-    first = snapshot.copy_damaged(files, FOLDER)
-    assert snapshot.copy_damaged(files, FOLDER) == first
-    files.open(FOLDER / NAME).write_at(70, [b"?"])
-    second = snapshot.copy_damaged(files, FOLDER)
+    snapshot.save(files, TARGET, filled(), NOW)
+    first = snapshot.copy_damaged(files, TARGET)
+    assert snapshot.copy_damaged(files, TARGET) == first
+    files.open(TARGET).write_at(70, [b"?"])
+    second = snapshot.copy_damaged(files, TARGET)
     assert sorted(files.list(FOLDER)) == sorted([NAME, first.name, second.name])
     copied = files.open(second)
-    assert copied.read_at(0, copied.size()) == files.open(FOLDER / NAME).read_at(0, copied.size())
+    assert copied.read_at(0, copied.size()) == files.open(TARGET).read_at(0, copied.size())
