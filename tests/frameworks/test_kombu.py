@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -366,6 +368,24 @@ def test_a_lost_connection_is_reported_to_who_drains_events(nexo_server: testing
             with pytest.raises(connection.connection_errors):
                 connection.drain_events(timeout=20)
         nexo_server.start()
+
+
+def test_a_publish_outlasts_a_planned_restart(nexo_server: testing.Server) -> None:
+    """However long it takes: kombu's own retries have ended before the server is back."""
+    policy = {"max_retries": 1, "interval_start": 0, "interval_max": 0}
+    with Connection(nexo_server.url) as connection, nexo.connect(nexo_server.url) as client:
+        publish(connection, 1, routing_key="q", declare=[Queue("q")])
+        nexo_server.stop()
+        with ThreadPoolExecutor(1) as thread:
+            with socket.create_server(("127.0.0.1", nexo_server.port)) as nobody:
+                nobody.settimeout(20)
+                options = {"routing_key": "q", "retry": True, "retry_policy": policy}
+                publishing = thread.submit(publish, connection, 2, **options)
+                for _ in range(5):
+                    nobody.accept()[0].close()
+            nexo_server.start()
+            publishing.result()
+        assert client.queue("q").info().waiting == 2
 
 
 def test_the_next_server_is_tried_when_one_is_down(url: str) -> None:

@@ -372,10 +372,16 @@ class TestServer:
             assert client.store.info().keys == 5_000
         server.close()
 
-    def test_without_snapshots_a_restart_is_empty(self, nexo_server: testing.Server) -> None:
+    def test_without_snapshots_a_planned_restart_is_warm_and_a_crash_leaves_nothing(
+        self, nexo_server: testing.Server
+    ) -> None:
         with nexo.connect(nexo_server.url) as client:
             client.store.set("k", 1)
         nexo_server.stop()
+        nexo_server.start()
+        with nexo.connect(nexo_server.url) as client:
+            assert client.store.get("k") == 1
+        nexo_server.crash()
         nexo_server.start()
         with nexo.connect(nexo_server.url) as client:
             assert client.store.get("k") is None

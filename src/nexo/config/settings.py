@@ -300,7 +300,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = 0
     store_snapshot_ms: Annotated[
-        Millis, setting("STORE_SNAPSHOT_MS", "How often the store is saved to disk; 0 for at a planned stop only.")
+        Millis,
+        setting(
+            "STORE_SNAPSHOT_MS",
+            "How often the store is saved to disk; 0 for at a planned stop only.",
+        ),
     ] = 0
     retained_ttl_ms: Annotated[
         Millis,

@@ -19,6 +19,7 @@ from kombu.exceptions import ChannelError
 from kombu.transport import virtual
 
 from nexo.client._sync.client import Client
+from nexo.client._sync.link.repeating import insist
 from nexo.client._sync.queue.leases import HeldLeases
 from nexo.client._sync.queue.queue import Queue
 from nexo.client.address import DEFAULT_PORT
@@ -43,6 +44,10 @@ from nexo.version import __version__
 _CLIENT_OPTIONS = (
     "ca_file", "cert_file", "client", "connect_timeout", "ping", "timeout", "token", "verify",
 )  # fmt: skip
+_RESTART_S = 10.0
+"""How long a server that answered before is waited for: Celery's own retries end after 0.6 s."""
+_lost: dict[str, float] = {}
+"""When this process lost its connection to a server, by URL."""
 _QUEUE_OPTIONS = (
     "max_jobs", "max_retries", "persistence", "rate", "time_limit", "visibility_timeout",
 )  # fmt: skip
@@ -76,7 +81,9 @@ class Transport(virtual.Transport):
         self._loop: Any = None
         self._bell: socket.socket
         self._ringer: socket.socket
-        self.nexo = Client(url_of(client, self.scheme), **self._client_options(client))
+        self._url = url_of(client, self.scheme)
+        self._established = False
+        self.nexo = Client(self._url, **self._client_options(client))
         link = self.nexo.link(Broker.QUEUE)
         self.routes = CeleryRoutes(self.nexo, self._prefix)
         self.leases = HeldLeases(link, "nexo-leases")
@@ -101,7 +108,14 @@ class Transport(virtual.Transport):
     # -- connections
 
     def establish_connection(self) -> Transport:
-        self.nexo.ping(Broker.QUEUE)
+        """Connect; if the only server was there a moment ago, it may be restarting."""
+        lost_s = _lost.get(self._url)
+        wait_s = 0.0
+        if lost_s is not None and len(self.client.alt or ()) < 2:
+            wait_s = max(0.0, lost_s + _RESTART_S - time.monotonic())
+        insist(lambda: self.nexo.ping(Broker.QUEUE), (ConnectionLost, Unavailable), wait_s)
+        _lost.pop(self._url, None)
+        self._established = True
         self._bell, self._ringer = socket.socketpair()
         self._bell.setblocking(False)
         self._ringer.setblocking(False)
@@ -123,6 +137,8 @@ class Transport(virtual.Transport):
         """The connection failed, or this process was forked and it is the parent's."""
         if os.getpid() != self._pid:
             return
+        if self._established:
+            _lost.setdefault(self._url, time.monotonic())
         for channel in list(self.channels):
             channel.abandon()
         self._end()

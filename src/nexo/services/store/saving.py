@@ -1,4 +1,4 @@
-"""Saves the store periodically, a chunk per turn of the loop (SPEC B3), and at a planned stop (A7)."""
+"""Saves the store at a planned stop (SPEC A7), and chunk by chunk while it runs if asked (B3)."""
 
 from __future__ import annotations
 
