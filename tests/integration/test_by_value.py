@@ -11,6 +11,7 @@ def test_queue_stream_and_pubsub_take_it_alike(nexo_url: str) -> None:
     with nexo.connect(nexo_url) as client:
         jobs, events = client.queue("q").create(), client.stream("s").create()
         topic = client.pubsub.subscribe("t", nexo.by_value(got.append))
+        short = client.pubsub("t").subscribe(nexo.by_value(got.append))  # it has the value anyway
         client.pubsub.publish("t", "news")
         jobs.push("work")
         events.publish("history")
@@ -18,7 +19,7 @@ def test_queue_stream_and_pubsub_take_it_alike(nexo_url: str) -> None:
             jobs.subscribe(nexo.by_value(got.append)),
             events.subscribe("g", nexo.by_value(got.append)),
         ]
-        wait_until(lambda: len(got) == 3)
-        for subscription in [*subscriptions, topic]:
+        wait_until(lambda: len(got) == 4)
+        for subscription in [*subscriptions, topic, short]:
             subscription.close()
-    assert sorted(map(str, got)) == ["history", "news", "work"]
+    assert sorted(map(str, got)) == ["history", "news", "news", "work"]

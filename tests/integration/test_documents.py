@@ -14,6 +14,7 @@ import pytest
 
 import nexo
 from nexo import testing
+from nexo.errors import InvalidOption
 from nexo.topics import (
     AdminClient,
     Consumer,
@@ -81,6 +82,27 @@ def test_every_broker_takes_bytes_as_they_are(client: nexo.Client) -> None:  # S
     assert client.stream("video-archive").read(0)[0].value == chunk
     client.queue("video-processing").create().push(chunk)
     assert client.queue("video-processing").pop(wait=5).values() == [chunk]
+
+
+def test_options_in_a_dict_are_refused_by_name_and_change_nothing(client: nexo.Client) -> None:
+    mails: Any = client.queue("mails").create()
+    events: Any = client.stream("events").create()
+    anything: Any = client
+    calls: list[tuple[str, Callable[[], Any]]] = [
+        ("publish\\(value, key='u1'\\)", lambda: events.publish("v", {"key": "u1"})),
+        ("create\\(partitions=4\\)", lambda: anything.stream("new").create({"partitions": 4})),
+        ("subscribe\\(group", lambda: events.subscribe("g", print, {"batchSize": 5})),
+        ("push\\(value, priority=5\\)", lambda: mails.push("v", {"priority": 5})),
+        ("create\\(max_retries=3\\)", lambda: anything.queue("new").create({"maxRetries": 3})),
+        ("subscribe\\(handler", lambda: mails.subscribe(print, {"batchSize": 5})),
+        ("publish\\(value, retain", lambda: anything.pubsub("t").publish(1, {"retain": True})),
+        ("publish\\(topic, value", lambda: anything.pubsub.publish("t", 1, {"retain": True})),
+    ]
+    for example, call in calls:
+        with pytest.raises(InvalidOption, match=f"options are keywords here, as in {example}"):
+            call()
+    assert (client.streams(), client.queues(), events.groups()) == (["events"], ["mails"], [])
+    assert (events.read(0), mails.info().waiting) == ([], 0)
 
 
 # -- 003: topics ------------------------------------------------------------------------------

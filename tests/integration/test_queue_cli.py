@@ -80,7 +80,7 @@ def test_dead_letters_are_listed_replayed_and_purged(nexo_url: str, client: pack
 def test_an_unknown_queue_is_one_line_and_exit_code_one(nexo_url: str) -> None:
     result = nexo(nexo_url, "queue", "push", "nowhere", "x")
     assert result.exit_code == 1
-    assert result.output == "error[NOT_FOUND]: Queue 'nowhere' not found. Create it first.\n"
+    assert result.output == "error[NOT_FOUND]: queue 'nowhere' not found: create it first\n"
 
 
 @pytest.mark.parametrize("kind", ["def", "async def"])

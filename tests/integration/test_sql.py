@@ -153,8 +153,12 @@ def test_as_of_leaves_out_what_came_later(both: Engine) -> None:
 def test_bad_queries_are_plain_errors(both: Engine) -> None:
     with pytest.raises(InvalidInput, match="syntax error"):
         both.query("selec")
-    with pytest.raises(NotFound, match="nope"):
+    with pytest.raises(NotFound, match="nope does not exist; `show tables` lists all"):
         both.query("select * from nope")
+    with pytest.raises(InvalidInput, match='Candidate bindings: "offset"'):
+        both.query("select ofset from orders")
+    with pytest.raises(InvalidInput, match='is written in quotes: "user-events"'):
+        both.query("select * from user-events")
     with pytest.raises(InvalidInput, match="nope"):
         both.query("select nope from orders")
 

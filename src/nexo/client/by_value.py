@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
-from typing import Protocol, TypeVar
+from functools import update_wrapper
+from typing import Generic, Protocol, TypeVar
 
 from nexo.client.checks import function
 
@@ -25,12 +25,16 @@ def by_value(handler: Callable[[T], R]) -> Callable[[Carrier[T]], R]:
 
     Handlers of queues, streams and ``pubsub.subscribe`` get the job, record or message:
     ``queue.subscribe(by_value(send_mail))`` calls ``send_mail(job.value)``. It may be async, and it
-    works as a decorator below ``@queue.worker()``.
+    works as a decorator below ``@queue.worker()``. Wrapping twice changes nothing.
     """
     function(handler)
+    return handler if isinstance(handler, _ByValue) else _ByValue(handler)
 
-    @wraps(handler)
-    def call(carrier: Carrier[T]) -> R:
-        return handler(carrier.value)
 
-    return call
+class _ByValue(Generic[T, R]):
+    def __init__(self, handler: Callable[[T], R]) -> None:
+        update_wrapper(self, handler)
+        self._handler = handler
+
+    def __call__(self, carrier: Carrier[T]) -> R:
+        return self._handler(carrier.value)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from nexo.errors import InvalidInput
+from nexo.errors import InvalidInput, InvalidOption
 from nexo.options.units import MAX_DURATION_MS, Duration, millis
 
 MOST = 2**63 - 1
@@ -93,6 +93,12 @@ def function(value: Any, what: str = "the handler") -> None:
     """Reject a handler that is not callable."""
     if not callable(value):
         raise InvalidInput(f"{what} is a function, not {type(value).__name__}")
+
+
+def not_keywords(misplaced: tuple[object, ...], example: str) -> InvalidOption:
+    """The error for options that came by position, such as a dict of them."""
+    given = ", ".join(f"{each!r:.64}" for each in misplaced)
+    return InvalidOption(f"{given}: options are keywords here, as in {example}")
 
 
 def reason_text(said: object) -> str:

@@ -462,9 +462,11 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        text = _KIND.sub("", str(error)).split("\n\n")[0].strip()
+        text = " ".join(_KIND.sub("", str(error)).split("\n\n")[0].split())
         if isinstance(error, duckdb.CatalogException) and "does not exist" in text:
-            raise NotFound(text.splitlines()[0]) from error
+            raise NotFound(f"{text.partition('!')[0]}; `show tables` lists all") from error
         if isinstance(error, duckdb.IOException):
             raise Conflict(f"the lake changed while it was read, ask again: {text}") from error
-        raise InvalidInput(text.splitlines()[0]) from error
+        if 'near "-"' in text or 'near "."' in text:
+            text += '; a name with this character is written in quotes: "user-events"'
+        raise InvalidInput(text) from error

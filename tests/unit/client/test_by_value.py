@@ -20,6 +20,11 @@ def test_the_handler_gets_the_value_and_keeps_its_name() -> None:
     assert handler.__name__ == "shout"
 
 
+def test_wrapping_twice_changes_nothing() -> None:
+    handler = nexo.by_value(str.upper)
+    assert nexo.by_value(handler) is handler  # type: ignore[comparison-overlap]
+
+
 async def test_an_async_handler_stays_async() -> None:
     async def double(number: int) -> int:
         await asyncio.sleep(0)

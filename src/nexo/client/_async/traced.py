@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, Never, TypeVar
 
 from nexo.client import telemetry
 from nexo.client._async import runtime
@@ -33,12 +33,17 @@ class TracedPubSub(PubSub):
     """``client.pubsub``."""
 
     def publish(
-        self, topic: str, value: object, *, headers: Headers = None, **options: Any
+        self,
+        topic: str,
+        value: object,
+        *misplaced: Never,
+        headers: Headers = None,
+        **options: Any,
     ) -> Awaitable[int]:
         """See `PubSub.publish`; the span ends when the message is sent."""
         with telemetry.publishing(str(topic)) as carried:
             return super().publish(
-                topic, value, headers=telemetry.joined(carried, headers), **options
+                topic, value, *misplaced, headers=telemetry.joined(carried, headers), **options
             )
 
     async def publish_many(self, topic: str, values: Iterable[object], **options: Any) -> list[int]:
@@ -66,11 +71,17 @@ class TracedQueue(Queue[T]):
     """``client.queue(name)``."""
 
     def push(
-        self, value: T, *, headers: Mapping[str, Any] | None = None, **options: Any
+        self,
+        value: T,
+        *misplaced: Never,
+        headers: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> Awaitable[str]:
         """See `Queue.push`; the span ends when the job is sent."""
         with telemetry.publishing(self.name, "push") as carried:
-            return super().push(value, headers=telemetry.joined(carried, headers), **options)
+            return super().push(
+                value, *misplaced, headers=telemetry.joined(carried, headers), **options
+            )
 
     async def push_many(
         self,
@@ -86,10 +97,10 @@ class TracedQueue(Queue[T]):
             return await super().push_many(values, headers=headers, **options)
 
     async def subscribe(
-        self, handler: Callable[[Job[T]], Any], **options: Any
+        self, handler: Callable[[Job[T]], Any], *misplaced: Never, **options: Any
     ) -> QueueSubscription[T]:
         """See `Queue.subscribe`."""
-        return await super().subscribe(self._traced(handler), **options)
+        return await super().subscribe(self._traced(handler), *misplaced, **options)
 
     def worker(self, **options: Any) -> Callable[[Callable[[Job[T]], Any]], Worker[T]]:
         """See `Queue.worker`."""
@@ -114,10 +125,14 @@ class TracedQueue(Queue[T]):
 class TracedStream(Stream[T]):
     """``client.stream(name)``."""
 
-    def publish(self, value: T, *, headers: Headers = None, **options: Any) -> Awaitable[Published]:
+    def publish(
+        self, value: T, *misplaced: Never, headers: Headers = None, **options: Any
+    ) -> Awaitable[Published]:
         """See `Stream.publish`; the span ends when the record is sent."""
         with telemetry.publishing(self.name) as carried:
-            return super().publish(value, headers=telemetry.joined(carried, headers), **options)
+            return super().publish(
+                value, *misplaced, headers=telemetry.joined(carried, headers), **options
+            )
 
     async def publish_many(
         self, values: Iterable[T], *, headers: Sequence[Headers] | None = None, **options: Any
@@ -129,7 +144,11 @@ class TracedStream(Stream[T]):
             return await super().publish_many(values, headers=headers, **options)
 
     async def subscribe(
-        self, group: str, handler: Callable[[StreamRecord[T]], Any], **options: Any
+        self,
+        group: str,
+        handler: Callable[[StreamRecord[T]], Any],
+        *misplaced: Never,
+        **options: Any,
     ) -> StreamSubscription[T]:
         """See `Stream.subscribe`."""
         function(handler)
@@ -139,7 +158,7 @@ class TracedStream(Stream[T]):
             with telemetry.processing(self.name, record.headers, named):
                 await runtime.invoke(handler, record)
 
-        return await super().subscribe(group, traced, **options)
+        return await super().subscribe(group, traced, *misplaced, **options)
 
 
 class TracedTransaction(Transaction):

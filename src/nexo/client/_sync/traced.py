@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, Never, TypeVar
 
 from nexo.client import telemetry
 from nexo.client._sync import runtime
@@ -33,11 +33,18 @@ T = TypeVar("T")
 class TracedPubSub(PubSub):
     """``client.pubsub``."""
 
-    def publish(self, topic: str, value: object, *, headers: Headers = None, **options: Any) -> int:
+    def publish(
+        self,
+        topic: str,
+        value: object,
+        *misplaced: Never,
+        headers: Headers = None,
+        **options: Any,
+    ) -> int:
         """See `PubSub.publish`; the span ends when the message is sent."""
         with telemetry.publishing(str(topic)) as carried:
             return super().publish(
-                topic, value, headers=telemetry.joined(carried, headers), **options
+                topic, value, *misplaced, headers=telemetry.joined(carried, headers), **options
             )
 
     def publish_many(self, topic: str, values: Iterable[object], **options: Any) -> list[int]:
@@ -64,10 +71,18 @@ class TracedPubSub(PubSub):
 class TracedQueue(Queue[T]):
     """``client.queue(name)``."""
 
-    def push(self, value: T, *, headers: Mapping[str, Any] | None = None, **options: Any) -> str:
+    def push(
+        self,
+        value: T,
+        *misplaced: Never,
+        headers: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> str:
         """See `Queue.push`; the span ends when the job is sent."""
         with telemetry.publishing(self.name, "push") as carried:
-            return super().push(value, headers=telemetry.joined(carried, headers), **options)
+            return super().push(
+                value, *misplaced, headers=telemetry.joined(carried, headers), **options
+            )
 
     def push_many(
         self,
@@ -82,9 +97,11 @@ class TracedQueue(Queue[T]):
             headers = telemetry.joined_each(carried, headers, len(values))
             return super().push_many(values, headers=headers, **options)
 
-    def subscribe(self, handler: Callable[[Job[T]], Any], **options: Any) -> QueueSubscription[T]:
+    def subscribe(
+        self, handler: Callable[[Job[T]], Any], *misplaced: Never, **options: Any
+    ) -> QueueSubscription[T]:
         """See `Queue.subscribe`."""
-        return super().subscribe(self._traced(handler), **options)
+        return super().subscribe(self._traced(handler), *misplaced, **options)
 
     def worker(self, **options: Any) -> Callable[[Callable[[Job[T]], Any]], Worker[T]]:
         """See `Queue.worker`."""
@@ -109,10 +126,14 @@ class TracedQueue(Queue[T]):
 class TracedStream(Stream[T]):
     """``client.stream(name)``."""
 
-    def publish(self, value: T, *, headers: Headers = None, **options: Any) -> Published:
+    def publish(
+        self, value: T, *misplaced: Never, headers: Headers = None, **options: Any
+    ) -> Published:
         """See `Stream.publish`; the span ends when the record is sent."""
         with telemetry.publishing(self.name) as carried:
-            return super().publish(value, headers=telemetry.joined(carried, headers), **options)
+            return super().publish(
+                value, *misplaced, headers=telemetry.joined(carried, headers), **options
+            )
 
     def publish_many(
         self, values: Iterable[T], *, headers: Sequence[Headers] | None = None, **options: Any
@@ -124,7 +145,11 @@ class TracedStream(Stream[T]):
             return super().publish_many(values, headers=headers, **options)
 
     def subscribe(
-        self, group: str, handler: Callable[[StreamRecord[T]], Any], **options: Any
+        self,
+        group: str,
+        handler: Callable[[StreamRecord[T]], Any],
+        *misplaced: Never,
+        **options: Any,
     ) -> StreamSubscription[T]:
         """See `Stream.subscribe`."""
         function(handler)
@@ -134,7 +159,7 @@ class TracedStream(Stream[T]):
             with telemetry.processing(self.name, record.headers, named):
                 runtime.invoke(handler, record)
 
-        return super().subscribe(group, traced, **options)
+        return super().subscribe(group, traced, *misplaced, **options)
 
 
 class TracedTransaction(Transaction):

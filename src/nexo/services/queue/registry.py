@@ -215,4 +215,4 @@ class QueueRegistry:
 
 def missing(name: str) -> NotFound:
     """The error for a queue that does not exist."""
-    return NotFound(f"Queue '{text_of(name)[:255]}' not found. Create it first.")
+    return NotFound(f"queue {text_of(name)[:255]!r} not found: create it first")

@@ -120,13 +120,15 @@ const BAR = 22;
 export function bars(title, named, format) {
   const values = named.map(([, value]) => value);
   const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)];
-  const [left, right] = [150, 70];
-  const x = (value) => left + ((value - low) / (high - low || 1)) * (WIDTH * 1.5 - left - right);
-  const svg = h("svg", { viewBox: `0 0 ${WIDTH * 1.5} ${named.length * BAR + 6}`, role: "img", "aria-label": `${title}: ${named.length} bars` });
+  const narrow = window.innerWidth <= 820;  // the text keeps its size where the chart shrinks
+  const [left, right, width] = narrow ? [110, 80, WIDTH * 0.75] : [150, 70, WIDTH * 1.5];
+  const longest = narrow ? 15 : 24;
+  const x = (value) => left + ((value - low) / (high - low || 1)) * (width - left - right);
+  const svg = h("svg", { viewBox: `0 0 ${width} ${named.length * BAR + 6}`, role: "img", "aria-label": `${title}: ${named.length} bars` });
   named.forEach(([name, value], i) => {
     const [from, to] = [x(Math.min(0, value)), x(Math.max(0, value))];
     svg.append(
-      h("text", { x: left - 8, y: i * BAR + 17, "text-anchor": "end" }, name.length > 24 ? `${name.slice(0, 23)}…` : name, h("title", name)),
+      h("text", { x: left - 8, y: i * BAR + 17, "text-anchor": "end" }, name.length > longest ? `${name.slice(0, longest - 1)}…` : name, h("title", name)),
       h("rect.bar", { x: from, y: i * BAR + 5, width: Math.max(1, to - from), height: BAR - 7, rx: 2 }),
       h("text", { x: to + 6, y: i * BAR + 17 }, format(value)),
     );

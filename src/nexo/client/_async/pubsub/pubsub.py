@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Any, Generic, TypeVar, Unpack, overload
+from typing import Any, Generic, Never, TypeVar, Unpack, overload
 
 from nexo.client._async.link.link import Link
 from nexo.client._async.pubsub.publisher import MessagePublisher
 from nexo.client._async.pubsub.requests import TopicRequests, responder, value_of
 from nexo.client._async.pubsub.subscription import Subscription, SubscriptionInbox
 from nexo.client._async.requests import request
-from nexo.client.checks import each, function, positive_millis, whole
+from nexo.client.by_value import by_value
+from nexo.client.checks import each, function, not_keywords, positive_millis, whole
 from nexo.client.pubsub_message import Message, SubscribeOptions
 from nexo.client.replies import check_sizes, room_bytes
 from nexo.client.stream_records import Headers, headers_bytes
@@ -69,7 +70,7 @@ class PubSub:
         self,
         topic: str,
         value: object,
-        *,
+        *misplaced: Never,
         headers: Headers = None,
         retain: bool = False,
         ttl: Duration | None = None,
@@ -82,6 +83,8 @@ class PubSub:
         ``"5m"``, a timedelta) if given; an empty value (``b""`` or ``""``) clears it. Need not be
         awaited: messages of one loop turn are sent together.
         """
+        if misplaced:
+            raise not_keywords(misplaced, "publish(topic, value, retain=True)")
         try:
             raw = self._topics.get(topic) or self._checked(topic)
         except TypeError:  # not even hashable
@@ -277,12 +280,14 @@ class PubSubTopic(Generic[T]):
     def publish(
         self,
         value: T,
-        *,
+        *misplaced: Never,
         headers: Headers = None,
         retain: bool = False,
         ttl: Duration | None = None,
     ) -> Awaitable[int]:
         """See `PubSub.publish`; a value that does not fit the type is rejected."""
+        if misplaced:
+            raise not_keywords(misplaced, "publish(value, retain=True)")
         check_type(self._type, value)
         return self._pubsub.publish(self.pattern, value, headers=headers, retain=retain, ttl=ttl)
 
@@ -293,9 +298,8 @@ class PubSubTopic(Generic[T]):
 
         Options as in `PubSub.subscribe`, whose handler gets the whole `Message`.
         """
-        function(handler)
         return await self._pubsub.subscribe(
-            self.pattern, lambda message: handler(message.value), type_=self._type, **options
+            self.pattern, by_value(handler), type_=self._type, **options
         )
 
     async def messages(self, **options: Unpack[SubscribeOptions]) -> Subscription[T]:

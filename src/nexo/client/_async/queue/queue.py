@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Generic, TypeVar, Unpack
+from typing import Any, Generic, Never, TypeVar, Unpack
 
 from msgspec.structs import replace
 
@@ -17,7 +17,7 @@ from nexo.client._async.queue.jobs import Job, JobBatch
 from nexo.client._async.queue.subscription import QueueSubscription
 from nexo.client._async.queue.worker import Worker
 from nexo.client._async.requests import is_found, request
-from nexo.client.checks import column, each, text, until_ms, whole
+from nexo.client.checks import column, each, not_keywords, text, until_ms, whole
 from nexo.client.queue_views import (
     JobView,
     QueueSettings,
@@ -79,11 +79,15 @@ class Queue(Generic[T]):
 
     # -- the queue as a whole -------------------------------------------------
 
-    async def create(self, *, update: bool = False, **options: Unpack[QueueSettings]) -> Queue[T]:
+    async def create(
+        self, *misplaced: Never, update: bool = False, **options: Unpack[QueueSettings]
+    ) -> Queue[T]:
         """Create the queue unless it exists; returns it.
 
         An existing queue must agree with every option given; ``update`` changes it instead.
         """
+        if misplaced:
+            raise not_keywords(misplaced, "create(max_retries=3)")
         ask = Declare(self.name, wire_options({**options}), update)
         await self._link.call(Op.Q_DECLARE, encode(ask))
         return self
@@ -122,7 +126,7 @@ class Queue(Generic[T]):
     def push(
         self,
         value: T,
-        *,
+        *misplaced: Never,
         priority: int = 0,
         delay: Duration | datetime = 0,
         ttl: Duration = 0,
@@ -139,6 +143,8 @@ class Queue(Generic[T]):
         the older job's id is the result; with ``replace`` the new one takes the waiting one's
         place. ``headers`` are sent beside the value. Pushes of one loop turn are sent together.
         """
+        if misplaced:
+            raise not_keywords(misplaced, "push(value, priority=5)")
         head = self._head(priority, delay, ttl, replace)
         if key is not None:
             text(key, "key")
@@ -167,7 +173,7 @@ class Queue(Generic[T]):
         said = None if headers is None else [write_headers(each) for each in headers]
         head = self._head(priority, delay, ttl, replace)
         if not raw and not await self.exists():
-            raise NotFound(f"Queue '{self.name}' not found. Create it first.")
+            raise NotFound(f"queue {self.name!r} not found: create it first")
         if self._link.welcome is None:
             await self._link.call(Op.ECHO)  # to learn how much the server accepts at once
         replies: list[PushReply] = []
@@ -225,7 +231,7 @@ class Queue(Generic[T]):
     async def subscribe(
         self,
         handler: Callable[[Job[T]], Any],
-        *,
+        *misplaced: Never,
         batch: int = 50,
         wait: Duration = 20,
         concurrency: int = 5,
@@ -239,6 +245,8 @@ class Queue(Generic[T]):
         With ``concurrency=1`` jobs run strictly one after another. A handler that runs longer than
         ``time_limit`` is cancelled, and its job is nacked.
         """
+        if misplaced:
+            raise not_keywords(misplaced, "subscribe(handler, batch=50)")
         ask = pop_request(self.name, batch, wait, lease, reports=True)
         subscription = QueueSubscription(
             self._link, self._type, handler, ask, concurrency, time_limit

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Any, Generic, TypeVar, Unpack
+from typing import Any, Generic, Never, TypeVar, Unpack
 
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.requests import is_found, request
@@ -16,7 +16,7 @@ from nexo.client._sync.stream.groups import Group
 from nexo.client._sync.stream.publisher import RecordPublisher
 from nexo.client._sync.stream.records import StreamRecord
 from nexo.client._sync.stream.subscription import StreamSubscription
-from nexo.client.checks import column, each, text, whole
+from nexo.client.checks import column, each, not_keywords, text, whole
 from nexo.client.connecting import LATE_S
 from nexo.client.replies import check_sizes
 from nexo.client.stream_options import (
@@ -87,7 +87,9 @@ class Stream(Generic[T]):
 
     # -- the stream itself
 
-    def create(self, *, update: bool = False, **options: Unpack[StreamSettings]) -> Stream[T]:
+    def create(
+        self, *misplaced: Never, update: bool = False, **options: Unpack[StreamSettings]
+    ) -> Stream[T]:
         """Create it unless it exists; returns it.
 
         An existing stream must agree with every option given, or it is `AlreadyExists`; ``update``
@@ -99,6 +101,8 @@ class Stream(Generic[T]):
         ``compact`` or ``delete,compact``), ``min_dirty_ratio``, ``delete_retention``.
         ``create(**info.options)`` makes one like another.
         """
+        if misplaced:
+            raise not_keywords(misplaced, "create(partitions=4)")
         given = stream_options(options)
         ask = wire.Make(stream=self.name, options=given, update=update)
         self._describe(Op.S_MAKE, ask)
@@ -163,7 +167,12 @@ class Stream(Generic[T]):
     # -- publishing
 
     def publish(
-        self, value: T, *, key: Key = None, headers: Headers = None, partition: int | None = None
+        self,
+        value: T,
+        *misplaced: Never,
+        key: Key = None,
+        headers: Headers = None,
+        partition: int | None = None,
     ) -> Published:
         """Publish a record; the result is its partition and offset.
 
@@ -171,6 +180,8 @@ class Stream(Generic[T]):
         has ``ordered_by='key'``. ``partition`` overrides the key's. Need not be awaited: records of
         one loop turn are sent together as one batch.
         """
+        if misplaced:
+            raise not_keywords(misplaced, "publish(value, key='u1')")
         kind, content = self._encode(value)
         if key is None and headers is None and partition is None:
             return self._publisher.send(ROUTE, kind, content, None, b"")
@@ -255,7 +266,7 @@ class Stream(Generic[T]):
         self,
         group: str,
         handler: Callable[[StreamRecord[T]], Any],
-        *,
+        *misplaced: Never,
         batch: int = 100,
         wait: Duration = 20.0,
         concurrency: int = 1,
@@ -269,6 +280,8 @@ class Stream(Generic[T]):
         longer than ``time_limit`` is cancelled, and its record is nacked. End it with ``await
         subscription.close()``.
         """
+        if misplaced:
+            raise not_keywords(misplaced, "subscribe(group, handler, batch=100)")
         ask = self._joining(group, start, group_options(options), reports_starts=True)
         consumer = StreamConsumer(self._link, ask, self._type, batch, wait, wire.DEFAULT_BYTES)
         subscription = StreamSubscription(consumer, handler, concurrency, time_limit)

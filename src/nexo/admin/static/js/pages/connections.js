@@ -48,7 +48,7 @@ async function applications(asked) {
     { title: "Client", class: "name", cell: (row) => [h("a", { href: href("connections", { view: "single", search: row.name }) }, row.name), row.internal ? [" ", badge("internal")] : null], tip: (row) => row.name },
     { title: "Host", class: "mono hide-s", cell: (row) => row.host },
     ...user(rows),
-    { title: "Brokers", cell: (row) => dots(row.brokers), tip: (row) => row.brokers.join(", ") },
+    { title: "Brokers", class: "hide-s", cell: (row) => dots(row.brokers), tip: (row) => row.brokers.join(", ") },
     number("Connections", (row) => row.connections),
     timeColumn("Since", (row) => row.opened_ms, "hide-s"),
     timeColumn("Last heard", (row) => row.heard_ms),

@@ -55,13 +55,13 @@ function box(name, { x, y }, into) {
 function lines(rows) {
   return table("Flows", [
     { title: "Flow", class: "name", cell: (row) => row.flow, tip: (row) => row.place },
-    { title: "Fills", class: "mono hide-s", cell: (row) => row.target, tip: (row) => row.kind },
+    ...(rows.some((row) => row.target !== row.flow) ? [{ title: "Fills", class: "mono hide-s", cell: (row) => row.target, tip: (row) => row.kind }] : []),
     { title: "State", cell: (row) => badge(row.state, STATES[row.state]) },
     ...(rows.some((row) => row.error) ? [{ title: "Error", class: "why", cell: (row) => row.error }] : []),
-    number("Rows", (row) => row.rows), number("Dropped", (row) => row.dropped, { alarm: (row) => row.dropped > 0 }),
-    number("Behind", (row) => row.behind),
+    number("Rows", (row) => row.rows), number("Dropped", (row) => row.dropped, { class: "hide-s", alarm: (row) => row.dropped > 0 }),
+    number("Behind", (row) => row.behind, { class: "hide-s" }),
     { title: "Last batch", class: "hide-s", cell: (row) => (row.batches ? `${plural(row.last_rows, "row")} in ${duration(row.last_ms)}` : "–") },
     { title: "Last commit", class: "hide-s", cell: (row) => (row.committed_ms ? ago(row.committed_ms) : "–") },
-    number("In the table", (row) => row.records), number("Small files", (row) => row.small_files, { class: "hide-s" }),
+    number("In the table", (row) => row.records, { class: "hide-s" }), number("Small files", (row) => row.small_files, { class: "hide-s" }),
   ], rows, { key: (row) => row.flow });
 }

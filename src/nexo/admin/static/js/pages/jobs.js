@@ -36,8 +36,8 @@ function columns(name, state, lacks) {
   const shown = { title: "Value", class: state === "dead" ? "value hide-s" : "value", cell: (job) => [task(job), brief(job.value)] };
   const rest = {
     waiting: [
-      number("Priority", (job) => job.priority), { title: "Key", class: "hide-s", cell: (job) => job.key ?? "–" },
-      number("Attempts", (job) => job.attempts, { class: "hide-s" }), timeColumn("Pushed", (job) => job.pushed_ms),
+      number("Priority", (job) => job.priority, { class: "hide-s" }), { title: "Key", class: "hide-s", cell: (job) => job.key ?? "–" },
+      number("Attempts", (job) => job.attempts, { class: "hide-s" }), timeColumn("Pushed", (job) => job.pushed_ms, "hide-s"),
       { title: "", class: "acts", cell: (job) => cancel(name, job, lacks("admin") && lacks("write")) },
     ],
     working: [

@@ -59,11 +59,11 @@ function streams(rows) {
   return table("Streams", [
     { title: "Stream", class: "name", cell: (row) => h("a", { href: href("pipeline", { name: row.stream }) }, row.stream), tip: (row) => row.stream },
     { title: "Progress", class: "hide-s", cell: progress },
-    number("In the lake", (row) => row.records), number("Behind", (row) => row.behind),
-    { title: "Complete up to", cell: (row) => (row.fresh_ms ? ago(row.fresh_ms) : "not yet"), tip: (row) => moment(row.fresh_ms) },
+    number("In the lake", (row) => row.records, { class: "hide-s" }), number("Behind", (row) => row.behind),
+    { title: "Complete up to", class: "hide-s", cell: (row) => (row.fresh_ms ? ago(row.fresh_ms) : "not yet"), tip: (row) => moment(row.fresh_ms) },
     { title: "Last run", class: "hide-s", cell: (row) => (row.batches ? `${plural(row.last_taken, "record")} in ${duration(row.last_ms)}` : "–") },
     number("Runs", (row) => row.batches, { class: "hide-s" }),
-    number("Dead letters", (row) => row.dead_letters, { alarm: (row) => row.dead_letters > 0 }),
+    number("Dead letters", (row) => row.dead_letters, { class: "hide-s", alarm: (row) => row.dead_letters > 0 }),
     { title: "State", cell: (row) => (row.error ? badge("failing", "bad") : row.behind ? badge("catching up", "warn") : badge("complete", "good")), tip: (row) => row.error || undefined },
   ], rows, { key: (row) => row.stream });
 }

@@ -40,7 +40,7 @@ function editor(memory, redraw) {
       oninput: (event) => { memory.text = event.target.value; }, onkeydown: keys,
     })),
     h("div.row",
-      h("button.primary", { type: "submit", disabled: Boolean(memory.running) }, "Run"), h("kbd", "Ctrl Enter"),
+      h("button.primary", { type: "submit", disabled: Boolean(memory.running) }, "Run"), h("kbd.hide-s", "Ctrl Enter"),
       button("Plan", () => run(true), { disabled: Boolean(memory.running) }),
       memory.running ? button("Cancel", () => memory.running?.abort(), { kind: "danger" }) : null,
       choice("At most", LIMITS, memory.limit, (value) => { memory.limit = value; }),
@@ -73,8 +73,9 @@ async function ask(memory, redraw, plan) {
 // -- the answer
 
 function answer(memory, redraw) {
-  if (memory.error) return panel("Answer", failed(memory.error));
+  if (memory.error) return panel("Answer", h("div.body", failed(memory.error)));
   const found = memory.result;
+  if (!found && memory.running) return panel("Answer", empty("Running…", "Cancel ends it."));
   if (!found) return panel("Answer", empty("Nothing asked yet", "Write a SELECT, or choose a view at the side."));
   if (found.plan) return panel("Plan", h("div.body", h("pre.code.plan", { tabindex: "0", "aria-label": "Plan" }, found.plan)));
   const chartable = numeric(found).length > 0 && found.rows.length > 0;

@@ -81,7 +81,7 @@ function compact(name) {
 function publish(name) {
   form("Publish a record", [
     { name: "value", type: "value" },
-    { name: "key", label: "Key", hint: "Records of one key stay in order" },
+    { name: "key", label: "Key", hint: "Records of one key are stored in order" },
     { name: "headers", label: "Headers, as JSON", type: "json", placeholder: '{"source": "dashboard"}' },
   ], "Publish", async (given) => {
     const place = await post("/stream/publish", { ...given, stream: name });
@@ -103,7 +103,7 @@ async function browse({ given, name, info }) {
     ...(many ? [number("Partition", (row) => row.partition, { format: String, class: "hide-s" })] : []),
     { title: "Offset", class: "num", cell: (row) => button(count(row.offset), () => inspect(name, row), { small: true, kind: "link", label: many ? `Show record ${row.partition}:${row.offset}` : `Show record ${row.offset}` }) },
     { title: "Time", class: "hide-s", cell: (row) => moment(row.timestamp_ms) },
-    { title: "Key", class: "mono name", cell: (row) => row.key ?? "–", tip: (row) => row.key },
+    { title: "Key", class: page.records.some((row) => row.key) ? "mono name" : "mono hide-s", cell: (row) => row.key ?? "–", tip: (row) => row.key },
     { title: "Value", class: "value", cell: (row) => brief(row.value) },
     { title: "Headers", class: "hide-s", cell: (row) => named(row.headers), tip: (row) => JSON.stringify(row.headers) },
     number("Size", (row) => row.value.size_bytes, { format: bytes, class: "hide-s" }),
