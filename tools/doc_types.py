@@ -1,7 +1,7 @@
 """Type-check the Python of the docs: ``tools/doc_types.py [mypy | pyright]``.
 
-The ``python`` blocks of a page become one coroutine of a module, since they may ``await``;
-``url`` is the server's. The examples and a program with a mistake are checked as they are.
+The ``python`` blocks of a page become one function of a module. The examples and a program with a
+mistake are checked as they are.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def extract() -> list[Path]:
         name = re.sub(r"\W", "_", str(page.relative_to(ROOT).with_suffix("")).lower())
         if blocks:
             body = textwrap.indent("\n".join(blocks), "    ")
-            found[FOLDER / f"{name}.py"] = f"async def page(url: str) -> None:\n{body}"
+            found[FOLDER / f"{name}.py"] = f"def page() -> None:\n{body}"
     for stale in set(FOLDER.glob("*.py")) - set(found):
         stale.unlink()
     for path, text in found.items():

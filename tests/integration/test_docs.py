@@ -1,15 +1,11 @@
 """Every Python snippet of the README and the docs runs, page by page, against a fresh server.
 
-The blocks of a page run in order in one namespace, in one event loop, so that a page may
-build on what it showed before and ``await`` at top level. ``NEXO_URL`` is the server's. A
-``bash`` block of ``nexo`` commands runs too, if the line before the block is ``<!-- runs -->``;
-one with ``curl`` runs as a script, against a server of real processes.
+The blocks of a page run in order in one namespace, as if they were pasted into one file.
+``NEXO_URL`` is the server's. A ``bash`` block of ``nexo`` commands runs too, if the line before the
+block is ``<!-- runs -->``; one with ``curl`` runs as a script, against a server of real processes.
 """
 
-import ast
-import asyncio
 import contextlib
-import inspect
 import re
 import shlex
 import shutil
@@ -18,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -77,7 +73,7 @@ def run(page: Path, folder: Path) -> None:
     ):
         patched.setenv("NEXO_URL", url)
         patched.setitem(sys.modules, "__docs__", ModuleType("__docs__"))  # some look for it
-        asyncio.run(_run(page, {"__name__": "__docs__"}))
+        _run(page, {"__name__": "__docs__"})
 
 
 def _run_scripts(page: Path, folder: Path) -> None:
@@ -93,28 +89,13 @@ def _run_scripts(page: Path, folder: Path) -> None:
             assert done.returncode == 0, f"{page.name}:{block.line}\n{text}\n{done.stderr.decode()}"
 
 
-async def _run(page: Path, namespace: dict[str, Any]) -> None:
+def _run(page: Path, namespace: dict[str, Any]) -> None:
     for block in blocks(page):
-        match block.language:
-            case "python":
-                async with asyncio.timeout(30):
-                    await _python(page, block, namespace)
-            case _:
-                await asyncio.to_thread(_commands, block)
-
-
-async def _python(page: Path, block: Block, namespace: dict[str, Any]) -> None:
-    result = eval(_compiled(page, block), namespace)
-    if inspect.iscoroutine(result):
-        await result
-
-
-def _compiled(page: Path, block: Block) -> CodeType:
-    """The block as code whose tracebacks name the page and its line."""
-    source = "\n" * block.line + block.text
-    code = compile(source, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    assert isinstance(code, CodeType)
-    return code
+        if block.language == "python":
+            source = "\n" * block.line + block.text  # tracebacks name the page and its line
+            exec(compile(source, str(page), "exec"), namespace)
+        else:
+            _commands(block)
 
 
 def _commands(block: Block) -> None:
