@@ -187,6 +187,7 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "i8": st.integers(-128, 127),
     "i16": st.integers(-(2**15), 2**15 - 1),
     "i32": st.integers(-(2**31), 2**31 - 1),
+    "u16": st.integers(0, 2**16 - 1),
     "i64": st.integers(-(2**63), 2**63 - 1),
     "str": st.none() | st.text(max_size=20),
     "bytes": st.none() | st.binary(max_size=20),

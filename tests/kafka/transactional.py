@@ -17,7 +17,7 @@ Ask: TypeAlias = Callable[[ApiKey, int, KafkaMessage], KafkaMessage]
 Pause: TypeAlias = Callable[[int], None]
 
 NOBODY: Producer = (-1, -1)
-_SETTLING = {3, 14, 15, 16, Error.CONCURRENT_TRANSACTIONS}
+_SETTLING = {3, 6, 14, 15, 16, Error.CONCURRENT_TRANSACTIONS}
 """Kafka still makes the topic, loads its coordinators or ends the last transaction: ask again."""
 
 
@@ -85,6 +85,18 @@ class TransactionalClient:
     def end(self, producer: Producer, *, committed: bool = True, version: int = 3) -> str:
         asked = self._mine(producer, committed=committed)
         return self._settled(lambda: self._ask(ApiKey.END_TXN, version, asked)["error"])
+
+    def move_on(self, producer: Producer, *, committed: bool = True) -> tuple[str, Producer]:
+        """End a transaction as clients of KIP-890 do: the answer says who they are from now on."""
+        asked, got = self._mine(producer, committed=committed), NOBODY
+
+        def ask() -> int:
+            nonlocal got
+            found = self._ask(ApiKey.END_TXN, 5, asked)
+            got = found["producer_id"], found["epoch"]
+            return int(found["error"])
+
+        return self._settled(ask), got
 
     def produce(self, producer: Producer, sequence: int = 0, version: int = 9) -> str:
         partitions = [{"index": 0, "records": batch_of(producer, sequence)}]

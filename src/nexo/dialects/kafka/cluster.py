@@ -39,12 +39,20 @@ _NO_COORDINATOR = {
     _TRANSACTION: Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 _VERSIONS = [{"key": api.key, "low": api.low, "high": api.high} for api in APIS.values()]
+_FEATURES = (("group.version", 1), ("transaction.version", 2))
+"""How clients may work with groups (KIP-848) and transactions (KIP-890), and should."""
+_SERVED: KafkaMessage = {
+    "keys": _VERSIONS,
+    "supported": [{"name": name, "low": 0, "high": level} for name, level in _FEATURES],
+    "epoch": 0,
+    "finalized": [{"name": name, "low": level, "high": level} for name, level in _FEATURES],
+}
 
 
 def api_versions(request: Request) -> None:
     name, version = request.body.get("name"), request.body.get("version")
     request.session.waits_for_its_id = waits_for_its_id(name or "", version or "")
-    request.answer({"keys": _VERSIONS})
+    request.answer(_SERVED)
 
 
 def refuse_version(request: Request) -> None:

@@ -12,13 +12,10 @@ from nexo.dialects.kafka.format.errors import Error, error_of
 from nexo.dialects.kafka.format.wire import I16, I32, write_length
 from nexo.dialects.kafka.request import (
     Request,
-    found_by_id,
     outline_with,
     rows_of,
-    with_partition,
 )
 from nexo.errors import NexoError
-from nexo.services.stream.admin import Outline
 from nexo.services.stream.reading import ReadFrom, RecordSlice
 
 _FLEXIBLE = 12
@@ -78,19 +75,13 @@ def fetch(request: Request) -> None:
 
 def _place(request: Request, one: Wanted) -> ReadFrom | None:
     try:
-        name = _outline(request, one).name
+        name = outline_with(request, one.topic, one.partition).name
         place = ReadFrom(name, one.partition, one.offset)
         request.session.streams.reading.check(request.session, place)
     except NexoError as error:
         one.error = error_of(error)
         return None
     return place
-
-
-def _outline(request: Request, one: Wanted) -> Outline:
-    if isinstance(one.topic, UUID):
-        return with_partition(found_by_id(request, one.topic), one.partition)
-    return outline_with(request, one.topic, one.partition)
 
 
 # -- the response, by hand, so that records are never copied -----------------------------

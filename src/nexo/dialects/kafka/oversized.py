@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from struct import Struct
 from typing import TypeAlias, TypeVar
+from uuid import UUID
 
 from nexo import limits
 from nexo.dialects.kafka.format.apis import APIS, ApiKey
@@ -19,7 +20,10 @@ from nexo.errors import ProtocolError
 
 _HEAD = Struct(">ihhi")
 _ACKS = Struct(">hi")
+_UUID_BYTES = 16
 _API = APIS[ApiKey.PRODUCE]
+_BY_ID = 13
+"""From this version on topics have their ids."""
 
 T = TypeVar("T")
 ParseSteps: TypeAlias = Generator[int, bytes, T]
@@ -33,7 +37,7 @@ class OversizedProduce:
         self.left = size
         self._session = session
         self._version = self._correlation = self._acks = 0
-        self._partitions: list[tuple[str, int]] = []
+        self._partitions: list[tuple[str | UUID, int]] = []
         self._is_parsed = False
         self._read = bytearray()
         self._steps = self._parse()
@@ -86,7 +90,7 @@ class OversizedProduce:
         yield from _text(flexible)  # the transactional id
         self._acks, _ = _ACKS.unpack((yield _ACKS.size))
         for _ in range((yield from self._count(flexible))):
-            topic = yield from _text(flexible)
+            topic = yield from (_id() if self._version >= _BY_ID else _text(flexible))
             for _ in range((yield from self._count(flexible))):
                 (index,) = I32.unpack((yield I32.size))
                 yield from _skip((yield from _length(I32, flexible)))
@@ -122,6 +126,10 @@ def _text(flexible: bool) -> ParseSteps[str]:
         raise ProtocolError("a text in a request is too long")
     raw = (yield size) if size else b""
     return raw.decode(errors="replace")
+
+
+def _id() -> ParseSteps[UUID]:
+    return UUID(bytes=(yield _UUID_BYTES))
 
 
 def _skip(size: int) -> ParseSteps[None]:

@@ -8,15 +8,13 @@ from functools import partial
 from nexo.brokers.stream.producers import ProducerSession
 from nexo.dialects.kafka.format.errors import Error, Refused, coordinator_error
 from nexo.dialects.kafka.request import Request, errors_to
-from nexo.dialects.kafka.transactional_ids import Transactional, producer_name
+from nexo.dialects.kafka.transactional_ids import NOBODY, Transactional, producer_name
 from nexo.errors import NexoError
 from nexo.options.stream import MAX_TRANSACTION_MS
 from nexo.services.connection import user_of
 
 _KNOWS_FENCED = 4
 """Older versions say INVALID_PRODUCER_EPOCH."""
-_NEW = -1
-"""Instead of an id: the producer does not go on from an earlier one."""
 
 
 def init_producer_id(request: Request) -> None:
@@ -53,10 +51,8 @@ def _init_transactional(request: Request, name: str) -> None:
     publishing.check_producer(session, producer_name(name), user)
     if known is not None and known.ending:
         raise Refused(Error.CONCURRENT_TRANSACTIONS)
-    if known is not None and known.number is not None:
-        transact = session.streams.transact
-        if not transact.is_open(known.number, known.owner):
-            fence(request, known)
+    if known is not None:
+        fence_if_gone(request, known)
     now = _goes_on_from(request, name, known)
     if now is not None:
         _started(request, now)
@@ -74,14 +70,14 @@ def _goes_on_from(
 
     Raises if another producer has taken its place.
     """
-    old = ProducerSession(request["producer_id"], request["epoch"])
+    old = asking(request)
     current = request.session.streams.publishing.current_producer(producer_name(name))
     if known is not None:
         current = known.session
-    if old.producer == _NEW or current is None or old == current:
+    if old.producer == NOBODY.producer or current is None or old == current:
         return None
-    again = known is not None and known.number is None and old.epoch == known.replaced_epoch
-    if again and old.producer == current.producer:
+    if known is not None and known.number is None and old == known.replaced:
+        known.committed = None
         return current
     fenced = request.version >= _KNOWS_FENCED
     raise Refused(Error.PRODUCER_FENCED if fenced else Error.INVALID_PRODUCER_EPOCH)
@@ -89,7 +85,8 @@ def _goes_on_from(
 
 def _start(request: Request, name: str, _: NexoError | None = None) -> None:
     session = request.session
-    user, timeout_ms, replaced = user_of(session), request["timeout_ms"], request["epoch"]
+    user, timeout_ms = user_of(session), request["timeout_ms"]
+    replaced = asking(request)
 
     def started(found: ProducerSession | NexoError) -> None:
         if isinstance(found, ProducerSession):
@@ -111,7 +108,31 @@ def check_may_be(request: Request, name: str, user: str) -> bool:
 
 def fence(request: Request, found: Transactional) -> None:
     """Give an id, whose transaction was rolled back, its next epoch."""
-    found.fence(request.session.streams.publishing.fence_producer(producer_name(found.id)))
+    move_on(request, found, lambda _: None)
+
+
+def fence_if_gone(request: Request, found: Transactional) -> None:
+    """Fence a producer whose transaction is over without its doing."""
+    is_open = request.session.streams.transact.is_open
+    if found.number is not None and not is_open(found.number, found.owner):
+        fence(request, found)
+
+
+def asking(request: Request) -> ProducerSession:
+    """Who a request says that it comes from."""
+    return ProducerSession(request["producer_id"], request["epoch"])
+
+
+def move_on(
+    request: Request, found: Transactional, done: Callable[[NexoError | None], None]
+) -> None:
+    """Give an id its next epoch, as a transaction of it ends (KIP-890)."""
+
+    def safe(started: ProducerSession | NexoError) -> None:
+        done(started if isinstance(started, NexoError) else None)
+
+    next_epoch = request.session.streams.publishing.next_epoch
+    found.move_on(next_epoch(producer_name(found.id), safe))
 
 
 def abort(

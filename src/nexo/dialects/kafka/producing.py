@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
+from uuid import UUID
 
 from nexo import limits
 from nexo.access.permit import WRITE, permit
@@ -25,6 +26,10 @@ from nexo.dialects.kafka.request import Gather, Request, by_topic, outline_with,
 from nexo.dialects.kafka.transactions import transaction_of
 from nexo.errors import Corrupt, InvalidOption, NexoError, PayloadTooLarge
 from nexo.model import Broker
+
+_BY_ID = 13
+"""From this version on topics have their ids."""
+Topic: TypeAlias = str | UUID
 
 
 class UnfitRecords(Refused):
@@ -48,7 +53,7 @@ def produce(request: Request) -> None:
     A client that wants no answer is disconnected after an error.
     """
 
-    def finish(rows: list[tuple[str, KafkaMessage]]) -> None:
+    def finish(rows: list[tuple[Topic, KafkaMessage]]) -> None:
         if request["acks"] != 0:
             request.answer({"topics": by_topic(rows)})
             return
@@ -59,14 +64,14 @@ def produce(request: Request) -> None:
     request.session.work(_produce(request, Gather(finish)))
 
 
-def _produce(request: Request, gather: Gather[tuple[str, KafkaMessage]]) -> Iterator[int]:
-    for topic, part in rows_of(request):
+def _produce(request: Request, gather: Gather[tuple[Topic, KafkaMessage]]) -> Iterator[int]:
+    for topic, part in rows_of(request, by_id=request.version >= _BY_ID):
         yield from _produce_one(request, topic, part, gather)
     gather.complete()
 
 
 def _produce_one(
-    request: Request, topic: str, part: KafkaMessage, gather: Gather[tuple[str, KafkaMessage]]
+    request: Request, topic: Topic, part: KafkaMessage, gather: Gather[tuple[Topic, KafkaMessage]]
 ) -> Iterator[int]:
     done = gather.expect()
     index: int = part["index"]

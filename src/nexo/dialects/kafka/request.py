@@ -174,12 +174,15 @@ def rows_of(request: Request, *, by_id: bool = False) -> list[tuple[Any, Any]]:
     ]
 
 
-def by_topic(rows: Iterable[tuple[str, Any]]) -> list[KafkaMessage]:
+def by_topic(rows: Iterable[tuple[str | UUID, Any]]) -> list[KafkaMessage]:
     """Rows of partitions as Kafka's responses have them: under their topics, in order."""
-    found: dict[str, list[Any]] = {}
+    found: dict[str | UUID, list[Any]] = {}
     for topic, row in rows:
         found.setdefault(topic, []).append(row)
-    return [{"name": topic, "partitions": parts} for topic, parts in found.items()]
+    return [
+        {"id" if isinstance(topic, UUID) else "name": topic, "partitions": parts}
+        for topic, parts in found.items()
+    ]
 
 
 def stream_of(topic: str | None) -> str:
@@ -187,8 +190,10 @@ def stream_of(topic: str | None) -> str:
     return name_of(topic or "")
 
 
-def outline_with(request: Request, topic: str, index: int) -> Outline:
-    """The stream that a topic is; `NotFound` if it does not have this partition."""
+def outline_with(request: Request, topic: str | UUID, index: int) -> Outline:
+    """The stream that a topic is, or one with this id; `NotFound` if it lacks this partition."""
+    if isinstance(topic, UUID):
+        return with_partition(found_by_id(request, topic), index)
     return with_partition(
         request.session.streams.admin.outline(request.session, stream_of(topic)), index
     )

@@ -20,7 +20,8 @@ from nexo.names import name_of
 _OWNER = "kafka"
 _ENDED_KEPT = 10_000
 """Ids without an open transaction that are remembered; the others have to begin again."""
-_NO_EPOCH = -1
+NOBODY = ProducerSession(-1, -1)
+"""Instead of an earlier producer: there was none."""
 
 
 @dataclass(slots=True)
@@ -33,14 +34,14 @@ class Transactional:
     producer: int
     epoch: int
     timeout_ms: int
-    replaced_epoch: int = _NO_EPOCH
-    """The epoch whose producer may ask for the present one, and gets it: its transaction timed
-    out, or it has asked before and the answer was lost (KIP-360)."""
+    replaced: ProducerSession = NOBODY
+    """The producer that may ask for the present epoch, and gets it: its transaction ended or timed
+    out, or it has asked before and the answer was lost (KIP-360, KIP-890)."""
     number: int | None = None
     """Of the open transaction."""
     ending: bool = False
     committed: bool | None = None
-    """Whether the last one was; None before the first of this epoch."""
+    """Whether the last one was; None before the first since the producer started."""
 
     @property
     def owner(self) -> Hashable:
@@ -51,9 +52,10 @@ class Transactional:
     def session(self) -> ProducerSession:
         return ProducerSession(self.producer, self.epoch)
 
-    def fence(self, session: ProducerSession) -> None:
-        """Its transaction is gone: its producer must not go on with what it believes to have."""
-        self.producer, self.replaced_epoch, self.epoch = session.producer, self.epoch, session.epoch
+    def move_on(self, session: ProducerSession) -> None:
+        """Its transaction is over, rolled back unless told otherwise; it has the next epoch."""
+        self.replaced = self.session
+        self.producer, self.epoch = session
         self.number, self.committed = None, False
 
 
@@ -79,7 +81,12 @@ class KafkaTransactions:
         return self._known.get(name)
 
     def start(
-        self, name: str, user: str, session: ProducerSession, timeout_ms: int, replaced: int
+        self,
+        name: str,
+        user: str,
+        session: ProducerSession,
+        timeout_ms: int,
+        replaced: ProducerSession = NOBODY,
     ) -> Transactional:
         """A producer with this id has started: it fences those before it."""
         self._known.pop(name, None)
@@ -95,7 +102,7 @@ class KafkaTransactions:
     ) -> Transactional:
         """A producer had nothing open at a clean stop: it goes on as it was."""
         timeout_ms, committed = rested
-        found = self.start(name, user, session, timeout_ms, _NO_EPOCH)
+        found = self.start(name, user, session, timeout_ms)
         found.committed = committed
         return found
 

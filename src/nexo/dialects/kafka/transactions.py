@@ -3,9 +3,14 @@
 A transactional producer may change connections, so its transaction belongs to its transactional
 id; see `transactional_ids`. What has no transaction any more is found out with the next request:
 then the id gets its next epoch, as on Kafka, and its producer is told that it was fenced.
+
+Newer clients (KIP-890) send a batch or offsets without opening a transaction first, and get the
+next epoch from each that ends.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from nexo.access.permit import WRITE, permit
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit
@@ -20,8 +25,16 @@ from nexo.dialects.kafka.format.errors import (
     group_error,
     refusal,
 )
-from nexo.dialects.kafka.producer_ids import abort, check_may_be, fence
+from nexo.dialects.kafka.producer_ids import (
+    abort,
+    asking,
+    check_may_be,
+    fence,
+    fence_if_gone,
+    move_on,
+)
 from nexo.dialects.kafka.request import (
+    Gather,
     KafkaConnection,
     Request,
     by_topic,
@@ -33,6 +46,7 @@ from nexo.dialects.kafka.request import (
 from nexo.dialects.kafka.transactional_ids import Transactional, producer_name
 from nexo.errors import NexoError, TransactionAborted
 from nexo.model import Broker
+from nexo.services.connection import Done
 
 _KNOW_FENCED = {
     ApiKey.ADD_PARTITIONS_TO_TXN: 2,
@@ -40,13 +54,28 @@ _KNOW_FENCED = {
     ApiKey.END_TXN: 2,
 }
 """From which version on an API says PRODUCER_FENCED; others say INVALID_PRODUCER_EPOCH."""
+_OPENS = {ApiKey.PRODUCE: 12, ApiKey.TXN_OFFSET_COMMIT: 5}
+"""From which version on an API opens the transaction that it is for."""
+_KNOW_ABORTABLE = {ApiKey.PRODUCE: 11, ApiKey.TXN_OFFSET_COMMIT: 4, ApiKey.END_TXN: 4}
+"""From which version on an API says TRANSACTION_ABORTABLE; others say INVALID_TXN_STATE."""
+_MOVES_ON = 5
+"""From this version on the end of a transaction gives its producer the next epoch."""
 _FORBIDDEN = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
+def _is_at_least(request: Request, versions: dict[ApiKey, int]) -> bool:
+    since = versions.get(request.api.key)
+    return since is not None and request.version >= since
+
+
 def _fenced(request: Request) -> Refused:
-    since = _KNOW_FENCED.get(request.api.key)
-    knows = since is not None and request.version >= since
+    knows = _is_at_least(request, _KNOW_FENCED)
     return Refused(Error.PRODUCER_FENCED if knows else Error.INVALID_PRODUCER_EPOCH)
+
+
+def _not_open(request: Request) -> Error:
+    knows = _is_at_least(request, _KNOW_ABORTABLE)
+    return Error.TRANSACTION_ABORTABLE if knows else Error.INVALID_TXN_STATE
 
 
 def _producer(request: Request, producer_id: int, epoch: int) -> Transactional:
@@ -58,13 +87,11 @@ def _producer(request: Request, producer_id: int, epoch: int) -> Transactional:
         found = _rested(session, name, ProducerSession(producer_id, epoch))
     if found is None or not mine or producer_id != found.producer:
         raise Refused(Error.INVALID_PRODUCER_ID_MAPPING)
-    transact = session.streams.transact
-    if found.number is not None and not transact.is_open(found.number, found.owner):
-        fence(request, found)
+    fence_if_gone(request, found)
+    if found.ending and epoch in (found.epoch, found.replaced.epoch):
+        raise Refused(Error.CONCURRENT_TRANSACTIONS)
     if epoch != found.epoch:
         raise _fenced(request)
-    if found.ending:
-        raise Refused(Error.CONCURRENT_TRANSACTIONS)
     return found
 
 
@@ -85,13 +112,20 @@ def _named(request: Request) -> Transactional:
 
 def transaction_of(request: Request, producer_id: int, epoch: int) -> Transactional:
     """The open transaction that a batch belongs to."""
-    return _with_transaction(_producer(request, producer_id, epoch))
+    return _with_transaction(request, _producer(request, producer_id, epoch))
 
 
-def _with_transaction(found: Transactional) -> Transactional:
+def _with_transaction(request: Request, found: Transactional) -> Transactional:
     if found.number is None:
-        raise Refused(Error.INVALID_TXN_STATE, "no transaction is open")
+        if not _is_at_least(request, _OPENS):
+            raise Refused(_not_open(request), "no transaction is open")
+        _open(request, found)
     return found
+
+
+def _open(request: Request, found: Transactional) -> None:
+    begin = request.session.streams.transact.begin
+    found.number = begin(request.session, found.timeout_ms, found.owner)
 
 
 # -- what a transaction has ----------------------------------------------------------------
@@ -126,8 +160,7 @@ def _opened(request: Request) -> Error:
     try:
         found = _named(request)
         if found.number is None:
-            begin = request.session.streams.transact.begin
-            found.number = begin(request.session, found.timeout_ms, found.owner)
+            _open(request, found)
     except NexoError as error:
         return coordinator_error(error, _FORBIDDEN)
     return Error.NONE
@@ -166,7 +199,7 @@ def _add_offsets(request: Request, found: Transactional, commits: list[OffsetCom
     plain = request["generation"] < 0 and not request["member"]
     if refused is not None and not plain:
         raise Refused(group_error(refused))
-    number = _with_transaction(found).number
+    number = _with_transaction(request, found).number
     assert number is not None
     streams.ordered.ensure(group)
     streams.transact.add_checked_offsets(session, number, group, commits, found.owner)
@@ -179,32 +212,90 @@ def end(request: Request) -> None:
     """Commit or roll back."""
     wants_commit = bool(request["committed"])
     try:
-        found = _named(request)
-        if found.number is None:
-            same = found.committed is wants_commit
-            request.answer({"error": Error.NONE if same else Error.INVALID_TXN_STATE})
+        found = _ended_before(request)
+        if found is not None:
+            _answer_end(request, found, _again(found, wants_commit))
             return
-        _end(request, found, found.number, wants_commit)
+        found = _named(request)
+        if found.number is not None:
+            _end(request, found, found.number, wants_commit)
+        elif request.version >= _MOVES_ON:
+            _end_nothing(request, found, wants_commit)
+        else:
+            _answer_end(request, found, _again(found, wants_commit))
     except NexoError as error:
         request.answer({"error": coordinator_error(error, _FORBIDDEN)})
 
 
+def _ended_before(request: Request) -> Transactional | None:
+    """The producer of a transaction that has ended, if this asks for its end once more."""
+    found = request.session.state.transactions.known(request["transactional_id"] or "")
+    if found is None or request.version < _MOVES_ON:
+        return None
+    if not check_may_be(request, found.id, found.user):
+        return None
+    fence_if_gone(request, found)
+    is_over = found.number is None and found.committed is not None and not found.ending
+    return found if is_over and found.replaced == asking(request) else None
+
+
+def _again(found: Transactional, wants_commit: bool) -> Error:
+    return Error.NONE if found.committed is wants_commit else Error.INVALID_TXN_STATE
+
+
+def _answer_end(request: Request, found: Transactional, error: Error) -> None:
+    """Newer clients are told the epoch that they have from now on."""
+    now = {} if error else {"producer_id": found.producer, "epoch": found.epoch}
+    request.answer({"error": error} | now)
+
+
+def _end_nothing(request: Request, found: Transactional, wants_commit: bool) -> None:
+    """Roll back a transaction that has nothing."""
+    if wants_commit:
+        raise Refused(Error.INVALID_TXN_STATE, "no transaction is open")
+    _settle(request, found, wants_commit, lambda done: done(None))
+
+
 def _end(request: Request, found: Transactional, number: int, wants_commit: bool) -> None:
-    found.number, found.ending = None, True
+    transact = request.session.streams.transact
 
-    def done(error: NexoError | None) -> None:
+    def ends(done: Done[None]) -> None:
+        if wants_commit:
+            transact.commit(request.session, number, done, found.owner)
+        else:
+            abort(request, number, found.owner, done)
+
+    _settle(request, found, wants_commit, ends)
+
+
+def _settle(
+    request: Request, found: Transactional, wants_commit: bool, ends: Callable[[Done[None]], None]
+) -> None:
+    """Answer once a transaction has ended and the epoch after it, if there is one, is durable."""
+
+    def ended(errors: list[NexoError | None]) -> None:
         found.ending = False
-        found.committed = wants_commit and error is None
-        answer = Error.NONE
-        if wants_commit and isinstance(error, TransactionAborted):
-            fence(request, found)
-            answer = _fenced(request).error
-        elif wants_commit and error is not None:
-            answer = Error.INVALID_TXN_STATE
-        request.answer({"error": answer})
+        found.committed = wants_commit and errors[0] is None
+        matters = errors if wants_commit else errors[1:]
+        _answer_end(request, found, _outcome(request, found, next(filter(None, matters), None)))
 
-    if not wants_commit:
-        abort(request, number, found.owner, done)
-        return
+    gather: Gather[NexoError | None] = Gather(ended)
+    found.number, found.ending = None, True
+    done = gather.expect()
     with errors_to(done):
-        request.session.streams.transact.commit(request.session, number, done, found.owner)
+        ends(done)
+    if request.version >= _MOVES_ON:
+        move_on(request, found, gather.expect())
+    gather.complete()
+
+
+def _outcome(request: Request, found: Transactional, error: NexoError | None) -> Error:
+    """What a client is told whose transaction has ended, as it wished or not."""
+    if error is None:
+        return Error.NONE
+    if not isinstance(error, TransactionAborted):
+        return Error.INVALID_TXN_STATE
+    if _is_at_least(request, _KNOW_ABORTABLE):
+        return Error.TRANSACTION_ABORTABLE
+    fence(request, found)
+    return _fenced(request).error

@@ -131,10 +131,16 @@ class Publishing:
         """The producer that started last with this name, if that is still known."""
         return self._core.engine.current_producer(name)
 
-    def fence_producer(self, name: str) -> ProducerSession:
-        """Give a name its next epoch on the broker's own account, as what it had open is gone."""
-        self._core.end_turn_soon()
-        return self._core.engine.start_producer(name, self._core.now_ms)
+    def next_epoch(self, name: str, done: Done[ProducerSession]) -> ProducerSession:
+        """Give a name its next epoch on the broker's own account, as what it had open is over.
+
+        ``done`` is called once the epoch cannot be given again.
+        """
+        core = self._core
+        core.end_turn_soon()
+        session = core.engine.start_producer(name, core.now_ms)
+        core.when_safe(core.runtime.unique, lambda error: done(error or session))
+        return session
 
     # -- for the other use cases ---------------------------------------------------------
 

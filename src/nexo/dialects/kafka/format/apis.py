@@ -19,10 +19,10 @@ _TXN = "transactional_id:str producer_id:i64 epoch:i16"
 
 _ALL = (
     Api(
-        ApiKey.PRODUCE, 3, 9, 9,
+        ApiKey.PRODUCE, 3, 13, 9,
         """transactional_id:str acks:i16 timeout_ms:i32
-        topics:[ name:str partitions:[ index:i32 records:bytes ] ]""",
-        """topics:[ name:str partitions:[ index:i32 error:i16 base_offset:i64=-1
+        topics:[ name:str@3-12 id:uuid@13+ partitions:[ index:i32 records:bytes ] ]""",
+        """topics:[ name:str@3-12 id:uuid@13+ partitions:[ index:i32 error:i16 base_offset:i64=-1
         append_ms:i64=-1 log_start:i64@5+=-1 errors:[ index:i32 message:str ]@8+
         message:str@8+=null ] ] throttle:i32""",
     ),
@@ -70,7 +70,7 @@ _ALL = (
         groups:[ group:str topics:[ name:str partitions:[ {_STORED} ] ] error:i16 ]@8+""",
     ),
     Api(
-        ApiKey.FIND_COORDINATOR, 0, 4, 3,
+        ApiKey.FIND_COORDINATOR, 0, 5, 3,
         "key:str@0-3 key_type:i8@1+ keys:[]str@4+",
         f"""throttle:i32@1+ error:i16@0-3 message:str@1-3=null node_id:i32@0-3 host:str@0-3
         port:i32@0-3 coordinators:[ key:str {_BROKER} error:i16 message:str=null ]@4+""",
@@ -117,7 +117,9 @@ _ALL = (
     Api(
         ApiKey.API_VERSIONS, 0, 4, 3,
         "name:str@3+ version:str@3+",
-        "error:i16 keys:[ key:i16 low:i16 high:i16 ] throttle:i32@1+",
+        """error:i16 keys:[ key:i16 low:i16 high:i16 ] throttle:i32@1+
+        supported:[ name:str low:i16 high:i16 ]@3+#0 epoch:i64@3+#1=-1
+        finalized:[ name:str high:i16 low:i16 ]@3+#2""",
     ),
     Api(
         ApiKey.CREATE_TOPICS, 2, 7, 5,
@@ -138,7 +140,7 @@ _ALL = (
         "throttle:i32 topics:[ name:str partitions:[ partition:i32 low:i64=-1 error:i16 ] ]",
     ),
     Api(
-        ApiKey.INIT_PRODUCER_ID, 0, 4, 2,
+        ApiKey.INIT_PRODUCER_ID, 0, 5, 2,
         "transactional_id:str timeout_ms:i32 producer_id:i64@3+=-1 epoch:i16@3+=-1",
         "throttle:i32 error:i16 producer_id:i64=-1 epoch:i16=-1",
     ),
@@ -153,10 +155,14 @@ _ALL = (
         ApiKey.ADD_PARTITIONS_TO_TXN, 0, 3, 3,
         f"{_TXN} topics:[ name:str partitions:[]i32 ]", _MEMBER_ERRORS,
     ),
-    Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 3, 3, f"{_TXN} group:str", "throttle:i32 error:i16"),
-    Api(ApiKey.END_TXN, 0, 3, 3, f"{_TXN} committed:bool", "throttle:i32 error:i16"),
+    Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, 3, f"{_TXN} group:str", "throttle:i32 error:i16"),
     Api(
-        ApiKey.TXN_OFFSET_COMMIT, 0, 3, 3,
+        ApiKey.END_TXN, 0, 5, 3,
+        f"{_TXN} committed:bool",
+        "throttle:i32 error:i16 producer_id:i64@5+=-1 epoch:i16@5+=-1",
+    ),
+    Api(
+        ApiKey.TXN_OFFSET_COMMIT, 0, 5, 3,
         """transactional_id:str group:str producer_id:i64 epoch:i16 generation:i32@3+=-1
         member:str@3+ instance:str@3+=null topics:[ name:str partitions:[ partition:i32 offset:i64
         leader_epoch:i32@2+=-1 metadata:str ] ]""",

@@ -2,9 +2,10 @@
 
 A schema is a list of fields: ``name:type``, ``name:[]type`` for an array, ``name:[ fields ]`` for
 an array of structures, ``name:{ fields }`` for one structure, ``name:?{ fields }`` for one that may
-be null; then perhaps ``@3+`` or ``@1-4`` for the versions that have the field, and ``=-1`` for what
-stands in its place. In *flexible* versions lengths are variable numbers and every
-structure ends with tagged fields, which are skipped. Any text, bytes or array may be null (None).
+be null; then perhaps ``@3+`` or ``@1-4`` for the versions that have the field, ``#1`` for the tag
+of a field that may be left out, and ``=-1`` for what stands in its place. In *flexible* versions
+lengths are variable numbers and every structure ends with its tagged fields; those that a schema
+does not name are skipped. Any text, bytes or array may be null (None).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from nexo.dialects.kafka.format.wire import I16, I32, Input, write_length
+from nexo.dialects.kafka.format.wire import I16, I32, Input, write_length, write_varint
 from nexo.errors import ProtocolError
 
 KafkaMessage: TypeAlias = dict[str, Any]
@@ -31,8 +32,10 @@ _NUMBERS = {
 }
 _I8 = _NUMBERS["i8"]
 _FIELD = re.compile(r"(?P<name>\w+):(?P<type>\[\]?\w*|\??\{|\w+)(?P<rest>\S*)")
-_REST = re.compile(r"(?:@(?P<low>\d+)(?P<to>[+-])(?P<high>\d*))?(?:=(?P<default>\S+))?$")
+_VERSIONS = r"(?:@(?P<low>\d+)(?P<to>[+-])(?P<high>\d*))?"
+_REST = re.compile(_VERSIONS + r"(?:#(?P<tag>\d+))?(?:=(?P<default>\S+))?$")
 _LAST = 32_767
+_UNTAGGED = -1
 _EMPTY: KafkaMessage = {"str": "", "bytes": b"", "uuid": UUID(int=0), "bool": False}
 
 
@@ -56,6 +59,8 @@ class Field(NamedTuple):
     low: int
     high: int
     default: Any
+    tag: int
+    """Of a field that stands behind the others, or nowhere; `_UNTAGGED` of all others."""
 
 
 class Schema:
@@ -112,7 +117,10 @@ def _parse(words: Iterator[str]) -> tuple[list[Field], str | None]:
         default = {} if opened == "{" else _default(kind, is_array, versions["default"])
         may_miss = opened == "?{"
         default = None if may_miss else default
-        fields.append(Field(found["name"], kind, inner, is_array, may_miss, low, high, default))
+        tag = int(versions["tag"] or _UNTAGGED)
+        fields.append(
+            Field(found["name"], kind, inner, is_array, may_miss, low, high, default, tag)
+        )
     return fields, None
 
 
@@ -138,26 +146,62 @@ def _refusal(fields: list[Field], code: int) -> KafkaMessage:
 
 
 def _structure(fields: list[Field], version: int, flexible: bool) -> FieldCodec:
+    present = [field for field in fields if field.low <= version <= field.high]
     here = [
         (field.name, _field_kind(field, version, flexible), field.default)
-        for field in fields
-        if field.low <= version <= field.high
+        for field in present
+        if field.tag == _UNTAGGED
     ]
-    absent: KafkaMessage = {f.name: f.default for f in fields if not f.low <= version <= f.high}
+    named = {name for name, _, _ in here}
+    absent: KafkaMessage = {
+        field.name: field.default for field in fields if field.name not in named
+    }
+    tags = _tags([field for field in present if field.tag != _UNTAGGED], version)
 
     def read(data: Input) -> KafkaMessage:
         found = {name: kind.read(data) for name, kind, _ in here}
-        if flexible:
-            data.skip_tags()
-        return found | absent if absent else found
+        rest = tags.read(data) if flexible else {}
+        return absent | found | rest if absent else found
 
     def write(out: bytearray, message: Mapping[str, Any]) -> None:
         for name, kind, default in here:
             kind.write(out, message.get(name, default))
         if flexible:
-            out.append(0)
+            tags.write(out, message)
 
     return FieldCodec(read, write)
+
+
+def _tags(fields: list[Field], version: int) -> FieldCodec:
+    """The tagged fields of a structure; most have none that are known."""
+    if not fields:
+        return FieldCodec(_no_tags, lambda out, _: out.append(0))
+    kinds = {field.tag: (field, _field_kind(field, version, True)) for field in fields}
+
+    def read(data: Input) -> KafkaMessage:
+        found: KafkaMessage = {}
+        for tag, value in data.tags():
+            if tag in kinds:
+                field, kind = kinds[tag]
+                found[field.name] = kind.read(Input(value))
+        return found
+
+    def write(out: bytearray, message: Mapping[str, Any]) -> None:
+        given = [(tag, *kinds[tag]) for tag in sorted(kinds) if kinds[tag][0].name in message]
+        write_varint(out, len(given))
+        for tag, field, kind in given:
+            value = bytearray()
+            kind.write(value, message[field.name])
+            write_varint(out, tag)
+            write_varint(out, len(value))
+            out += value
+
+    return FieldCodec(read, write)
+
+
+def _no_tags(data: Input) -> KafkaMessage:
+    data.skip_tags()
+    return {}
 
 
 def _field_kind(field: Field, version: int, flexible: bool) -> FieldCodec:

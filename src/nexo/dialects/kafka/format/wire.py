@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from struct import Struct
 
 from nexo import limits
@@ -66,10 +67,15 @@ class Input:
             raise ProtocolError(f"a request announces {size} elements, which it does not have")
         return size
 
-    def skip_tags(self) -> None:
+    def tags(self) -> Iterator[tuple[int, memoryview]]:
+        """The tagged fields at the end of a structure."""
         for _ in range(self.varint()):
-            self.varint()
-            self.take(self.varint())
+            tag = self.varint()
+            yield tag, self.take(self.varint())
+
+    def skip_tags(self) -> None:
+        for _ in self.tags():
+            pass
 
 
 def write_varint(out: bytearray, value: int) -> None:
