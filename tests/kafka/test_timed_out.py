@@ -198,7 +198,6 @@ def test_a_client_learns_of_an_epoch_once_it_is_durable() -> None:
     line = Line(desk)
     client = TransactionalClient(line.ask, desk.after, TOPIC)
     _, who = client.init()
-    assert client.produce(who, version=12) == "NONE"
     desk.runtime.slow_disk = True
     asked = len(line.answers())
     line.send(ApiKey.END_TXN, 5, client._mine(who, committed=False))

@@ -23,6 +23,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.InvalidProducerEpochException;
 import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.header.Header;
 
@@ -206,7 +207,7 @@ public class JavaClient {
                 earlier.send(new ProducerRecord<>(topic + "-out", "k", "never"));
                 earlier.commitTransaction();
                 seen.put("fenced", false);
-            } catch (ProducerFencedException expected) {
+            } catch (ProducerFencedException | InvalidProducerEpochException expected) {
                 seen.put("fenced", true);
             }
         }
