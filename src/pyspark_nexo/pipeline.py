@@ -33,7 +33,7 @@ from nexo.lake.tables import CREATED_MS, StreamId
 from nexo.lake.typed.columns import REJECTED, set_schema
 from nexo.protocol import stream as wire
 from pyspark_nexo.failures import SparkEnded
-from pyspark_nexo.planning import SLICE, Planner, WantedPartition, chunks
+from pyspark_nexo.planning import Planner, WantedPartition, chunks, slice_of
 from pyspark_nexo.steps import StreamStep, WrittenFiles, new_fields, replaced, unreported
 from pyspark_nexo.tiering import Probe, TaskGroup, no_probe, run_tasks, take
 
@@ -122,16 +122,19 @@ class Pipeline:
         wanted: WantedPartition = lambda *_: True,
     ) -> list[MicroBatchResult]:
         self._planner.begin(self.limits)
-        done = self._take(broker, self._planner.steps(broker, targets, wanted))
+        steps = self._planner.steps(broker, targets, wanted)
+        done = self._take(broker, steps, slice_of(len(targets)))
         self._collect([name for name in targets if name not in self._collected])
         return done
 
-    def _take(self, broker: HotLog, steps: Iterator[StreamStep]) -> list[MicroBatchResult]:
+    def _take(
+        self, broker: HotLog, steps: Iterator[StreamStep], size: int
+    ) -> list[MicroBatchResult]:
         """Take streams, a slice at a time: one is written while the previous one is committed."""
         done = list[MicroBatchResult]()
         with ThreadPoolExecutor(1, "nexo-commit") as committer:
             under_way: Future[list[StreamOutcome]] | None = None
-            for part, files, started_s in self._written(steps):
+            for part, files, started_s in self._written(steps, size):
                 if under_way is not None:
                     done += self._settled(under_way.result())
                 under_way = committer.submit(self._finish, broker, part, files, started_s)
@@ -147,10 +150,10 @@ class Pipeline:
                 yield outcome
 
     def _written(
-        self, steps: Iterator[StreamStep]
+        self, steps: Iterator[StreamStep], size: int
     ) -> Iterator[tuple[list[StreamStep], WrittenFiles, float]]:
         """Steps whose files are written, and when that began."""
-        for part in chunks(steps, SLICE):
+        for part in chunks(steps, size):
             started_s = time.monotonic()
             for ready, files in self._attempted(part):
                 yield ready, files, started_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -27,8 +28,8 @@ log = logging.getLogger("nexo.pipeline")
 
 WantedPartition: TypeAlias = Callable[[str, int, float], bool]
 """Whether to take a stream now that is this many records and bytes behind."""
-SLICE = 100
-"""Streams that are written by one Spark job and committed together."""
+SLICE, SLICES = 100, 4
+"""Streams that are written and committed together: so many, or as many as make so many slices."""
 _FAILURES_IN_A_ROW = 3
 """From this many streams in a row whose table cannot be read, the catalog counts as failed."""
 
@@ -72,7 +73,7 @@ class Planner:
     ) -> Iterator[StreamStep]:
         """The next step of each stream with new records, asked for as late as possible."""
         self._failures = 0
-        for names in chunks(targets, SLICE):
+        for names in chunks(targets, slice_of(len(targets))):
             for info, table, asked_ms in self._read(broker, names, wanted):
                 try:
                     step = self._step(broker, info, table, targets[info.name], asked_ms)
@@ -86,7 +87,7 @@ class Planner:
         self, broker: HotLog, names: Sequence[str], wanted: WantedPartition
     ) -> Iterator[tuple[wire.StreamInfo, Table, int]]:
         """Streams to take now: what the broker says of them, their tables, when it was asked."""
-        unread = dict[str, int]()
+        unread = list[wire.StreamInfo]()
         asked_ms = now_ms()
         for name, info in broker.describe_all(names).items():
             try:
@@ -97,12 +98,14 @@ class Planner:
             assert isinstance(info, wire.StreamInfo)
             if is_due and known is not None:
                 yield info, known, asked_ms
-            elif is_due and self._load(info):
-                unread[name] = info.created_ms
+            elif is_due:
+                unread.append(info)
+        known_ms = {info.name: info.created_ms for info in unread}
+        read = self._load(unread)
         # The table is read first, so that it cannot be ahead of what the broker reports.
         asked_ms = now_ms()
-        for name, info in broker.describe_all(unread).items():
-            if (reason := replaced(info, unread[name])) is not None:
+        for name, info in broker.describe_all(read).items():
+            if (reason := replaced(info, known_ms[name])) is not None:
                 self.refuse(name, reason)
             elif isinstance(info, wire.StreamInfo):
                 yield info, self.tables[name], asked_ms
@@ -127,19 +130,26 @@ class Planner:
         self._report(broker, info, table)
         return False, table
 
-    def _load(self, info: wire.StreamInfo) -> bool:
-        """Read a stream's table, created if missing; raises if the catalog fails for several."""
-        try:
-            stream = StreamId(info.name, info.created_ms)
-            self.tables[info.name] = self.lake.ensure(stream, ROWS)
-        except Exception as error:
-            self._failures += isinstance(error, Unavailable)
+    def _load(self, infos: Sequence[wire.StreamInfo]) -> list[str]:
+        """Read streams' tables, made if missing; raises if the catalog fails for several.
+
+        A stream without records gets no table. Returns the streams whose table was read.
+        """
+        streams = [StreamId(info.name, info.created_ms) for info in infos]
+        absent = self.lake.absent(streams)
+        empty = {info.name for info in infos if _is_empty(info)} & absent
+        wanted = [each for each in streams if each.name not in empty]
+        found = list[str]()
+        for name, table in self.lake.ensure_all(wanted, ROWS).items():
+            if not isinstance(table, Exception):
+                self.tables[name], self._failures = table, 0
+                found.append(name)
+                continue
+            self._failures += isinstance(table, Unavailable)
             if self._failures >= _FAILURES_IN_A_ROW:
-                raise
-            self.refuse(info.name, error)
-            return False
-        self._failures = 0
-        return True
+                raise table
+            self.refuse(name, table)
+        return found
 
     def _step(
         self,
@@ -166,6 +176,16 @@ class Planner:
         for error in broker.tiered_all(list(unreported(info, table))):
             if error is not None:
                 self.refuse(info.name, error)
+
+
+def _is_empty(info: wire.StreamInfo) -> bool:
+    """Whether a stream has had no record that readers may see."""
+    return all(part.stable_offset == 0 for part in info.partitions)
+
+
+def slice_of(streams: int) -> int:
+    """How many of so many streams are written and committed together."""
+    return max(SLICE, math.ceil(streams / SLICES))
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:

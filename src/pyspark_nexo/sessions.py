@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -71,10 +72,15 @@ def tasks(spark: SparkSession) -> tuple[int, int]:
     return sum(one.numCompletedTasks for one in known), sum(one.numTasks for one in known)
 
 
+def is_local(context: SparkContext | None) -> bool:
+    """Whether tasks run on this machine, in the driver's own JVM."""
+    return context is not None and re.match(r"local(\[|$)", str(context.master)) is not None
+
+
 def executors(spark: SparkSession) -> int | None:
     """How many executors there are on a cluster; None where tasks need none, or cannot be seen."""
     context = context_of(spark)
-    if context is None or str(context.master).startswith("local"):
+    if context is None or is_local(context):
         return None
     return len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1  # the driver is one
 

@@ -7,10 +7,13 @@ A range that fails is reported and stops no other.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import pickle
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nexo.errors import ConnectionLost, NexoError, Unavailable
@@ -22,7 +25,8 @@ from nexo.lake.plan import packed
 from nexo.lake.rows import rows
 from nexo.protocol import stream as wire
 from pyspark_nexo.failures import plain_errors
-from pyspark_nexo.sessions import context_of
+from pyspark_nexo.sessions import context_of, is_local
+from pyspark_nexo.warm import WarmWorkers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +35,10 @@ log = logging.getLogger("nexo.pipeline")
 
 _FIRST_BYTES = 64 * 1024
 """How much of a range is fetched in one request with ranges of other streams."""
+SMALL_S = 0.0075
+"""What a range costs at most that is written without Spark, where Spark is on this machine."""
+_warm = WarmWorkers()
+atexit.register(_warm.close)
 
 Probe: TypeAlias = Callable[[str], None]
 """Called with the name of each point at which a crash test stops."""
@@ -137,13 +145,23 @@ def _synced(ranges: Sequence[TableRange], found: list[Outcome]) -> list[Outcome]
 def take(
     spark: SparkSession, url: str | None, ranges: Sequence[TableRange], probe: Probe, task_s: float
 ) -> list[Outcome]:
-    """Write ranges in Spark tasks; returns the outcome of each."""
-    tasks = packed([each.cost_s for each in ranges], slots(spark), task_s)
-    work = TaskGroup(Fetcher(url, probe), [[ranges[n] for n in numbers] for numbers in tasks])
-    found: dict[int, Outcome] = {}
-    for numbers, outcomes in zip(tasks, run_tasks(spark, work), strict=True):
-        found |= zip(numbers, outcomes, strict=True)
-    return [found[number] for number in range(len(ranges))]
+    """Write ranges in tasks, small ones beside large ones; returns the outcome of each."""
+    groups: dict[bool, list[int]] = {True: [], False: []}
+    for number, each in enumerate(ranges):
+        groups[each.cost_s <= SMALL_S].append(number)
+
+    def written(small: bool) -> list[tuple[int, Outcome]]:
+        numbers = groups[small]
+        costs = [ranges[number].cost_s for number in numbers]
+        tasks = [[numbers[n] for n in each] for each in packed(costs, slots(spark), task_s)]
+        work = TaskGroup(Fetcher(url, probe), [[ranges[n] for n in each] for each in tasks])
+        done = run_tasks(spark, work, small=small)
+        return [pair for part in zip(tasks, done, strict=True) for pair in zip(*part, strict=True)]
+
+    with ThreadPoolExecutor(1, "nexo-small") as beside:
+        under_way = beside.submit(written, True)
+        found = dict(written(False))
+        return [outcome for _, outcome in sorted((found | dict(under_way.result())).items())]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -156,6 +174,10 @@ class TaskGroup:
     def __call__(self, number: int) -> bytes:
         return pickle.dumps(self.run(self.items[number]))
 
+    def only(self, number: int) -> Callable[[], bytes]:
+        """One item's work."""
+        return partial(TaskGroup(self.run, self.items[number : number + 1]), 0)
+
 
 def slots(spark: SparkSession) -> int:
     """How many tasks run at once; a Spark Connect server does not say."""
@@ -164,12 +186,19 @@ def slots(spark: SparkSession) -> int:
         return 4 if context is None else int(context.defaultParallelism)
 
 
-def run_tasks(spark: SparkSession, work: TaskGroup) -> list[Any]:
-    """Run each item of ``work`` as a Spark task; returns the result of each."""
+def run_tasks(spark: SparkSession, work: TaskGroup, *, small: bool = False) -> list[Any]:
+    """Run each item of ``work`` as a Spark task; returns the result of each.
+
+    ``small`` work is done without a Spark job where Spark is on this machine.
+    """
     count = len(work.items)
+    if not count:
+        return []
     with plain_errors():
         context = context_of(spark)
-        if context is not None:
+        if small and is_local(context):
+            found = _warm.run([work.only(number) for number in range(count)])
+        elif context is not None:
             found = context.parallelize(range(count), count).map(work).collect()
         else:
             found = _run_as_sql(spark, work, count)

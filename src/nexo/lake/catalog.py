@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,16 @@ NEW_TABLE = {
     "commit.manifest.min-count-to-merge": "2",
 }
 """Properties of each table of Nexo."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """A table to be made."""
+
+    name: str
+    schema: Schema
+    spec: PartitionSpec
+    properties: dict[str, str]
 
 
 class Lake:
@@ -141,6 +152,52 @@ class Lake:
             folder = f"{found.location().rpartition('/')[0]}/{_folder(stream, kind)}"
         return self._create(stream, columns, kind, folder)
 
+    def ensure_all(
+        self, streams: Sequence[StreamId], columns: pa.Schema, kind: str = RECORDS
+    ) -> dict[str, Table | Exception]:
+        """`ensure` of several, or why it failed; new tables of a folder are made together."""
+        absent = self.absent(streams, kind)
+        wanted = self._new([each for each in streams if each.name in absent], columns, kind)
+        made: dict[str, Table | Exception] = {}
+        if len(wanted) > 1:
+            made |= self._create_together(wanted)
+        for stream in streams:
+            if stream.name not in made:
+                try:
+                    made[stream.name] = self.ensure(stream, columns, kind)
+                except Exception as error:  # of this table alone
+                    made[stream.name] = error
+        return made
+
+    def absent(self, streams: Iterable[StreamId], kind: str = RECORDS) -> set[str]:
+        """Which streams have no table, as far as one query to a folder's catalog says."""
+        if self.settings.catalog:
+            return set()
+        there = self._locations().keys() if self.settings.exists else set[str]()
+        return {each.name for each in streams if there.isdisjoint(table_names(each.name, kind))}
+
+    def _locations(self) -> dict[str, str]:
+        """Where the metadata of each table is; nothing with a catalog that is not a folder's."""
+        from nexo.lake.folder.catalog import FolderCatalog
+
+        catalog = self.catalog
+        if not isinstance(catalog, FolderCatalog):
+            return {}
+        with lake_errors(f"cannot read the catalog {self._label}"):
+            return catalog.locations(self.settings.namespace)
+
+    def _create_together(self, wanted: Sequence[NewTable]) -> dict[str, Table]:
+        """New tables in one transaction; those that others have just made are missing."""
+        from nexo.lake.folder.catalog import FolderCatalog
+
+        catalog = self.catalog
+        if not isinstance(catalog, FolderCatalog):
+            return {}
+        with lake_errors(f"cannot create {len(wanted)} tables", settings=True):
+            catalog.create_namespace_if_not_exists(self.settings.namespace)
+            made = catalog.make_tables(self.settings.namespace, wanted)
+        return {each.properties[STREAM]: each for each in made}
+
     def unchanged(self, tables: Mapping[str, Table]) -> set[str]:
         """Which of these tables are as they were read; one query, to a folder's catalog only.
 
@@ -148,13 +205,7 @@ class Lake:
         """
         if not tables or self.settings.catalog or not self.settings.exists:
             return set()
-        from nexo.lake.folder.catalog import FolderCatalog
-
-        catalog = self.catalog
-        if not isinstance(catalog, FolderCatalog):
-            return set()
-        with lake_errors(f"cannot read the catalog {self._label}"):
-            found = catalog.locations(self.settings.namespace)
+        found = self._locations()
         return {
             label
             for label, table in tables.items()
@@ -170,25 +221,30 @@ class Lake:
     def _create(self, stream: StreamId, columns: pa.Schema, kind: str, folder: str | None) -> Table:
         from pyiceberg.exceptions import TableAlreadyExistsError
 
-        from nexo.lake.schema import iceberg_schema
-
-        schema = iceberg_schema(columns)
         name = self._free_name(stream.name, kind)
-        properties = {
-            STREAM: stream.name, CREATED_MS: str(stream.created_ms), OFFSETS: "{}", KIND: kind,
-        }  # fmt: skip
+        (new,) = self._new([stream], columns, kind)
         with lake_errors(f"cannot create the table of stream {stream.name!r}", settings=True):
             self.catalog.create_namespace_if_not_exists(self.settings.namespace)
             try:
                 return self.catalog.create_table(
                     (self.settings.namespace, name),
-                    schema,
+                    new.schema,
                     location=folder,
-                    partition_spec=_spec(schema, kind),
-                    properties=properties | NEW_TABLE,
+                    partition_spec=new.spec,
+                    properties=new.properties,
                 )
             except TableAlreadyExistsError:
                 return self.get(stream.name, kind)
+
+    def _new(self, streams: Iterable[StreamId], columns: pa.Schema, kind: str) -> list[NewTable]:
+        from nexo.lake.schema import iceberg_schema
+
+        schema = iceberg_schema(columns)
+        spec = _spec(schema, kind)
+        return [
+            NewTable(table_name(each.name, kind), schema, spec, _properties(each, kind))
+            for each in streams
+        ]
 
     def _free_name(self, stream: str, kind: str) -> str:
         """A name for a new table: the stream's own, unless another stream has it."""
@@ -231,6 +287,12 @@ class Lake:
 def _folder(stream: StreamId, kind: str) -> str:
     """A folder that no earlier stream of the same name has used."""
     return f"{table_name(stream.name, kind)}-{stream.created_ms}"
+
+
+def _properties(stream: StreamId, kind: str) -> dict[str, str]:
+    created_ms = str(stream.created_ms)
+    own = {STREAM: stream.name, CREATED_MS: created_ms, OFFSETS: "{}", KIND: kind}
+    return own | NEW_TABLE
 
 
 def _spec(schema: Schema, kind: str) -> PartitionSpec:

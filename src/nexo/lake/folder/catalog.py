@@ -11,21 +11,24 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io import load_file_io
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CommitTableResponse, Table
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
 from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     RemoveSnapshotsUpdate,
@@ -33,13 +36,18 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
     update_table_metadata,
 )
+from sqlalchemy import Insert, insert
 
 from nexo.lake.folder.relocation import next_metadata
-from nexo.lake.paths import sync_local, write_file
+from nexo.lake.paths import delete_files, sync_local, write_file
 from nexo.lake.snapshot import Draft
+
+if TYPE_CHECKING:
+    from nexo.lake.catalog import NewTable
 
 _KEPT_TABLES = 1_000
 """Tables whose metadata is kept in memory."""
+_VERSION = "format-version"
 _OURS = (SetPropertiesUpdate, AddSnapshotUpdate, SetSnapshotRefUpdate, RemoveSnapshotsUpdate)
 
 Texts: TypeAlias = dict[str, tuple[Snapshot, str]]
@@ -123,6 +131,57 @@ class FolderCatalog(SqlCatalog):
         with self.engine.connect() as connection:
             rows = connection.exec_driver_sql(found, (self.name, namespace)).fetchall()
         return {row[0]: row[1] for row in rows}
+
+    def make_tables(self, namespace: str, wanted: Sequence[NewTable]) -> list[Table]:
+        """Make tables in one transaction; those whose name is taken are left out."""
+        alike = dict[int, TableMetadata]()
+        written = []
+        folder = self._resolve_table_location(None, namespace, "table").rpartition("/")[0]
+        for each in wanted:
+            known = alike.get(id(each.schema))
+            made = self._new_metadata(each, f"{folder}/{each.name}", known)
+            alike[id(each.schema)] = made
+            written.append((each, made, self._written(made)))
+        with self._turn:
+            sync_local(location for *_, location in written)
+            with self.engine.begin() as connection:
+                is_new = [
+                    connection.execute(self._row(namespace, each.name, location)).rowcount > 0
+                    for each, _, location in written
+                ]
+        found = []
+        for (each, metadata, location), made_now in zip(written, is_new, strict=True):
+            name = (*Catalog.identifier_to_tuple(namespace), each.name)
+            if made_now:
+                self._keep(name, location, metadata)
+                io = load_file_io({**self.properties, **metadata.properties}, location)
+                found.append(Table(name, metadata, location, io, self))
+            else:
+                delete_files(load_file_io(self.properties, location), [location])
+        return found
+
+    def _row(self, namespace: str, name: str, location: str) -> Insert:
+        """Adds a table, unless there is one of that name."""
+        row = self._create_table_row(namespace, name, location)
+        return insert(IcebergTables).values(**row).prefix_with("or ignore")
+
+    def _new_metadata(
+        self, new: NewTable, location: str, alike: TableMetadata | None
+    ) -> TableMetadata:
+        """The metadata of a new table; ``alike`` is that of one with the same columns."""
+        properties = {name: text for name, text in new.properties.items() if name != _VERSION}
+        if alike is None:
+            given = {**properties, _VERSION: new.properties[_VERSION]}
+            return new_table_metadata(new.schema, new.spec, UNSORTED_SORT_ORDER, location, given)
+        own = {"location": location, "properties": properties, "table_uuid": uuid.uuid4()}
+        return alike.model_copy(update=own)
+
+    def _written(self, metadata: TableMetadata) -> str:
+        """Write a new table's metadata, which nothing names yet; returns where it is."""
+        provider = load_location_provider(metadata.location, metadata.properties)
+        location = provider.new_table_metadata_file_location()
+        write_file(load_file_io(self.properties, location), location, encoded(metadata, {}))
+        return location
 
     def commit_table(
         self,
