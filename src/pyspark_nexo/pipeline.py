@@ -121,7 +121,7 @@ class Pipeline:
         targets: Mapping[str, list[int] | None],
         wanted: WantedPartition = lambda *_: True,
     ) -> list[MicroBatchResult]:
-        self._planner.begin(self.limits)
+        self._planner.begin(self.limits, len(targets))
         steps = self._planner.steps(broker, targets, wanted)
         done = self._take(broker, steps, slice_of(len(targets)))
         self._collect([name for name in targets if name not in self._collected])

@@ -52,7 +52,8 @@ class Planner:
     _failures: int = 0
     """Streams in a row whose table could not be read."""
 
-    def begin(self, limits: BatchLimits) -> None:
+    def begin(self, limits: BatchLimits, streams: int) -> None:
+        self.lake.keep(2 * streams)  # those beside them, too
         self._limits = limits
         self.refused = {}
         self._unchanged = self.lake.unchanged(self.tables)

@@ -49,6 +49,9 @@ NEW_TABLE = {
     "commit.manifest.min-count-to-merge": "2",
 }
 """Properties of each table of Nexo."""
+FEW_TABLES = 200
+KEPT_OF_MANY = {"history.expire.min-snapshots-to-keep": "20"}
+"""Further ones, of tables beyond so many of a lake: a pipeline has all snapshots in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +201,15 @@ class Lake:
             made = catalog.make_tables(self.settings.namespace, wanted)
         return {each.properties[STREAM]: each for each in made}
 
+    def keep(self, count: int) -> None:
+        """Keep in memory what commits to so many tables need again."""
+        from nexo.lake.folder.catalog import FolderCatalog
+        from nexo.lake.manifests import keep_lists
+
+        keep_lists(count)
+        if isinstance(self.catalog, FolderCatalog):
+            self.catalog.keep(count)
+
     def unchanged(self, tables: Mapping[str, Table]) -> set[str]:
         """Which of these tables are as they were read; one query, to a folder's catalog only.
 
@@ -240,10 +252,10 @@ class Lake:
         from nexo.lake.schema import iceberg_schema
 
         schema = iceberg_schema(columns)
-        spec = _spec(schema, kind)
+        spec, there = _spec(schema, kind), len(self._locations())
         return [
-            NewTable(table_name(each.name, kind), schema, spec, _properties(each, kind))
-            for each in streams
+            NewTable(table_name(each.name, kind), schema, spec, _properties(each, kind, number))
+            for number, each in enumerate(streams, there + 1)
         ]
 
     def _free_name(self, stream: str, kind: str) -> str:
@@ -289,10 +301,11 @@ def _folder(stream: StreamId, kind: str) -> str:
     return f"{table_name(stream.name, kind)}-{stream.created_ms}"
 
 
-def _properties(stream: StreamId, kind: str) -> dict[str, str]:
+def _properties(stream: StreamId, kind: str, number: int) -> dict[str, str]:
+    """The properties of a new table, which is the lake's so-manieth."""
     created_ms = str(stream.created_ms)
     own = {STREAM: stream.name, CREATED_MS: created_ms, OFFSETS: "{}", KIND: kind}
-    return own | NEW_TABLE
+    return own | NEW_TABLE | (KEPT_OF_MANY if number > FEW_TABLES else {})
 
 
 def _spec(schema: Schema, kind: str) -> PartitionSpec:

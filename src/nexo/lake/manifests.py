@@ -37,13 +37,15 @@ DATA = 0
 """The content of a manifest of data files, not of deleted rows."""
 _EPOCH, _EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
-_KEPT_LISTS = 1_000
+KEPT_LISTS = 1_000
+"""Manifest lists that are kept in memory, at least."""
 _ENCODED = "encoded"
 """In a manifest's record: the record, encoded for manifest lists."""
 
 
 _lists: OrderedDict[str, list[AvroRecord]] = OrderedDict()
-"""Manifest lists that were written here; the next commit to their table reads them."""
+"""The last manifest list of each table that was written here; the next commit to it reads it."""
+_most_lists = KEPT_LISTS
 _writing = threading.Lock()
 
 
@@ -89,10 +91,17 @@ def _read(files: FileIO, path: str) -> list[AvroRecord]:
 # -- writing ---------------------------------------------------------------------------
 
 
+def keep_lists(count: int) -> None:
+    """Keep the lists of so many tables from now on, or of more."""
+    global _most_lists  # noqa: PLW0603 - one cache for all tables of the process
+    _most_lists = max(_most_lists, count)
+
+
 def write_list(
     files: FileIO, path: str, manifests: list[AvroRecord], snapshot_id: int, parent_id: int | None,
-    sequence_number: int,
+    sequence_number: int, parent_path: str = "",
 ) -> None:  # fmt: skip
+    """Write a snapshot's list, and keep it instead of its parent's."""
     head = {
         "snapshot-id": str(snapshot_id),
         "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
@@ -105,8 +114,9 @@ def write_list(
             each[_ENCODED] = schema.encode(each)
     write_file(files, path, container(schema, head, [each[_ENCODED] for each in manifests]))
     with _writing:
+        _lists.pop(parent_path, None)
         _lists[path] = manifests
-        if len(_lists) > _KEPT_LISTS:
+        if len(_lists) > _most_lists:
             _lists.popitem(last=False)
 
 
@@ -161,7 +171,7 @@ def _partitions(
 
     if any(isinstance(each.transform, UnknownTransform) for each in spec.fields):
         return None
-    kinds = [each.field_type for each in spec.partition_type(schema).fields]
+    kinds = [each.field_type for each in _partition_type(spec, schema).fields]
     rows = [partition_values(each["data_file"]) for each in entries]
     return [_summary(kind, [row[number] for row in rows]) for number, kind in enumerate(kinds)]
 
@@ -218,13 +228,27 @@ def _schema_text(schema: Schema) -> str:
     """A table's schema as JSON; cached for as long as it is the same object."""
     known = _schema_texts.get(id(schema))
     if known is None or known[0] is not schema:
-        if len(_schema_texts) >= _KEPT_LISTS:
+        if len(_schema_texts) >= _most_lists:
             _schema_texts.clear()
         known = _schema_texts[id(schema)] = schema, schema.model_dump_json()
     return known[1]
 
 
 _schema_texts: dict[int, tuple[Schema, str]] = {}
+
+
+def _partition_type(spec: PartitionSpec, schema: Schema) -> Any:
+    """The types of a spec's fields; cached for as long as both are the same objects."""
+    known = _partition_types.get((id(spec), id(schema)))
+    if known is None or known[0] is not spec or known[1] is not schema:
+        if len(_partition_types) >= _most_lists:
+            _partition_types.clear()
+        known = spec, schema, spec.partition_type(schema)
+        _partition_types[id(spec), id(schema)] = known
+    return known[2]
+
+
+_partition_types: dict[tuple[int, int], tuple[PartitionSpec, Schema, Any]] = {}
 
 
 def _pairs(found: Mapping[int, Any]) -> list[AvroRecord]:
@@ -264,7 +288,7 @@ def _entry_schema(spec: PartitionSpec, schema: Schema) -> _EntrySchema:
     from pyiceberg.manifest import data_file_with_partition, manifest_entry_schema_with_data_file
     from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-    partition = spec.partition_type(schema)
+    partition = _partition_type(spec, schema)
     key = str(partition)
     if key not in _entry_schemas:
         kind = data_file_with_partition(partition, format_version=2)

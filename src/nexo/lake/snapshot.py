@@ -268,6 +268,7 @@ class _Builder:
             self.snapshot_id,
             None if parent is None else parent.snapshot_id,
             self.sequence_number,
+            "" if parent is None else parent.manifest_list,
         )
         return path
 

@@ -109,15 +109,15 @@ def held_offsets(table: Table) -> dict[int, int]:
     The property is of the last commit, which another program may have rolled back since: so the
     snapshot's own summary counts, or that of the last one before it that has one.
     """
-    known = {each.snapshot_id: each for each in table.metadata.snapshots}
-    return held(table.properties, _said(table, known, newest_snapshot(table)))
+    return held(table.properties, _said(table, newest_snapshot(table)))
 
 
-def _said(
-    table: Table, known: Mapping[int, Snapshot], snapshot: Snapshot | None
-) -> Iterator[str | None]:
+def _said(table: Table, snapshot: Snapshot | None) -> Iterator[str | None]:
     """What a snapshot and its parents say of their offsets."""
+    if snapshot is not None and (text := said_by(snapshot)) is not None:
+        yield text  # as almost always, before anything else is looked at
     orphans = orphan_offsets(table.properties)
+    known = {each.snapshot_id: each for each in table.metadata.snapshots}
     while snapshot is not None:
         yield said_by(snapshot) or orphans.get(str(snapshot.snapshot_id))
         snapshot = known.get(snapshot.parent_snapshot_id or 0)
@@ -149,7 +149,7 @@ def orphans_without(table: Table, gone: Container[int]) -> dict[str, str]:
         kept = parent in known and parent not in gone
         if number in gone or kept or said_by(snapshot) is not None:
             continue
-        text = next((each for each in _said(table, known, snapshot) if each is not None), None)
+        text = next((each for each in _said(table, snapshot) if each is not None), None)
         if text is not None:
             found[str(number)] = text
     return found

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from nexo.lake.catalog import NewTable
 
 _KEPT_TABLES = 1_000
-"""Tables whose metadata is kept in memory."""
+"""Tables whose metadata is kept in memory, at least."""
 _VERSION = "format-version"
 _OURS = (SetPropertiesUpdate, AddSnapshotUpdate, SetSnapshotRefUpdate, RemoveSnapshotsUpdate)
 
@@ -87,7 +87,12 @@ class FolderCatalog(SqlCatalog):
         self._texts: dict[tuple[str, ...], Texts] = {}
         self._lock = threading.Lock()
         self._turn = threading.Lock()
+        self._most = _KEPT_TABLES
         close_with(self)
+
+    def keep(self, count: int) -> None:
+        """Keep the metadata of so many tables in memory from now on, or of more."""
+        self._most = max(self._most, count)
 
     def load_table(self, identifier: str | tuple[str, ...]) -> Table:
         name = Catalog.identifier_to_tuple(identifier)
@@ -109,7 +114,7 @@ class FolderCatalog(SqlCatalog):
         with self._lock:
             self._known[name] = location, metadata
             self._known.move_to_end(name)
-            if len(self._known) > _KEPT_TABLES:
+            if len(self._known) > self._most:
                 self._texts.pop(self._known.popitem(last=False)[0], None)
 
     def _location(self, name: tuple[str, ...]) -> str | None:
