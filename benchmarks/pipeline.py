@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import nexo
-from benchmarks import commits
+from benchmarks import commits, many
 from benchmarks.harness import Bench, Contender, Measure, Row
 from benchmarks.process_tree import cpu_s
 from nexo.lake.catalog import Lake
@@ -48,6 +48,8 @@ def rows() -> list[Row]:
             ours=Contender("nexo", _compact), limit=1e6),
         Row("publish to visible in the table, 1 s trigger, p99", "s",
             ours=Contender("nexo", _visible), limit=3.0, lower_is_better=True),
+        Row("CPU of the pipeline per stream and micro-batch, 500 streams with a record each", "ms",
+            ours=Contender("nexo", lambda _: _of_many), limit=2.5, lower_is_better=True),
         Row("commit time with 750 commits, as multiple of that with 10 beside it", "x",
             ours=Contender("nexo", lambda _: commits.growth), limit=2.0, lower_is_better=True),
         Row("longest gap between commits of a busy stream, 1 s trigger, maintenance running", "s",
@@ -85,6 +87,10 @@ class _Ground:
             size = min(CHUNK, count - first)
             names = [f"k{n % keys}" for n in range(first, first + size)] if keys else None
             stream.publish_many([VALUE] * size, keys=names)
+
+
+def _of_many() -> float:
+    return many.measure(500).all_ms
 
 
 def _per_cpu_second(work: Callable[[], int]) -> float:

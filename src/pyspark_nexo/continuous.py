@@ -94,6 +94,7 @@ class Continuous:
                 note(f"{name} cannot be taken: {error.message}")
         took_s = time.monotonic() - started_s
         self.pace.ahead_s += _SMOOTH * (took_s - self.pace.ahead_s)
+        self.pipeline.tracker.pipeline.fresh_every_ms = 1000 * max(self.every_s, self.pace.ahead_s)
 
     # -- beside the loop -----------------------------------------------------------------
 

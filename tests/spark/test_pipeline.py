@@ -89,6 +89,28 @@ def test_other_tools_count_the_same(
     assert len(list(table.scan().plan_files())) == 3
 
 
+def test_small_ranges_take_no_spark_job_and_streams_without_records_no_table(
+    client: nexo.Client, pipeline: Pipeline, lake: Lake, spark: SparkSession
+) -> None:  # SPEC I8
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup
+    names = [f"s{number}" for number in range(6)]
+    for name in names:
+        client.stream(name).create(tiering=True)
+    client.stream("s0").publish("first")
+    before = len(jobs())
+    assert pipeline.run_once() == 1
+    assert [lake.find(name) is not None for name in names] == [True, *[False] * 5]
+    for name in names:
+        client.stream(name).publish_many([name] * 3)
+    assert pipeline.run_once() == 18
+    assert len(jobs()) == before
+    client.stream("s3").publish_many([b"x" * 10_000] * 300)
+    client.stream("s4").publish("beside it")
+    assert pipeline.run_once() == 301
+    assert len(jobs()) == before + 1
+    assert all(places(lake, name) == published(client, name) for name in names)
+
+
 def test_a_large_backlog_is_taken_in_several_commits(
     client: nexo.Client, pipeline: Pipeline, lake: Lake
 ) -> None:

@@ -119,6 +119,9 @@ class PipelineProgress(msgspec.Struct, kw_only=True):
     """False after an orderly end; see `STALE_MS` for one that was killed."""
     every_ms: int | None = None
     """The pause between micro-batches; None for ``--once``."""
+    fresh_every_ms: float | None = None
+    """About how often each stream with new records is taken: ``every_ms``, or as long as a
+    micro-batch of all of them takes. A record is in the lake after at most twice this time."""
     maintained_ms: int | None = None
     """When the tables were last merged, expired and swept."""
     error: str = ""

@@ -210,7 +210,10 @@ def _line(pipeline: PipelineProgress) -> str:
 
     state = "running" if pipeline.alive(now_ms()) else "ended"
     trouble = f", last error: {pipeline.error}" if pipeline.error else ""
-    return f"pipeline {pipeline.id}: {state}, took {taken:,} records{trouble}"
+    pace = ""
+    if pipeline.fresh_every_ms is not None:
+        pace = f", {len(pipeline.streams):,} streams every {pipeline.fresh_every_ms / 1000:.1f} s"
+    return f"pipeline {pipeline.id}: {state}, took {taken:,} records{pace}{trouble}"
 
 
 @command.command()
