@@ -92,7 +92,7 @@ soak: $(VENV)/.test ## faults, long crash tests and fuzzing for an hour; one tab
 fuzz: $(VENV)/.test ## ten minutes of fuzzing at every entrance, goes on where it was stopped
 	$(BIN)/python tools/fuzz.py --minutes 10 --workers $(WORKERS)
 
-simulate: $(VENV)/.test ## the whole system on virtual time with faults; SEEDS=, HOURS=, SCENARIO=, SEED=n replays and shrinks, PLANTED=all
+simulate: $(VENV)/.test ## the whole system on virtual time with faults; SEEDS=, HOURS=, SCENARIO=, SEED=n replays and shrinks, PLANTED=all or rest
 	$(BIN)/python -m $(if $(PLANTED),tests.simulation.planted $(PLANTED) --seeds $(or $(SEEDS),200),tests.simulation --scenario $(or $(SCENARIO),one) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200) --hours $(or $(HOURS),0)))
 
 docs: $(VENV)/.test ## write the generated files: reference pages, sync client, speed

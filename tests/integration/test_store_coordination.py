@@ -89,6 +89,44 @@ async def test_a_lock_that_was_lost_says_so(aclient: nexo.AsyncClient) -> None:
         lock.check()
 
 
+async def test_a_lock_whose_lease_ended_before_the_reply_came_is_waited_for_again(
+    aclient: nexo.AsyncClient, client: nexo.Client
+) -> None:
+    await aclient.store.set("connected", 1)
+    late, other = aclient.store.lock("report", ttl=0.2), client.store.lock("report")
+    acquiring = asyncio.create_task(late.acquire())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    while not client.store.exists("report"):  # the loop stands still: the reply is not read
+        pass
+    taken = other.acquire("30s")
+    other.release()
+    assert await acquiring > taken
+
+
+async def test_a_lock_that_was_waited_for_longer_than_its_lease_is_held(
+    aclient: nexo.AsyncClient,
+) -> None:
+    first, second = (aclient.store.lock("report", ttl=ttl_s) for ttl_s in (30, 1))
+    await first.acquire()
+    acquiring = asyncio.create_task(second.acquire())
+    with pytest.raises(RequestTimeout):
+        await aclient.store.lock("report", timeout=1.1).acquire()
+    await first.release()
+    assert await acquiring > first.number
+
+
+async def test_a_holder_that_stood_still_for_longer_than_its_lease_knows(
+    aclient: nexo.AsyncClient, client: nexo.Client
+) -> None:
+    lock = aclient.store.lock("report", ttl=0.2)
+    await lock.acquire()
+    client.store.lock("report", timeout=30).acquire()  # the loop stands still meanwhile
+    assert not lock.held
+    with pytest.raises(LeaseLost):
+        lock.check()
+
+
 async def test_a_cancelled_wait_leaves_no_lease_behind(aclient: nexo.AsyncClient) -> None:
     async with aclient.store.lock("report"):
         waiting = asyncio.create_task(aclient.store.lock("report").acquire())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import sys
@@ -36,6 +37,7 @@ def main() -> int:
     parser.add_argument("--save", metavar="NAME", help="keep what --seed shrinks as a regression")
     parser.add_argument("--regressions", action="store_true", help="run those that are kept")
     parser.add_argument("--stop", metavar="CHECK", help="stop once this check has found something")
+    parser.add_argument("--cpu-s", type=float, default=math.inf, help="begin no seed after so much")
     given = parser.parse_args()
     if given.regressions:
         return _run_regressions(given.workers)
@@ -49,11 +51,12 @@ def _explore(runner: Runner, given: argparse.Namespace) -> int:
     first = given.first if given.first is not None else random.SystemRandom().randrange(1 << 40)
     until_s = _monotonic() + given.hours * 3600 if given.hours else None
     print(f"scenario {given.scenario}, seeds from {first}", flush=True)
-    began_s, checks, runs, ops = _monotonic(), Counter[str](), 0, 0
+    began_s, checks, runs, ops, cpu_s = _monotonic(), Counter[str](), 0, 0, 0.0
     failed: list[Result] = []
     for result in runner.each(first, None if until_s else given.seeds):
         runs += 1
         ops += result.ops
+        cpu_s += result.seconds
         if result.findings:
             failed.append(result)
             first_of = dict(reversed(result.findings))
@@ -62,17 +65,17 @@ def _explore(runner: Runner, given: argparse.Namespace) -> int:
                 print(f"seed {result.seed}: {check}: {text}", flush=True)
             print(f"  make simulate SEED={result.seed} SCENARIO={given.scenario}", flush=True)
             if given.stop in first_of:
-                print(json.dumps({"seed": result.seed}))
+                print(json.dumps({"seed": result.seed, "last": result.seed}))
                 return 1
-        if until_s is not None and _monotonic() > until_s:
+        if cpu_s > given.cpu_s or (until_s is not None and _monotonic() > until_s):
             break
     took_s = _monotonic() - began_s
     print(
-        f"{runs} runs, {ops} operations in {took_s:.0f} s: "
+        f"{runs} runs, {ops} operations in {took_s:.0f} s, {cpu_s:.0f} of them of the processor: "
         f"{len(failed)} with findings {dict(checks)}"
     )
     if given.stop:
-        print(json.dumps({"seed": 0}))
+        print(json.dumps({"seed": 0, "last": first + runs - 1}))
     return 1 if failed else 0
 
 

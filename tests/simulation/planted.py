@@ -2,8 +2,9 @@
 
 ``python -m tests.simulation.planted`` applies each of ``planted/*.patch`` to a copy of the source
 in a temporary folder. It then runs seeds of the named scenario until the named check sees it, or
-the named test, for what needs no simulator. A finding counts only if the same seed without it
-has none. The table of what was found is a page of the docs.
+the named test, for what needs no simulator. A finding counts only if the same seed or test without
+it has none. The table of what was found is a page of the docs; it is written after each of them, so
+that ``rest`` goes on where a run was stopped.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ ROOT = Path(__file__).parents[2]
 FOLDER = Path(__file__).parent / "planted"
 PAGE = ROOT / "docs" / "design" / "simulation-bugs.md"
 MOST_SEEDS = 200
+MOST_CPU_S = 900
+_NOT_SEEN = "**no**"
+_ORDER = ("unit", "one", "lake", "two")
 _PARTS = ("src", "tests", "tools", "pyproject.toml")
 
 
@@ -50,9 +54,20 @@ class Planted:
 
 
 @dataclass(frozen=True)
-class Found:
-    """After how many seeds, or 0 if it was not found, and what it took."""
+class Limits:
+    """How much is done for one mistake."""
 
+    seeds: int = MOST_SEEDS
+    cpu_s: float = MOST_CPU_S
+    """Of one core; then its last seed ends."""
+    workers: int = 1
+
+
+@dataclass(frozen=True)
+class Found:
+    """Whether it was found, after how many seeds, and what it took."""
+
+    ok: bool
     seeds: int
     seconds: float
 
@@ -84,39 +99,70 @@ def rotten() -> list[str]:
     return problems
 
 
-@contextmanager
-def _copy(one: Planted) -> Iterator[Path]:
-    """A folder with the source and this mistake in it."""
-    with tempfile.TemporaryDirectory(prefix="nexo-planted-") as name:
-        root = Path(name)
+class Copy:
+    """A folder with the source as it was when it was made."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
         for part in _PARTS:
             if (ROOT / part).is_dir():
-                skipped = shutil.ignore_patterns("__pycache__")
-                shutil.copytree(ROOT / part, root / part, ignore=skipped)
+                shutil.copytree(ROOT / part, root / part)
             else:
-                shutil.copy(ROOT / part, root / part)
-        one.apply(root)
-        yield root
+                shutil.copy2(ROOT / part, root / part)
+
+    @contextmanager
+    def having(self, one: Planted) -> Iterator[None]:
+        """With this mistake in it."""
+        one.apply(self.root)
+        try:
+            yield
+        finally:
+            one.apply(self.root, "--reverse")
+
+    def passes(self, test: str) -> bool:
+        """Whether a test does."""
+        return self._run("pytest", "-q", "-x", "-p", "no:cacheprovider", test).returncode == 0
+
+    def first_seed(self, one: Planted, limits: Limits, first: int = 1) -> tuple[int, int]:
+        """The first seed that finds something, or 0, and the last one that was tried."""
+        ended = self._run(
+            "tests.simulation", "--scenario", one.scenario, "--stop", one.check, "--no-shrink",
+            "--first", str(first), "--seeds", str(limits.seeds - first + 1),
+            "--cpu-s", str(limits.cpu_s), "--workers", str(limits.workers),
+        )  # fmt: skip
+        last = ended.stdout.strip().rpartition("\n")[2]
+        try:
+            said = json.loads(last)
+            return said["seed"], said["last"]
+        except (json.JSONDecodeError, KeyError):
+            said = f"{ended.stdout}{ended.stderr}"
+            raise SystemExit(f"{one.name}: the run ended with\n{said}") from None
+
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(self.root / "src")}
+        command = [sys.executable, "-m", *arguments]
+        return subprocess.run(
+            command, cwd=self.root, env=environment, capture_output=True, text=True, check=False
+        )
 
 
-def _run(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
-    command = [sys.executable, "-m", *arguments]
-    return subprocess.run(
-        command, cwd=root, env=environment, capture_output=True, text=True, check=False
-    )
+@contextmanager
+def copied() -> Iterator[Copy]:
+    """A copy in a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="nexo-planted-") as name:
+        yield Copy(Path(name))
 
 
-def find(one: Planted, seeds: int, workers: int) -> Found:
-    """Look for a mistake with the seeds from 1 on."""
+def find(one: Planted, limits: Limits, copy: Copy) -> Found:
+    """Look for a mistake with the seeds from 1 on, or with its test."""
     began_s = _cpu_s()
-    with _copy(one) as root:
-        if one.test:
-            ended = _run(root, "pytest", "-q", "-x", "-p", "no:cacheprovider", one.test)
-            found = int(ended.returncode == 1)
-        else:
-            found = _seed_that_finds(one, root, seeds, workers)
-    return Found(found, _cpu_s() - began_s)
+    if one.test:
+        with copy.having(one):
+            is_found = not copy.passes(one.test)
+        found, tried = int(is_found and copy.passes(one.test)), 1
+    else:
+        found, tried = _seed_that_finds(one, limits, copy)
+    return Found(bool(found), tried, _cpu_s() - began_s)
 
 
 def _cpu_s() -> float:
@@ -124,58 +170,61 @@ def _cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _seed_that_finds(one: Planted, root: Path, seeds: int, workers: int) -> int:
+def _seed_that_finds(one: Planted, limits: Limits, copy: Copy) -> tuple[int, int]:
     seed = 0
-    while seed < seeds:
-        rest = ("--first", str(seed + 1), "--seeds", str(seeds - seed), "--workers", str(workers))
-        with_it = _first_seed(one, root, *rest)
-        if not with_it:
-            return 0
-        seed = with_it
-        if not _first_seed(one, ROOT, "--first", str(seed), "--seeds", "1"):
-            return seed
-    return 0
-
-
-def _first_seed(one: Planted, root: Path, *arguments: str) -> int:
-    """The first seed that finds it; 0 if none does."""
-    base = ("tests.simulation", "--scenario", one.scenario, "--stop", one.check, "--no-shrink")
-    ended = _run(root, *base, *arguments)
-    last = ended.stdout.strip().rpartition("\n")[2]
-    try:
-        found: int = json.loads(last)["seed"]
-    except (json.JSONDecodeError, KeyError):
-        raise SystemExit(f"{one.name}: the run ended with\n{ended.stdout}{ended.stderr}") from None
-    return found
+    while seed < limits.seeds:
+        with copy.having(one):
+            seed, last = copy.first_seed(one, limits, seed + 1)
+        if not seed:
+            return 0, last
+        alone = Limits(seed, limits.cpu_s, 1)
+        if not copy.first_seed(one, alone, seed)[0]:
+            return seed, seed
+    return 0, limits.seeds
 
 
 def _row(one: Planted, found: Found) -> str:
     if one.test:
-        by, seen = f"`{one.test.partition('::')[0]}`", "its test" if found.seeds else "**no**"
-        seeds = ""
+        by, seen, seeds = f"`{one.test.partition('::')[0]}`", "its test", ""
     else:
-        by, seen = f"scenario {one.scenario}", one.check if found.seeds else "**no**"
-        seeds = str(found.seeds or MOST_SEEDS)
+        by, seen, seeds = f"scenario {one.scenario}", one.check, str(found.seeds)
+    seen = seen if found.ok else _NOT_SEEN
     return f"| {one.name} | {one.was} | {by} | {seen} | {seeds} | {found.seconds:.0f} |"
 
 
-def _write(rows: dict[str, str]) -> None:
-    """Put rows into the page; others stay, unless their mistake is gone."""
+def _rows() -> dict[str, str]:
+    """What the page has of mistakes that are still planted."""
     known = {one.name for one in planted()}
-    if PAGE.exists():
-        for line in PAGE.read_text().splitlines():
-            name = line.removeprefix("| ").partition(" |")[0]
-            if name in known and name not in rows:
-                rows[name] = line
+    lines = PAGE.read_text().splitlines() if PAGE.exists() else []
+    rows = {line.removeprefix("| ").partition(" |")[0]: line for line in lines}
+    return {name: row for name, row in rows.items() if name in known}
+
+
+def _write(name: str, row: str) -> None:
+    """Put a row into the page."""
+    rows = _rows() | {name: row}
     head = (FOLDER / "page.md").read_text()
     PAGE.write_text(head + "".join(f"{rows[name]}\n" for name in sorted(rows)))
 
 
+def chosen(part: str) -> list[Planted]:
+    """Those with this in their name, all, or the rest: who has not been found yet.
+
+    Tests come first, then the scenarios from the quickest on.
+    """
+    found = planted("" if part in {"all", "rest"} else part)
+    if part == "rest":
+        rows = _rows()
+        found = [one for one in found if _NOT_SEEN in rows.get(one.name, _NOT_SEEN)]
+    return sorted(found, key=lambda one: (not one.test, _ORDER.index(one.scenario)))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.planted", description=__doc__)
-    parser.add_argument("part", nargs="?", default="", help="only those with this in their name")
+    parser.add_argument("part", nargs="?", default="", help="of their names; or all, or rest")
     parser.add_argument("--check", action="store_true", help="only see whether all apply")
     parser.add_argument("--seeds", type=int, default=MOST_SEEDS)
+    parser.add_argument("--cpu-s", type=float, default=MOST_CPU_S, help="for one mistake")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
     if problems := rotten():
@@ -183,13 +232,15 @@ def main() -> int:
         return 1
     if given.check:
         return 0
+    limits = Limits(given.seeds, given.cpu_s, given.workers)
     missed = 0
-    for one in planted("" if given.part == "all" else given.part):
-        found = find(one, given.seeds, given.workers)
-        missed += not found.seeds
-        row = _row(one, found)
-        print(row, flush=True)
-        _write({one.name: row})
+    with copied() as copy:
+        for one in chosen(given.part):
+            found = find(one, limits, copy)
+            missed += not found.ok
+            row = _row(one, found)
+            print(row, flush=True)
+            _write(one.name, row)
     return 1 if missed else 0
 
 

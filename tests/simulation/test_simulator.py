@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.planted import FOLDER, find, read
+from tests.simulation.planted import FOLDER, Limits, copied, find, read
 from tests.simulation.runs import simulate
 
 pytestmark = pytest.mark.timeout(900)  # they count operations, however busy the machine is
@@ -20,7 +20,8 @@ def test_the_same_seed_gives_the_same_hash_in_another_process(scenario: str) -> 
 
 def test_a_lost_sync_is_seen() -> None:  # SPEC Q1
     planted = read(FOLDER / "ack-before-sync.patch")
-    assert find(planted, 40, 1).seeds, "a reply before the sync was not found"
+    with copied() as copy:
+        assert find(planted, Limits(40), copy).ok, "a reply before the sync was not found"
 
 
 def test_what_was_found_once_is_not_found_again() -> None:  # SPEC Q1

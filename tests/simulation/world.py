@@ -26,6 +26,8 @@ US, MS, S = 1_000, 1_000_000, 1_000_000_000
 EPOCH_NS = 1_790_000_000 * S
 MOST_IDLE_TURNS = 100_000
 """So many turns of one process without time passing are a livelock."""
+MOST_EVENTS = 1_000_000
+"""A run has tens of thousands of events; one that comes to so many ends there."""
 
 
 class Finding(Exception):
@@ -89,6 +91,10 @@ class World:
         while heap and heap[0][0] <= until_ns and not enough():
             self.now_ns, _, _, run, args = heapq.heappop(heap)
             self.events += 1
+            if self.events == MOST_EVENTS:
+                self.found("livelock", f"{MOST_EVENTS} events, and no end")
+            if self.events >= MOST_EVENTS:
+                return
             run(*args)
         if not enough():
             self.now_ns = max(self.now_ns, until_ns)

@@ -101,13 +101,13 @@ class LockActor(Actor):
         model = self.system.model(name, lambda: LockModel(self.world, name))
         ttl_s = self.chance.choice((1.0, 3.0, 8.0))
         lock = self.client.store.lock(name, ttl=ttl_s, timeout=self.chance.choice((0, 2.0, 20.0)))
-        asked_s, lives = self.world.now_s, self.system.lives
+        lives = self.system.lives
         ended = await self.attempt(f"take {name}", lock.acquire())
         if not ended.ok:
             return
         who = f"{self.name}-{self.ops}"
         if lives == self.system.lives:
-            model.taken(who, ended.value, asked_s + 0.9 * ttl_s)
+            model.taken(who, ended.value, lambda: lock.held)
         await asyncio.sleep(self.chance.uniform(0, 2.0))
         model.ended(who)
         await self.attempt(f"release {name}", lock.release())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -142,24 +143,22 @@ class LockModel(Model):
     world: World
     name: str
     highest: int = 0
-    holders: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """Who holds it for certain: number, and until when by the server's time."""
+    holders: dict[str, tuple[int, Callable[[], bool]]] = field(default_factory=dict)
+    """Numbers of those who hold it, and whether they still say so."""
 
-    def taken(self, who: str, number: int, until_s: float) -> None:
+    def taken(self, who: str, number: int, held: Callable[[], bool]) -> None:
         if number <= self.highest:
             self.world.found(
                 "fencing number", f"{self.name}: {who} got {number} after {self.highest}"
             )
         self.highest = max(self.highest, number)
-        now_s = self.world.now_s
-        for other, (held, ends_s) in self.holders.items():
-            if other != who and now_s < ends_s:
+        for other, (its_number, still) in self.holders.items():
+            if held() and still():
                 self.world.found(
                     "one holder",
-                    f"{self.name}: {who} holds it with {number} while {other} with {held} "
-                    f"holds it until {ends_s:.3f}",
+                    f"{self.name}: {who} holds it with {number}, and {other} with {its_number}",
                 )
-        self.holders[who] = (number, until_s)
+        self.holders[who] = (number, held)
 
     def ended(self, who: str) -> None:
         self.holders.pop(who, None)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 from typing import Any, Literal, TypeAlias
 
@@ -25,7 +26,7 @@ log = logging.getLogger("nexo.client")
 
 RateKind: TypeAlias = Literal["bucket", "window"]
 
-_LONGEST_WAIT_MS = 20_000
+_LONGEST_WAIT_S = 20.0
 """One request waits at most this long; then the next one is sent."""
 _MAX_HOLDERS = 10_000
 _MAX_COUNT = 2**53
@@ -49,8 +50,11 @@ class Lock:
         self._link = link
         self._limit = whole(limit, "limit", 1, _MAX_HOLDERS)
         self._ttl_ms = positive_millis(ttl, "ttl")
+        self._lease_s = self._ttl_ms / 1_000
         self._timeout_s = seconds(timeout)
         self._holder: str | None = None
+        self._ends_s = 0.0
+        """Until when it is held for certain: a lease begins no sooner than it is asked for."""
         self._released = runtime.Event()
         self._keeper: runtime.Task | None = None
 
@@ -60,8 +64,8 @@ class Lock:
 
     @property
     def held(self) -> bool:
-        """Whether this object holds it, as far as known here."""
-        return self._holder is not None
+        """Whether this object holds it for certain: its lease was renewed in time."""
+        return self._holder is not None and runtime.now_s() < self._ends_s
 
     def check(self) -> None:
         """Raise `LeaseLost` unless it is held; call it before a step that must not run twice."""
@@ -76,21 +80,35 @@ class Lock:
         """
         if self.held:
             raise Conflict(f"{self.name!r} is already held by this object: make another one")
+        self.release()
         limit_s = self._timeout_s if timeout is None else seconds(timeout)
-        until_s = None if limit_s is None else runtime.now_s() + limit_s
+        until_s = math.inf if limit_s is None else runtime.now_s() + limit_s
         holder = secrets.token_hex(16)
         while (number := self._take(holder, until_s)) is None:
-            if until_s is not None and runtime.now_s() >= until_s:
+            if runtime.now_s() >= until_s:
                 raise RequestTimeout(f"{self.name!r} was not free within {limit_s:g} s")
         self.number, self._holder = number, holder
         self._released.clear()
         self._keeper = runtime.spawn(self._keep, holder, name=f"nexo-{self.name}")
         return number
 
-    def _take(self, holder: str, until_s: float | None) -> int | None:
-        left_ms = _LONGEST_WAIT_MS
-        if until_s is not None:
-            left_ms = min(left_ms, max(0, int((until_s - runtime.now_s()) * 1_000)))
+    def _take(self, holder: str, until_s: float) -> int | None:
+        """Wait for a place; None if none was free.
+
+        While the reply was under way, the lease may have ended: then it is asked for again, which
+        renews what its holder still has.
+        """
+        number = self._take_once(holder, until_s)
+        while number is not None and (now_s := runtime.now_s()) >= self._ends_s:
+            if now_s >= until_s + self._lease_s:
+                self._release(holder)
+                return None
+            number = self._take_once(holder, until_s)
+        return number
+
+    def _take_once(self, holder: str, until_s: float) -> int | None:
+        asked_s = runtime.now_s()
+        left_ms = max(0, int(min(_LONGEST_WAIT_S, until_s - asked_s) * 1_000))
         command = wire.TakeLease(self.name, holder, self._ttl_ms, self._limit, left_ms)
         poll = self._link.duplex().poll(
             Op.LEASE_TAKE,
@@ -99,6 +117,7 @@ class Lock:
             on_late=lambda reply: self._give_back(holder, reply),
         )
         reply: LeaseAnswer = wire.decode_reply(Op.LEASE_TAKE, poll.reply())
+        self._ends_s = asked_s + self._lease_s
         return reply.number
 
     def _give_back(self, holder: str, reply: Reply) -> None:
@@ -124,18 +143,18 @@ class Lock:
 
     def _keep(self, holder: str) -> None:
         """Renew the lease until it is released or lost."""
-        lease_s = self._ttl_ms / 1_000
-        ends_s = runtime.now_s() + lease_s
-        while not self._released.wait(lease_s / RENEWALS_PER_LEASE):
-            asked_s = runtime.now_s()
+        pause_s = self._lease_s / RENEWALS_PER_LEASE
+        wait_s = max(0.0, self._ends_s - self._lease_s + pause_s - runtime.now_s())
+        while not self._released.wait(wait_s):
+            wait_s, asked_s = pause_s, runtime.now_s()
             try:
                 command = wire.RenewLease(self.name, holder, self._ttl_ms)
                 kept = ask(self._link, Op.LEASE_RENEW, command)
             except NexoError as error:
                 log.info("the lease of %r was not renewed: %s", self.name, error)
-                kept = runtime.now_s() < ends_s
+                kept = runtime.now_s() < self._ends_s
             else:
-                ends_s = asked_s + lease_s
+                self._ends_s = asked_s + self._lease_s
             if not kept:
                 if self._holder == holder:
                     self._holder = None
