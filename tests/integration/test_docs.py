@@ -120,3 +120,12 @@ def test_links_between_pages_lead_somewhere() -> None:
         if "://" not in target and not (page.parent / target).exists()
     ]
     assert broken == []
+
+
+def test_texts_of_a_first_program_stand_in_the_source_as_the_page_shows_them() -> None:
+    page = (ROOT / "docs" / "howto" / "troubleshooting.md").read_text(encoding="utf-8")
+    rows = page.partition("## A first program\n")[2].partition("\n## ")[0].splitlines()[3:]
+    shown = [text for row in rows for text in re.findall(r"`+ ?([^`]+)`", row.split("|")[1])]
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    assert len(shown) > 10
+    assert [text for text in shown if text not in source] == []

@@ -58,12 +58,12 @@ def test_connect_copies_a_file_through_a_topic(bootstrap: str, topic: str, tmp_p
     source, sink = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("".join(f"{line}\n" for line in LINES))
     worker = properties(
-        "kafka-tools.md", 0, bootstrap_servers=bootstrap, group_id=f"{topic}-connect",
+        "coming-from-kafka.md", 0, bootstrap_servers=bootstrap, group_id=f"{topic}-connect",
         config_storage_topic=f"{topic}-configs", offset_storage_topic=f"{topic}-offsets",
         status_storage_topic=f"{topic}-status", plugin_discovery="service_load",
     )  # fmt: skip
-    reads = properties("kafka-tools.md", 1, file=source, topic=topic)
-    writes = properties("kafka-tools.md", 2, file=sink, topics=topic)
+    reads = properties("coming-from-kafka.md", 1, file=source, topic=topic)
+    writes = properties("coming-from-kafka.md", 2, file=sink, topics=topic)
 
     with connect_worker(tmp_path, worker, reads, writes) as log:
         wait_until(lambda: sink.exists() and sink.read_text().count("\n") >= len(LINES), 90)

@@ -385,7 +385,7 @@ def test_statements_of_sql_write_to_tables_and_see_them_as_they_are(
     assert ask("select count(*) from copy") == [2]
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "howto" / "first-derived-table.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "your-tables.md"
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ class QueueAdmin(QueueCore):
         rules = options(given, queue.engine.options)
         if rules != queue.engine.options and not may_change:
             raise AlreadyExists(
-                f"Queue '{queue.name}' exists with other options "
+                f"queue {queue.name!r} exists with other options "
                 f"({differences(queue.engine.options, rules)}); update it, or create with update"
             )
         queue.engine.update(rules, self.now_ms())
