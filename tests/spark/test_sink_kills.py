@@ -1,4 +1,8 @@
-"""An executor is killed while Spark writes into a stream, after a shuffle: no row is lost (F8)."""
+"""An executor is killed while Spark writes into a stream, after a shuffle: no row is lost (F8).
+
+``SOAK=1 pytest -s tests/spark/test_sink_kills.py`` kills in ten batch and in ten streaming writes,
+each at another moment, and prints what was stored at the kill and in the end.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +76,7 @@ def test_no_row_is_lost(served: testing.Process, tmp_path: Path, kind: str, numb
             while job.poll() is None and not log.info().partitions[0].next_offset:
                 time.sleep(0.02)
             time.sleep(0.05 * number)
-            running = executors(job)
+            running, before = executors(job), log.info().partitions[0].next_offset
             assert running, "nothing was killed"
             os.kill(running[number % len(running)], signal.SIGKILL)
             written, said = job.communicate(timeout=BUSY_S - 100)
@@ -81,4 +85,10 @@ def test_no_row_is_lost(served: testing.Process, tmp_path: Path, kind: str, numb
                 os.killpg(job.pid, signal.SIGKILL)
                 job.communicate()
         assert written.split() == ["written"], said[-3000:]
-        assert {record.value for record in log.read()} == set(values)
+        stored = [record.value for record in log.read()]
+        lost, twice = set(values) - set(stored), len(stored) - len(set(stored))
+        print(  # noqa: T201 - the figures are to be seen
+            f"\n{kind} {number}: killed with {before:,} of {ROWS:,} rows stored; "
+            f"in the end {len(stored):,}, of them {twice:,} again, lost {len(lost)}"
+        )
+        assert set(stored) == set(values)

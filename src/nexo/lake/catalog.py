@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -179,15 +179,15 @@ class Lake:
         there = self._locations().keys() if self.settings.exists else set[str]()
         return {each.name for each in streams if there.isdisjoint(table_names(each.name, kind))}
 
-    def _locations(self) -> dict[str, str]:
-        """Where the metadata of each table is; nothing with a catalog that is not a folder's."""
+    def _locations(self, names: Collection[str] | None = None) -> dict[str, str]:
+        """Where the metadata of tables is; nothing with a catalog that is not a folder's."""
         from nexo.lake.folder.catalog import FolderCatalog
 
         catalog = self.catalog
         if not isinstance(catalog, FolderCatalog):
             return {}
         with lake_errors(f"cannot read the catalog {self._label}"):
-            return catalog.locations(self.settings.namespace)
+            return catalog.locations(self.settings.namespace, names)
 
     def _create_together(self, wanted: Sequence[NewTable]) -> dict[str, Table]:
         """New tables in one transaction; those that others have just made are missing."""
@@ -217,7 +217,7 @@ class Lake:
         """
         if not tables or self.settings.catalog or not self.settings.exists:
             return set()
-        found = self._locations()
+        found = self._locations({table.name()[-1] for table in tables.values()})
         return {
             label
             for label, table in tables.items()

@@ -188,3 +188,22 @@ def newest_snapshot(table: Table) -> Snapshot | None:
     number = metadata.current_snapshot_id
     found = (each for each in reversed(metadata.snapshots) if each.snapshot_id == number)
     return next(found, None)
+
+
+def only_added(before: Table, now: Table) -> bool:
+    """Whether a table has all rows that it had: since then, rows were only added, or moved.
+
+    Programs say so of their commits. If a snapshot between the two is gone, it is not known.
+    """
+    if before.metadata.table_uuid != now.metadata.table_uuid:
+        return False
+    known = {each.snapshot_id: each for each in now.metadata.snapshots}
+    wanted, number = before.metadata.current_snapshot_id, now.metadata.current_snapshot_id
+    while number is not None and number != wanted:
+        snapshot = known.get(number)
+        if snapshot is None or snapshot.summary is None:
+            return False
+        if snapshot.summary.operation.value not in ("append", "replace"):
+            return False
+        number = snapshot.parent_snapshot_id
+    return number == wanted

@@ -151,7 +151,7 @@ def _replay(site: Site, chance: random.Random) -> None:
     state, table = site.of("records").state, site.table("records")
     if table is None:
         return
-    reader = LakeReader(site.lake, LOG.name)
+    reader = chance.choice([site.reader, LakeReader(site.lake, LOG.name)])
     for partition in range(PARTITIONS):
         end = state.held.get(partition, 0)
         first = chance.choice([0, chance.randint(0, max(end - 1, 0))])
@@ -177,7 +177,7 @@ def _replay(site: Site, chance: random.Random) -> None:
 
 
 def _metadata(site: Site, name: str, table: Table) -> None:
-    """What Iceberg's Java asks of a table when it opens it, and its log of snapshots."""
+    """What Iceberg's Java asks of a table when it opens it, and time travel."""
     metadata = table.metadata
     last_ms = metadata.last_updated_ms
     files = [each.timestamp_ms for each in metadata.metadata_log]
@@ -194,7 +194,17 @@ def _metadata(site: Site, name: str, table: Table) -> None:
     unknown = {ref.snapshot_id for ref in metadata.refs.values()} - set(known)
     if unknown:
         raise found("refs", f"{name} names snapshots that it lacks: {unknown}")
-    entries = [(each.snapshot_id, each.timestamp_ms) for each in metadata.snapshot_log]
+    _times(site, name, table)
+
+
+def _times(site: Site, name: str, table: Table) -> None:
+    """A time leads to the snapshot that was current then, or to none."""
     seen = site.logs[name]
-    if seen and entries != seen[len(seen) - len(entries) :]:
-        raise found("log", f"the log of {name} has gaps: {entries} of {seen}")
+    if seen and table.snapshot_as_of_timestamp(seen[-1][1]) != table.current_snapshot():
+        raise found("time travel", f"the newest time does not lead to the present state of {name}")
+    for moment in {at_ms for _, at_ms in seen}:
+        then = [number for number, at_ms in seen if at_ms <= moment][-1]
+        snapshot = table.snapshot_as_of_timestamp(moment)
+        if snapshot is not None and snapshot.snapshot_id != then:
+            text = f"{moment} leads to {snapshot.snapshot_id}, {then} was current in {name}"
+            raise found("time travel", text)

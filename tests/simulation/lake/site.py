@@ -18,6 +18,7 @@ import pyiceberg.table.metadata as pyiceberg_metadata
 import pyiceberg.table.update as pyiceberg_update
 
 from nexo.lake.catalog import Lake
+from nexo.lake.reading.replay import LakeReader
 from nexo.lake.settings import LakeSettings
 from nexo.lake.tables import NEWEST, RECORDS, StreamId
 from tests.simulation.lake.model import Model, State, TableModel
@@ -56,6 +57,8 @@ class Site:
     def open(self) -> None:
         """Open the folder anew, as after a restart."""
         self.lake = Lake(LakeSettings(self.folder))
+        self.reader = LakeReader(self.lake, LOG.name)
+        """A broker's, which lives as long as it does."""
         self.pipelines = [Pipeline(self.lake), Pipeline(Lake(LakeSettings(self.folder)))]
 
     def table(self, name: str) -> Table | None:
@@ -79,8 +82,8 @@ class Site:
             model.snapshots[snapshot.snapshot_id] = model.state
             log = [(each.snapshot_id, each.timestamp_ms) for each in table.metadata.snapshot_log]
             known = self.logs[name]
-            same = (n for n in range(len(log), 0, -1) if known[-n:] == log[:n])
-            known += log[next(same, 0) :]
+            since = (n for n in range(len(log), 0, -1) if known and log[n - 1] == known[-1])
+            known += log[next(since, 0) :]
 
     def copy_to(self, new: Path, take: Callable[[Path, Path], Any]) -> None:
         """Move or copy the folder, and go on with what is there."""

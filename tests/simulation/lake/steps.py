@@ -18,7 +18,13 @@ OTHERS = {
 INSIDE = ("ingest", "merge", "latest", "backfill")
 """Steps of ours that another step may fall into, between what they read and their commit."""
 WITHIN = [name for name in OURS | OTHERS if name not in ("copy", "move", "sweep")]
-DISTURBING = ("delete_rows", "delete", "rewrite", "roll_back")
+DISTURBING = ("delete_rows", "delete_rows", "delete_rows", "delete", "rewrite", "roll_back")
+"""What a step of ours has to notice."""
+THEMES = (
+    ("merge", "delete_rows"), ("tag", "expire", "ingest"), ("latest", "rewrite"),
+    ("add_field", "drop_field"), ("roll_back", "set_current", "expire"), ("respell", "copy"),
+)  # fmt: skip
+"""Steps of which half of the runs have many: some mistakes need several of them together."""
 OF_LATEST = ("delete", "delete_rows", "rewrite", "rewrite_bare", "add_field", "drop_field",
              "tag", "roll_back", "merge", "expire", "sweep")  # fmt: skip
 """Steps that may also be done to the table of newest records."""
@@ -45,10 +51,13 @@ def draw(chance: random.Random, most: int) -> list[Step]:
     """Steps of a run; it begins with an ingest."""
     few = {name: weight for name, weight in (OURS | OTHERS).items() if chance.random() < 0.7}
     weights = {"ingest": 10, **few}
+    if chance.random() < 0.5:
+        weights |= dict.fromkeys(chance.choice(THEMES), 15)
     found = [Step("ingest", number=chance.getrandbits(30))]
     for _ in range(chance.randint(3, most)):
         step = _one(chance, weights)
-        if step.name in INSIDE and chance.random() < 0.4:
+        if step.name in INSIDE and chance.random() < 0.5:
+            step = replace(step, table="records")  # only its files are merged
             inner = _disturbing(chance, step, {n: w for n, w in weights.items() if n in WITHIN})
             step = replace(step, inner=inner)
         found.append(step)

@@ -14,7 +14,7 @@ import time
 import uuid
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 _KEPT_TABLES = 1_000
 """Tables whose metadata is kept in memory, at least."""
+_FEW_NAMES = 10
+"""Up to so many tables are looked up one by one."""
 _VERSION = "format-version"
 _OURS = (SetPropertiesUpdate, AddSnapshotUpdate, SetSnapshotRefUpdate, RemoveSnapshotsUpdate)
 
@@ -127,14 +129,17 @@ class FolderCatalog(SqlCatalog):
         with self.engine.connect() as connection:
             return connection.exec_driver_sql(found, given).scalar_one_or_none()
 
-    def locations(self, namespace: str) -> dict[str, str]:
-        """Where the metadata of every table of a namespace is, by the table's name."""
-        found = (
+    def locations(self, namespace: str, names: Collection[str] | None = None) -> dict[str, str]:
+        """By name, where the metadata of tables of a namespace is: of these at least, or of all."""
+        if names is not None and len(names) <= _FEW_NAMES:
+            found = {name: self._location((namespace, name)) for name in names}
+            return {name: location for name, location in found.items() if location is not None}
+        every = (
             "select table_name, metadata_location from iceberg_tables"
             " where catalog_name = ? and table_namespace = ?"
         )
         with self.engine.connect() as connection:
-            rows = connection.exec_driver_sql(found, (self.name, namespace)).fetchall()
+            rows = connection.exec_driver_sql(every, (self.name, namespace)).fetchall()
         return {row[0]: row[1] for row in rows}
 
     def make_tables(self, namespace: str, wanted: Sequence[NewTable]) -> list[Table]:

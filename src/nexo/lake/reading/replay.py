@@ -7,6 +7,7 @@ longer holds (SPEC I3).
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,11 +21,13 @@ from nexo.lake.own_columns import ROWS
 from nexo.lake.reading.entries import to_entry
 from nexo.lake.reading.ordered import rows_in_order
 from nexo.lake.reading.ranges import FileRange, file_ranges
-from nexo.lake.tables import held_offsets
+from nexo.lake.tables import held_offsets, only_added
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
+_LOOK_S = 1.0
+"""How long a table of another catalog than a folder's is taken to be as it was."""
 LEAST_ROWS = 1_000
 """Records in an entry, however few bytes are asked for: each entry has a cost of its own."""
 
@@ -68,7 +71,7 @@ class _Chunk:
 
 
 class LakeReader:
-    """Reads one stream's records from its table; remembers its files until they change.
+    """Reads one stream's records from its table; remembers its files until rows may be gone.
 
     May be called from several threads.
     """
@@ -78,6 +81,9 @@ class LakeReader:
         self._stream = stream
         self._lock = threading.Lock()
         self._table: Table | None = None
+        self._seen: Table | None = None
+        """The same when it was last looked at."""
+        self._looked_s = 0.0
         self._files: list[FileRange] = []
         self._chunk: _Chunk | None = None
         self._ahead: Iterator[pa.Table] = iter(())
@@ -89,7 +95,7 @@ class LakeReader:
         There are none if the lake ends before ``offset``.
         """
         with self._lock, lake_errors(f"cannot read stream {self._stream!r} from the lake"):
-            if self._table is None or offset >= self._end(partition):
+            if not self._holds() or offset >= self._end(partition):
                 self._plan()
             try:
                 return self._read(partition, offset, max_bytes)
@@ -101,9 +107,25 @@ class LakeReader:
         assert self._table is not None
         return held_offsets(self._table).get(partition, 0)
 
+    def _holds(self) -> bool:
+        """Whether the planned files still hold the same rows: since then, rows were only added."""
+        seen = self._seen
+        if seen is None or not self._is_due() or self._lake.unchanged({self._stream: seen}):
+            return seen is not None
+        self._seen = self._lake.get(self._stream)
+        return only_added(seen, self._seen)
+
+    def _is_due(self) -> bool:
+        """Whether to look at the table again; to ask another catalog than a folder's takes long."""
+        now_s = time.monotonic()
+        if self._lake.settings.catalog and now_s < self._looked_s + _LOOK_S:
+            return False
+        self._looked_s = now_s
+        return True
+
     def _plan(self) -> None:
         self._chunk, self._ahead = None, iter(())
-        self._table = self._lake.get(self._stream)
+        self._table = self._seen = self._lake.get(self._stream)
         self._files = file_ranges(self._table)
 
     def _read(self, partition: int, offset: int, max_bytes: int) -> ReplayedEntries:

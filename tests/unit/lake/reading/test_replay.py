@@ -89,6 +89,22 @@ def test_a_reader_sees_what_was_appended_and_merged_since(lake: Lake, filler: Fi
     assert [record.offset for record in records(reader, 0, 0, 10)] == list(range(10))
 
 
+def test_a_reader_of_long_standing_gives_no_rows_that_were_deleted_since(
+    lake: Lake, filler: Filler, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC I3
+    """Nor does what it read ahead; rows that were only added or moved cost no new plan."""
+    reader = LakeReader(lake, "log")
+    filler.append([b"%d" % n for n in range(6)])
+    assert len(records(reader, 0, 0, 6)) == 6
+    filler.append([b"later"])
+    maintain(filler.table, Care(min_files=2))
+    with monkeypatch.context() as patched:
+        patched.delattr(DataScan, "plan_files")
+        assert [each.offset for each in records(reader, 0, 1, 6)] == list(range(1, 6))
+    filler.table.refresh().delete("offset = 3")
+    assert [each.offset for each in records(reader, 0, 2, 7)] == [2, 4, 5, 6]
+
+
 def test_partitions_are_apart(lake: Lake, filler: Filler) -> None:
     filler.append([b"zero"] * 3)
     filler.append([b"one"] * 2, partition=1)
