@@ -279,6 +279,10 @@ class Partition:
 
     # -- forgetting ------------------------------------------------------------
 
+    def forget_replayed(self) -> None:
+        """Drop what was read from the lake: rows of it may have been deleted there since."""
+        self._caches.lake.drop(self)
+
     def drop_before(self, offset: int) -> int:
         """Drop what lies below ``offset``; returns the bytes freed."""
         freed = self.log.drop_before(min(offset, self.next_offset))

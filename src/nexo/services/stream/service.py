@@ -113,6 +113,8 @@ class StreamService:
 
     def _clean(self, stream: OpenStream) -> None:
         """Apply a stream's limits; unreadable files must not stop the others."""
+        for partition in stream.partitions():
+            partition.forget_replayed()
         try:
             self.admin.apply_limits(stream)
         except NexoError as error:

@@ -156,6 +156,16 @@ def test_all_partitions_are_replayed() -> None:
         assert part == list(range(100))
 
 
+def test_what_is_deleted_in_the_lake_is_given_no_longer_than_until_the_next_check() -> None:
+    cooled = Cooled()
+    consumer = cooled.peer.join("s", "g")
+    assert offsets(cooled.take(consumer, 3)) == [0, 1, 2]
+    consumer.settle("ack", 0, 1, 2)
+    del cooled.tier.kept[0][0]
+    cooled.desk.after(cooled.desk.runtime.settings.retention_check_ms)
+    assert offsets(cooled.take(consumer, 3))[0] == 10
+
+
 def test_consumers_share_what_the_lake_gives() -> None:
     cooled = Cooled()
     one, two = cooled.peer.join("s", "g"), cooled.peer.join("s", "g")
