@@ -1,4 +1,4 @@
-"""Transactional producers over a stop of the server (SPEC O3, H1; finding T9)."""
+"""Transactional producers and members of groups over a stop of the server (SPEC O3, H1)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from nexo import Client
 from nexo.testing import Server
@@ -86,3 +86,57 @@ def test_after_a_kill_a_producer_begins_again(server: Server) -> None:
     producer.abort_transaction(WAIT_S)
     commit(producer, "last")
     assert values(server) == [[b"first", b"last"]] * 2
+
+
+# -- members of groups ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def consumer(server: Server) -> Iterator[Consumer]:
+    """A member of a group, with its partition."""
+    found = Consumer({
+        "bootstrap.servers": f"127.0.0.1:{server.port}", "group.id": "g", "log_level": 0,
+        "auto.offset.reset": "earliest", "enable.auto.commit": False,
+    })  # fmt: skip
+    found.subscribe(["left"])
+    with Client(server.url) as client:
+        client.stream("left").publish("first")
+    message = found.poll(WAIT_S)
+    assert message is not None
+    assert message.error() is None
+    yield found
+    found.close()
+
+
+def committed(consumer: Consumer) -> int:
+    (found,) = consumer.committed([TopicPartition("left", 0)], WAIT_S)
+    return int(found.offset)
+
+
+def test_a_member_commits_and_reads_on_after_a_stop(server: Server, consumer: Consumer) -> None:
+    for number in range(1, 3):
+        server.stop()
+        server.start()
+        consumer.commit(asynchronous=False)
+        assert committed(consumer) == number
+        with Client(server.url) as client:
+            client.stream("left").publish(f"{number}")
+        message = consumer.poll(WAIT_S)
+        assert message is not None
+        assert message.value() == str(number).encode()
+
+
+def test_after_a_kill_its_first_commit_is_refused_and_it_joins_again(
+    server: Server, consumer: Consumer
+) -> None:
+    server.stop()
+    server.start()
+    server.crash()
+    server.start()
+    with pytest.raises(KafkaException):
+        consumer.commit(asynchronous=False)
+    message = consumer.poll(WAIT_S)
+    assert message is not None
+    assert message.value() == b"first"
+    consumer.commit(asynchronous=False)
+    assert committed(consumer) == 1

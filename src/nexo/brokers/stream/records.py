@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from nexo.brokers.stream.groups.kafka.model import KeptGroup
 from nexo.brokers.stream.groups.ordered_state import OrderedRecord, OrderedSnapshot
 from nexo.brokers.stream.groups.records import SharedRecord, SharedSnapshot
 from nexo.brokers.stream.partition import PartitionCheckpoint
@@ -229,3 +230,5 @@ class StreamSnapshot(msgspec.Struct, frozen=True, array_like=True):
     cluster_id: str = ""
     resting: dict[str, RestingProducer] = {}
     """By name, after a clean shutdown: who goes on as if nothing had happened."""
+    kept_groups: dict[str, KeptGroup] = {}
+    """Likewise, the groups of Kafka clients that had members."""

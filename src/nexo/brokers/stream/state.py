@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nexo.brokers.stream.groups.kafka.model import KeptGroup
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.producers import ProducerNames, ProducerSession
@@ -52,6 +53,8 @@ class BrokerState:
         """What Kafka's clients know this broker by; as unique and durable as its data."""
         self.resting: dict[str, RestingProducer] = {}
         """Transactional producers that had nothing open when the broker was last shut down."""
+        self.kept_groups: dict[str, KeptGroup] = {}
+        """Kafka's groups that had members then."""
         self._deleted: list[str] = []
 
     def _exposed_end(self, stream: OpenStream, index: int) -> int:
@@ -76,7 +79,7 @@ class BrokerState:
                     self._deleted.append(stream.folder)
             case Opened(boot_id, cluster_id):
                 self.boot_id = boot_id
-                self.resting = {}
+                self.resting, self.kept_groups = {}, {}
                 self.cluster_id = cluster_id or self.cluster_id
                 self.transactions.started()
             case ProducerStarted():
@@ -146,6 +149,7 @@ class BrokerState:
             dict(self._producers.owners),
             self.cluster_id,
             self.resting if synced else {},
+            self.kept_groups if synced else {},
         )
 
     def restore(self, snapshot: StreamSnapshot) -> None:
@@ -162,6 +166,6 @@ class BrokerState:
         self.streams.last_created_ms = max(self.streams.last_created_ms, snapshot.last_created_ms)
         self.boot_id = snapshot.boot_id
         self.cluster_id = snapshot.cluster_id
-        self.resting = snapshot.resting
+        self.resting, self.kept_groups = snapshot.resting, snapshot.kept_groups
         for name, group in snapshot.ordered.items():
             self.ordered[name] = OrderedGroup.restore(group)

@@ -18,6 +18,7 @@ from nexo.access.permit import permit
 from nexo.brokers.stream.cleanup.retention import HotTier
 from nexo.brokers.stream.engine import StreamEngine
 from nexo.brokers.stream.exposed_offsets import Pressure
+from nexo.brokers.stream.groups.kafka.model import KeptGroup
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.records import (
@@ -91,6 +92,9 @@ class Core:
         """Transactional producers of a door that had nothing open at the last clean stop."""
         self.who_rests: Callable[[], dict[str, RestingProducer]] = dict
         """Asks the door for those of now."""
+        self.kept_groups: dict[str, KeptGroup] = {}
+        """Kafka's groups with their members at the last clean stop."""
+        self.who_is_member: Callable[[], dict[str, KeptGroup]] = dict
         self.losses: list[Loss] = []
         """What the journal lost."""
         self._power_kept = False
@@ -166,7 +170,7 @@ class Core:
             if (stream := self.engine.streams.numbered(int(tag, 16))) is not None:
                 self.engine.delete(stream.name, self.now_ms)
             self._unmark_when_safe(tag)
-        self.resting = self.engine.resting
+        self.resting, self.kept_groups = self.engine.resting, self.engine.kept_groups
         self._resume()
         if self.runtime.settings.stream_cdc:
             self._open_capture(replayed)
@@ -269,6 +273,7 @@ class Core:
         self._turn.close()
         try:
             self.engine.resting = self.who_rests()
+            self.engine.kept_groups = self.who_is_member()
             self._save(synced=True)
         except (NexoError, OSError):
             log.exception("the state could not be saved; the journal has what was acknowledged")

@@ -76,6 +76,7 @@ class StreamService:
     def open(self) -> None:
         """Recover from disk."""
         self.core.open()
+        self.classic.open()
         self._plan_sweep(self.core.now_ms)
 
     def tick(self, now_ms: int) -> None:

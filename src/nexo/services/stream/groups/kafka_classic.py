@@ -1,8 +1,8 @@
 """Use cases of Kafka's classic groups: the coordinator with a clock and durable offsets.
 
-`nexo.brokers.stream.groups.kafka.coordinator` knows the members, in memory only: after a restart
-they join again. Offsets are those of the ordered group of the same name, so that a group
-may be used by Kafka clients now and by `nexo.topics` later, but not by both at once.
+`nexo.brokers.stream.groups.kafka.coordinator` knows the members, in memory only: a planned restart
+keeps them, after a crash they join again. Offsets are those of the ordered group of the same name,
+so that it may be used by Kafka clients now and by `nexo.topics` later, but not by both at once.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from nexo.brokers.stream.groups.kafka.model import (
     GroupMember,
     Join,
     JoinRefused,
+    KeptGroup,
     MemberReply,
     RebalanceState,
 )
@@ -62,6 +63,25 @@ class Classic:
         """The waiting requests, by ticket."""
         self._tickets = 0
         self._deadlines: KeyDeadlines[str] = KeyDeadlines(core.runtime.wake_at)
+        core.who_is_member = self._kept
+
+    # -- planned restarts --------------------------------------------------------------
+
+    def open(self) -> None:
+        """Go on with the groups of before a planned stop, so that no commit is refused."""
+        for name, kept in self._core.kept_groups.items():
+            self._new(name).restore(kept, self._core.now_ms)
+            self._answer(name, [])
+
+    def _kept(self) -> dict[str, KeptGroup]:
+        return {name: kept for name, group in self._groups.items() if (kept := group.kept())}
+
+    def _new(self, name: str) -> Coordinator:
+        delay_ms = self._core.runtime.settings.kafka_rebalance_delay_ms
+        made = self._groups[name] = Coordinator(delay_ms=delay_ms)
+        return made
+
+    # -- views -------------------------------------------------------------------------
 
     def has_members(self, group: str) -> bool:
         """Whether Kafka clients are members of this group."""
@@ -90,8 +110,7 @@ class Classic:
         if found is None:
             check_name(group, "group")
             check_number("groups of Kafka clients", len(self._groups), MAX_GROUPS)
-            delay_ms = self._core.runtime.settings.kafka_rebalance_delay_ms
-            found = self._groups[group] = Coordinator(delay_ms=delay_ms)
+            found = self._new(group)
         answers = found.join(self._ticket(done), ask, new_id, self._core.now_ms)
         self._answer(group, answers)
 

@@ -425,3 +425,70 @@ def test_a_group_whose_members_leave_while_it_waits_is_empty() -> None:
     again = group.join(ask(), "b")
     group.after(3_000)
     assert group.replies[again].member_id == "b"
+
+
+# -- planned restarts -----------------------------------------------------------------------
+
+
+def restarted(group: Group, after_ms: int = 0) -> Group:
+    """The group after a planned restart."""
+    kept = group.engine.kept()
+    assert kept is not None
+    found = Group()
+    found.now = group.now + after_ms
+    found.engine.restore(kept, found.now)
+    return found
+
+
+def test_a_stable_group_goes_on_after_a_planned_restart() -> None:  # SPEC O3
+    group = Group()
+    group.stable("a", "b")
+    after = restarted(group, 5_000)
+    callers = [Caller(member, group.engine.generation) for member in "ab"]
+    assert [after.engine.check_commit(caller, after.now) for caller in callers] == [None, None]
+    assert [after.beat("a"), after.beat("b")] == [None, None]
+    assert after.replies[after.sync("b")] == Synced("range", b"b")
+    assert list(after.replies) == ["sync 1"]
+
+
+def test_members_that_do_not_come_back_after_it_time_out() -> None:
+    group = Group()
+    group.stable("a", "b")
+    after = restarted(group, 60_000)
+    after.after(SESSION_MS - 1)
+    assert after.beat("a") is None
+    after.after(1)
+    assert after.beat("a") is GroupError.REBALANCE_IN_PROGRESS
+    assert list(after.engine.members) == ["a"]
+
+
+def test_a_rebalance_that_a_restart_cut_short_begins_again() -> None:
+    group = Group()
+    group.stable("a", "b")
+    group.join(ask(), "c")
+    group.join(ask("a"))
+    after = restarted(group)
+    assert list(after.engine.members) == ["a", "b"]  # nobody has told c that it is a member
+    caller = Caller("b", group.engine.generation)
+    assert after.engine.check_commit(caller, 0) is None  # before it joins again, as ever
+    assert after.beat("b") is GroupError.REBALANCE_IN_PROGRESS
+    first = after.join(ask("a"))
+    assert first not in after.replies
+    after.join(ask("b"))
+    assert after.replies[first].generation == group.engine.generation + 1
+
+
+def test_static_members_keep_their_place_over_it() -> None:
+    group = Group()
+    group.join(ask(instance_id="one"), "a")
+    group.sync("a", a=b"all")
+    after = restarted(group)
+    again = after.replies[after.join(ask(instance_id="one"), "later")]
+    assert (again.generation, again.member_id) == (1, "later")
+
+
+def test_a_group_that_had_no_generation_is_not_kept() -> None:
+    group = Group(delay_ms=3_000)
+    assert group.engine.kept() is None
+    group.join(ask(), "a")
+    assert group.engine.kept() is None

@@ -7,9 +7,9 @@ joins, leaves or times out, and all join again. Subscriptions and assignments ar
 only clients understand, so eager and cooperative assignors work alike.
 
 Pure: time is an argument, a waiting request is a ticket, and every call returns the answers
-to send. The owner calls `expire` at `next_deadline`. Nothing is durable: after a restart
-members are unknown and join again. Committed offsets are those of the `OrderedGroup` of the
-same name.
+to send. The owner calls `expire` at `next_deadline`. A planned restart keeps the members
+(`kept`); after a crash they are unknown and join again. Committed offsets are those of the
+`OrderedGroup` of the same name.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from nexo.brokers.stream.groups.kafka.model import (
     Join,
     Joined,
     JoinRefused,
+    KeptGroup,
+    KeptMember,
     RebalanceState,
     Synced,
     choose_protocol,
@@ -65,6 +67,35 @@ class Coordinator:
     def is_unused(self) -> bool:
         """Whether there are no members and none is joining."""
         return not self._members and not self._pending
+
+    # -- planned restarts --------------------------------------------------------
+
+    def kept(self) -> KeptGroup | None:
+        """What is kept for the next start; None if there has been no generation."""
+        members = tuple(
+            KeptMember(member.id, member.join, member.assignment)
+            for member in self._members.values()
+            if member.took_part
+        )
+        if not members:
+            return None
+        return KeptGroup(
+            self.generation, self.protocol_type, self.protocol, self.leader,
+            self.state is RebalanceState.STABLE, members,
+        )  # fmt: skip
+
+    def restore(self, kept: KeptGroup, now_ms: int) -> None:
+        """Go on with the members of before, as if all had just sent a heartbeat."""
+        self.generation, self.leader = kept.generation, kept.leader
+        self.protocol_type, self.protocol = kept.protocol_type, kept.protocol
+        for each in kept.members:
+            member = GroupMember(
+                each.id, each.join, 0, each.assignment, synced=kept.is_stable, took_part=True
+            )
+            self._roster.restore(member)
+            self._refresh(member, now_ms)
+        self.state = RebalanceState.STABLE if kept.is_stable else RebalanceState.PREPARING
+        self._phase_due_ms = None if kept.is_stable else now_ms + self._longest_rebalance_ms()
 
     # -- joining ---------------------------------------------------------------
 

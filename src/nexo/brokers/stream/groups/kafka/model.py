@@ -145,6 +145,28 @@ class GroupMember:
         return self.syncing is not None or (self.joining is not None and self.took_part)
 
 
+@dataclass(frozen=True, slots=True)
+class KeptMember:
+    """A member as it outlives a planned restart."""
+
+    id: str
+    join: Join
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KeptGroup:
+    """The last generation of a group, as it outlives a planned restart."""
+
+    generation: int
+    protocol_type: str
+    protocol: str
+    leader: str
+    is_stable: bool
+    """Whether the members have their assignments; otherwise they join again."""
+    members: tuple[KeptMember, ...]
+
+
 def choose_protocol(members: Sequence[GroupMember]) -> str | None:
     """The assignor that all know and most prefer; on a tie the one the first member prefers."""
     known = [{name for name, _ in member.join.protocols} for member in members]

@@ -79,6 +79,12 @@ class Roster:
             self.static[ask.instance_id] = member_id
         return member
 
+    def restore(self, member: GroupMember) -> None:
+        """Put back a member that was kept."""
+        self.members[member.id] = member
+        if member.join.instance_id is not None:
+            self.static[member.join.instance_id] = member.id
+
     def replace(self, ask: Join, new_id: str, now_ms: int) -> tuple[GroupMember, GroupMember]:
         """Give a static member a new id; returns the old and the new member."""
         assert ask.instance_id is not None
