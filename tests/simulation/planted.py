@@ -29,7 +29,7 @@ MOST_SEEDS = 200
 MOST_CPU_S = 900
 _NOT_SEEN = "**no**"
 _ORDER = ("unit", "one", "lake", "two")
-_PARTS = ("src", "tests", "tools", "pyproject.toml")
+_PARTS = ("src", "tests", "tools", "compat", "pyproject.toml")
 
 
 @dataclass(frozen=True)
