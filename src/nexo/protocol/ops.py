@@ -185,6 +185,8 @@ class Op(enum.IntEnum):
 
     S_SURVEY = 0x3A
     """msgpack `survey.SurveyAsk`. Reply: `nexo.model.stream.StreamSurvey`."""
+    S_NEXT = 0x3B
+    """msgpack `stream.Next`. Reply: `stream.TakeReply`, batches; long poll."""
 
     # ours: payloads and replies are in `nexo.protocol.stream` and the modules it names
     S_PUBLISH = 0x90

@@ -10,6 +10,7 @@ opcode            request          reply
 ================  ===============  =================================
 S_TAKE            `Take`           `TakeReply`, batches; long poll
 S_SETTLE          `SettleRecords`  list of `RefusedRange`
+S_NEXT            `Next`           `TakeReply`, batches; long poll
 S_GROUP_JOIN      `GroupJoin`      `GroupJoined`
 S_GROUP_LEAVE     `GroupLeave`     OK
 S_GROUP_SEEK      `GroupSeek`      generation
@@ -79,6 +80,19 @@ class Take(AsArray, frozen=True):
     max_bytes: int = DEFAULT_BYTES
     begins: int = 0
     """How many of them a handler begins as soon as they arrive; see `GroupJoin`."""
+    ahead: bool = False
+    """The consumer still works on what it has: it begins with these when it takes again, and
+    gets none beyond its part of what waits."""
+
+
+class RefusedRange(AsArray, frozen=True):
+    """Records that were not the consumer's to settle; an empty range stands for all."""
+
+    partition: int
+    first: int
+    end: int
+    code: str
+    message: str
 
 
 class TakeReply(AsArray, frozen=True):
@@ -88,16 +102,19 @@ class TakeReply(AsArray, frozen=True):
     deliveries: list[tuple[int, int, int, int, int]]
     partitions: list[int]
     """The partition of each batch that follows."""
+    refused: list[RefusedRange] = []
+    """What S_NEXT did not settle."""
 
 
-class RefusedRange(AsArray, frozen=True):
-    """Records that were not the consumer's to settle."""
+class Next(AsArray, frozen=True):
+    """Settle what a consumer has done, and take more: one request and one reply for both.
 
-    partition: int
-    first: int
-    end: int
-    code: str
-    message: str
+    Whatever becomes of the one, the other is done. The reply waits for both: the settlement is
+    durable then, or listed in ``refused``.
+    """
+
+    settle: SettleRecords
+    take: Take
 
 
 class GroupJoin(AsMap, frozen=True):

@@ -130,6 +130,12 @@ _STREAM = {
     Op.S_TX_INPUTS: request(
         transactions.TxInputs, acks=[transactions.TxAcks(NAME, GROUP, "c", 1, [(0, 0, 1)])]
     ),
+    Op.S_NEXT: _encode(
+        stream.Next(
+            stream.SettleRecords(NAME, GROUP, "c", 1, "ack", [(0, 0, 1)]),
+            stream.Take(NAME, GROUP, "c", 1, 0),
+        )
+    ),
     Op.S_X_ADD: stream.pack_headed(xstreams.Add(NAME, 10)) + b"\x01v",
     Op.S_GET: request(stream.Get, key=b"k"),
     Op.S_ORDERED_GROUPS: request(ordered.OrderedAsk, stream=NAME, group=GROUP),

@@ -15,8 +15,8 @@ RECENT_S = 10
 LONG_POLLS = frozenset(
     op.name.lower()
     for op in (
-        Op.Q_CONSUME, Op.Q_POP, Op.Q_JOB, Op.S_FETCH, Op.S_TAKE, Op.S_READ, Op.S_READ_MANY,
-        Op.S_HEARTBEAT, Op.S_X_READ,
+        Op.Q_CONSUME, Op.Q_POP, Op.Q_JOB, Op.S_FETCH, Op.S_TAKE, Op.S_NEXT, Op.S_READ,
+        Op.S_READ_MANY, Op.S_HEARTBEAT, Op.S_X_READ,
     )
 )  # fmt: skip
 """Requests that may wait for data: their times say nothing about speed."""

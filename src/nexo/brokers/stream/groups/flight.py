@@ -3,7 +3,8 @@
 A delivery *counts* once a handler had it (SPEC F3): when the message is nacked, or when its
 lease ends after the consumer started on it. Consumers that report starts are believed. For
 the others, all of an expired lease counts, and on a disconnect the lowest message of each
-partition: they work in order, so that is the one they had begun.
+partition: they work in order, so that is the one they had begun. What they have asked for ahead
+counts from their next take on.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Flight:
         taken: tuple[int, int, int],
         expires_ms: int,
         since_ms: int = 0,
+        ahead: bool = False,
     ) -> DeliveredRange:
         """Lease a range ``(first, end, attempt)`` from `Progress.take` to a member."""
         first, end, attempt = taken
@@ -67,6 +69,9 @@ class Flight:
             member, partition, first, end,
             attempt=attempt, expires_ms=expires_ms, since_ms=since_ms,
         )  # fmt: skip
+        if ahead:
+            lease.ahead = True
+            member.ahead.append(lease)
         self.leases.grant(lease)
         self._progress[partition].inflight.set(first, end, lease)
         return DeliveredRange(partition, first, end, attempt, self._state.generation, expires_ms)
@@ -162,7 +167,8 @@ class Flight:
         failed: list[CountedRange] = []
         ended = 0
         for lease in leases:
-            progress, believed = self._progress[lease.partition], lease.member.reports_starts
+            progress = self._progress[lease.partition]
+            believed = lease.member.reports_starts or lease.ahead
             for first, end, owner in progress.inflight.overlapping(lease.first, lease.end):
                 if owner is not lease:
                     continue
@@ -201,18 +207,21 @@ class Flight:
 
     def _mark_lowest(self, member: LeaseHolder) -> None:
         for progress in self._progress:
-            lowest = next(progress.in_flight(member), None)
-            if lowest is not None:
-                progress.started.add(lowest[0], lowest[0] + 1)
+            for first, _, lease in progress.inflight:
+                if lease.member is member and not lease.ahead:
+                    progress.started.add(first, first + 1)
+                    break
 
     def _mark_all_but(self, member: LeaseHolder, unstarted: Iterable[Range]) -> None:
         idle = [RangeSet() for _ in self._progress]
         for partition, first, end in unstarted:
             idle[partition].add(first, end)
         for progress, ranges in zip(self._progress, idle, strict=True):
-            for first, end in progress.in_flight(member):
+            for first, end, lease in list(progress.inflight):
+                if lease.member is not member:
+                    continue
                 for start, stop, inside in ranges.split(first, end):
-                    if inside:  # though the fetch may have started the first one
+                    if inside or lease.ahead:  # though the fetch may have started the first one
                         progress.started.remove(start, stop)
                     else:
                         progress.started.add(start, stop)

@@ -11,7 +11,7 @@ NEVER = 1 << 62
 class LeaseHolder:
     """A consumer of a shared group, and the leases it holds."""
 
-    __slots__ = ("held", "leases", "name", "reports_starts")
+    __slots__ = ("ahead", "held", "leases", "name", "reports_starts")
 
     def __init__(self, name: str, *, reports_starts: bool) -> None:
         self.name = name
@@ -19,13 +19,22 @@ class LeaseHolder:
         self.leases: dict[RangeLease, None] = {}
         self.held = 0
         """How many messages are in flight to it."""
+        self.ahead: list[RangeLease] = []
+        """What it has asked for before it had finished what it got before."""
+
+    def take_up(self) -> None:
+        """It asks again: now it works on what it had asked for ahead."""
+        for lease in self.ahead:
+            lease.ahead = False
+        self.ahead = []
 
 
 class RangeLease:
     """The right of one member to the messages of a delivered range until ``expires_ms``."""
 
     __slots__ = (
-        "attempt", "end", "expires_ms", "first", "held", "member", "partition", "since_ms",
+        "ahead", "attempt", "end", "expires_ms", "first", "held", "member", "partition",
+        "since_ms",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +58,8 @@ class RangeLease:
         """When it was granted, for what is kept until claimed."""
         self.held = end - first
         """How many messages of the range are still in flight under this lease."""
+        self.ahead = False
+        """No handler begins on it before its member's next take."""
 
 
 class LeaseBook:

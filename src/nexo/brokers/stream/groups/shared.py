@@ -141,11 +141,14 @@ class SharedGroup:
         ends: Sequence[int],
         now_ms: int,
         keys_of: KeysOf | None = None,
+        *,
+        ahead: bool = False,
     ) -> list[DeliveredRange]:
         """Lease up to ``limit`` messages to a consumer; partitions take turns.
 
         ``keys_of`` is needed with ``ordered_by='key'`` only; an error from it is raised only if
-        nothing else can be delivered.
+        nothing else can be delivered. The consumer works on what it gets ``ahead`` from its next
+        take on.
         """
         member = self._member(consumer)
         self._flight.expire(now_ms)
@@ -170,17 +173,24 @@ class SharedGroup:
                     break
                 room -= progress.pending - before
                 limit -= taken[1] - taken[0]
-                deliveries.append(self._flight.lease(member, partition, taken, expires_ms))
+                deliveries.append(
+                    self._flight.lease(member, partition, taken, expires_ms, ahead=ahead)
+                )
             if limit <= 0:
                 break
         if deliveries:
             self._turn = deliveries[-1].partition + 1
         return deliveries
 
-    def share(self, consumer: str, limit: int, ends: Sequence[int]) -> int:
+    def take_up(self, consumer: str, generation: int | None = None) -> None:
+        """A consumer works on what it had asked for ahead."""
+        self._member(consumer, generation).take_up()
+
+    def share(self, consumer: str, limit: int, ends: Sequence[int], *, ahead: bool = False) -> int:
         """``limit``, or what is left of a member's equal part of all that is to be done.
 
-        So that few messages go to all members, and not to whoever asks first.
+        So that few messages go to all members, and not to whoever asks first. 0 for a member that
+        asks ahead and has its part.
         """
         members = len(self._members)
         if members < 2:
@@ -192,7 +202,7 @@ class SharedGroup:
                 return limit
         held = sum(member.held for member in self._members.values())
         part = -(-(waiting + held) // members) - self._member(consumer).held
-        return max(1, min(limit, part))
+        return max(0 if ahead else 1, min(limit, part))
 
     def turn_to(self, partition: int) -> None:
         """Start the next delivery with this partition: its last delivery was given back."""

@@ -28,6 +28,16 @@ class Poll:
             self._end(self._on_late)
             raise
 
+    def on_reply(self, call: Callable[[], None]) -> None:
+        """Call ``call`` when the reply is here, or an error instead, which nobody need await."""
+
+        def ended(future: ReplyFuture) -> None:
+            if not future.cancelled():
+                future.exception()
+            call()
+
+        self._future.add_done_callback(ended)
+
     def cancel(self) -> None:
         """Let the server answer now, with what it has: `reply` returns at once."""
         if not self._future.done() and not self._end(None):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from nexo.client._async import runtime
 from nexo.client._async.closing import AsyncClosing
 from nexo.client._async.link.link import Link
 from nexo.client._async.requests import request
+from nexo.client._async.stream.ahead import QUICK_S, AskedAhead
 from nexo.client._async.stream.records import Records, StreamRecord, add_range, ranges_of
 from nexo.client.checks import reason_text, whole
 from nexo.client.connecting import LATE_S
@@ -39,8 +40,17 @@ AHEAD_S = 1.0
 slow handler are better handled by other consumers.
 """
 _RETRY_S = 0.5
+_COMES_BACK = frozenset({"nack", "release"})
 MAX_BATCH = 1_000_000
 MAX_BYTES = 2**53
+
+
+Along: TypeAlias = Callable[[Records[T]], SettleRecords | None]
+"""What a consumer has to report when it begins with a batch."""
+
+
+def _nothing(_: Records[Any]) -> None:
+    """Nothing to report."""
 
 
 class StreamConsumer(AsyncClosing, Generic[T]):
@@ -68,6 +78,14 @@ class StreamConsumer(AsyncClosing, Generic[T]):
         self._max_bytes = whole(max_bytes, "max_bytes", 1, MAX_BYTES)
         self._name: str | None = None
         self._poll: Any = None
+        self._ahead: deque[AskedAhead] = deque()
+        """The next batch, if it was asked for; whoever takes it out deals with it."""
+        self._handed_s = 0.0
+        """When the last batch was handed out."""
+        self._resumed_s = 0.0
+        """When the next one was asked for."""
+        self.came_ahead = False
+        """Whether that batch had been asked for ahead: nothing of it is reported as begun."""
         self._buffer: deque[StreamRecord[T]] = deque()
         self._buffered = 0
         self._buffered_until_s = 0.0
@@ -82,7 +100,7 @@ class StreamConsumer(AsyncClosing, Generic[T]):
 
     def forked(self) -> None:
         """After a fork, the fetched records belong to the parent."""
-        self._buffer = deque()
+        self._buffer, self._ahead = deque(), deque()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else self._name or "not joined"
@@ -136,34 +154,116 @@ class StreamConsumer(AsyncClosing, Generic[T]):
 
     async def _fetch(self, wait_s: float) -> Records[T]:
         """`fetch`, once."""
-        wait_ms = round(wait_s * 1_000)
+        for asked in list(self._ahead):
+            asked.poll.cancel()  # whoever fetches by itself waits as long as it says
+        found = await self._fetched_ahead()
+        if found is not None and len(found):
+            await self._take_up(found)
+            return found
         name = await self._joined()
         if name is None:
             return Records(self, None)
-        ask = wire.Take(
-            self.stream,
-            self.group,
-            name,
-            self._limit,
-            wait_ms,
-            self._max_bytes,
-            int(self._ask.reports_starts),
+        return await self._answer(self._taking(name, wait_s))
+
+    def _taking(
+        self, name: str, wait_s: float, settle: SettleRecords | None = None, *, ahead: bool = False
+    ) -> Any:
+        """Ask for a batch, and settle in the same request."""
+        begins = 0 if ahead else int(self._ask.reports_starts)
+        ask: Any = wire.Take(
+            self.stream, self.group, name, self._limit, round(wait_s * 1_000), self._max_bytes,
+            begins, ahead,
+        )  # fmt: skip
+        op = Op.S_TAKE
+        if settle is not None:
+            op, ask = Op.S_NEXT, wire.Next(settle, ask)
+        return self._link.poll(
+            op, wire.pack(ask), timeout_s=wait_s + LATE_S, on_late=self._give_back
         )
-        poll = self._link.poll(
-            Op.S_TAKE, wire.pack(ask), timeout_s=wait_s + LATE_S, on_late=self._give_back
-        )
+
+    async def _answer(self, poll: Any) -> Records[T]:
+        """What a take brings."""
         self._poll = poll
         if self._closed:
             poll.cancel()
         try:
             records: Records[T] = Records(self, await poll.reply())
-            self.fetched_s = runtime.now_s()
-            return records
         except (ConnectionLost, NotMember):
             self._name = None
             raise
         finally:
             self._poll = None
+        self.fetched_s = runtime.now_s()
+        for refused in records.refused:
+            log.info("group %r: %s", self.group, refused.message)
+        return records
+
+    # -- asking ahead
+
+    async def _fetched_ahead(self) -> Records[T] | None:
+        """The batch that was asked for ahead; None without one, or if it has waited too long."""
+        asked = self._taken_out()
+        if asked is None:
+            return None
+        records = await self._answer(asked.poll)
+        if asked.has_waited(self.fetched_s - self.ack_wait_s / 3):
+            await self._return(records)
+            return None
+        self.came_ahead = len(records) > 0
+        return records
+
+    def _taken_out(self) -> AskedAhead | None:
+        try:
+            return self._ahead.popleft()
+        except IndexError:
+            return None
+
+    async def _ask_ahead(self, records: Records[T], along: Along[T]) -> None:
+        """Ask for the batch after ``records``, if they were many and the last ones done quickly.
+
+        What the consumer has to report leaves with it.
+        """
+        name, wait_s = self._name, self._wait_ms / 1_000
+        quick = self._resumed_s - self._handed_s < QUICK_S
+        try:
+            if quick and name and not self._closed and self._has_more(records):
+                poll = self._taking(name, wait_s, along(records), ahead=True)
+                self._ahead.append(AskedAhead(poll))
+            elif self.came_ahead:
+                await self._take_up(records)
+        except NexoError as error:
+            log.info("group %r: %s", self.group, error)
+
+    def _has_more(self, records: Records[T]) -> bool:
+        """Whether more is waiting; who takes records one by one gets each after the one before."""
+        return self._batch > 1 and records.are_many(self._limit)
+
+    async def _take_up(self, records: Records[T]) -> None:
+        """A batch that came ahead is worked on from now on, and counts as delivered."""
+        if not self._ask.reports_starts:
+            await self.send("start", records.generation, [])
+
+    @property
+    def asks_ahead(self) -> bool:
+        """Whether the next batch is on its way, or here."""
+        return bool(self._ahead)
+
+    def has_next(self, before_s: float) -> bool:
+        """Whether the next batch has been here since ``before_s``."""
+        return any(asked.has_waited(before_s) for asked in list(self._ahead))
+
+    async def drop_ahead(self) -> None:
+        """Return what was asked for ahead; nothing is counted."""
+        while (asked := self._taken_out()) is not None:
+            asked.poll.cancel()
+            try:
+                await self._return(Records(self, await asked.poll.reply()))
+            except NexoError as error:
+                log.info("group %r: %s", self.group, error)
+
+    async def _return(self, records: Records[T]) -> None:
+        if len(records):
+            await records.release()
 
     def _give_back(self, reply: Reply) -> None:
         """Release records that arrived after the fetch was cancelled; no attempt is counted."""
@@ -175,10 +275,13 @@ class StreamConsumer(AsyncClosing, Generic[T]):
             )
             self._link.call(Op.S_SETTLE, wire.pack(ask))
 
-    async def batches(self) -> AsyncIterator[Records[T]]:
-        """Batches as they are fetched, without end: ``async for records in consumer.batches()``."""
+    async def batches(self, along: Along[T] = _nothing) -> AsyncIterator[Records[T]]:
+        """Batches as they are fetched, without end: ``async for records in consumer.batches()``.
+
+        While the last batch is worked on, the next one is asked for, if that goes quickly.
+        """
         while not self._closed:
-            records = await self._next_batch()
+            records = await self._next_batch(along)
             if records is not None and len(records):
                 yield records
 
@@ -207,6 +310,7 @@ class StreamConsumer(AsyncClosing, Generic[T]):
         self._buffered = 0
         stale, self._buffer = self._buffer, deque()
         if stale:
+            await self.drop_ahead()  # it comes after these
             try:
                 await self.release(*stale)
             except NexoError as error:
@@ -215,10 +319,22 @@ class StreamConsumer(AsyncClosing, Generic[T]):
         self._buffered = len(self._buffer)
         self._buffered_until_s = self.fetched_s + self.ack_wait_s / 3
 
-    async def _next_batch(self) -> Records[T] | None:
+    async def _next_batch(self, along: Along[T] = _nothing) -> Records[T] | None:
+        """The next batch, and the question for the one after it."""
+        self._resumed_s, self.came_ahead = runtime.now_s(), False
+        records = await self._next_fetched()
+        if records is not None and len(records):
+            await self._ask_ahead(records, along)
+            self._handed_s = runtime.now_s()
+        return records
+
+    async def _next_fetched(self) -> Records[T] | None:
         """The next `fetch`, retried while the connection is lost (SPEC A5)."""
         while not self._closed:
             try:
+                records = await self._fetched_ahead()
+                if records is not None:
+                    return records
                 return await self._fetch(self._wait_ms / 1_000)
             except (ConnectionLost, NotMember):
                 while not self._closed and not await self._link.ready(_RETRY_S):
@@ -271,6 +387,8 @@ class StreamConsumer(AsyncClosing, Generic[T]):
         begins: list[Range] | None = None,
     ) -> None:
         """`settle` for ranges; ``begins`` is what a handler starts next."""
+        if verb in _COMES_BACK:
+            await self.drop_ahead()  # these come again before it
         ask = SettleRecords(
             self.stream, self.group, self._name or "", generation, verb, ranges, delay_ms, reason,
             begins or [],
@@ -286,6 +404,8 @@ class StreamConsumer(AsyncClosing, Generic[T]):
         self._closed = True
         if self._poll is not None:
             self._poll.cancel()
+        for asked in list(self._ahead):
+            asked.poll.cancel()
 
     async def close(self, unstarted: Iterable[StreamRecord[T]] | None = None) -> None:
         """Leave the group; unacked records are released to others at once.

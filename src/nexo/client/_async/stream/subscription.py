@@ -17,10 +17,10 @@ from typing import Any, Generic, TypeVar
 from nexo.client._async import runtime
 from nexo.client._async.handling import RENEWALS_PER_LEASE, HandlerLoop
 from nexo.client._async.stream.consumer import AHEAD_S, StreamConsumer
-from nexo.client._async.stream.records import StreamRecord, ranges_of
+from nexo.client._async.stream.records import Records, StreamRecord, ranges_of
 from nexo.client.checks import failure_text, seconds
 from nexo.errors import NexoError
-from nexo.model.stream import Range, Verb
+from nexo.model.stream import Range, SettleRecords, Verb
 from nexo.options.units import Duration
 
 log = logging.getLogger("nexo.client")
@@ -61,6 +61,8 @@ class StreamSubscription(HandlerLoop, Generic[T]):
         self._done: deque[StreamRecord[T]] = deque()
         """Handled and not yet acked."""
         self._flushed_s = runtime.now_s()
+        self._reported = False
+        """Whether the first record of the batch is reported as begun."""
         self._keeper: runtime.Task | None = None
         self._wake = runtime.Event()
         self._ended = False
@@ -104,7 +106,7 @@ class StreamSubscription(HandlerLoop, Generic[T]):
 
     async def _run(self) -> None:
         try:
-            async for records in self._consumer.batches():
+            async for records in self._consumer.batches(self._along):
                 await self._handle_all(list(records))
                 if self._stopping.is_set():
                     break
@@ -127,6 +129,9 @@ class StreamSubscription(HandlerLoop, Generic[T]):
         self._careful = any(record.attempt > 1 for record in records)
         self._given_back = 0
         self._waiting.extend(records)
+        if self._consumer.came_ahead and not self._reported and self._workers is None:
+            await self._report(records[0])
+        self._reported = False
         while self._waiting and not self._stopping.is_set():
             if self._workers is not None:
                 await self._workers.start_next(self._next, self._handle_beside)
@@ -135,7 +140,36 @@ class StreamSubscription(HandlerLoop, Generic[T]):
         begun = len(records) - len(self._waiting) - self._given_back
         self._consumer.paced(begun, runtime.now_s() - began_s, least=self.concurrency)
         if self._workers is None:
+            await self._flush_or_wait()
+
+    async def _flush_or_wait(self) -> None:
+        """Ack, unless the next batch is on its way: then its arrival takes the acks along."""
+        if self._consumer.asks_ahead:
+            self._wake.set()  # the keeper sends them if it does not come soon
+        else:
             await self._flush()
+
+    def _along(self, records: Records[T]) -> SettleRecords | None:
+        """The acks of the batch before, to leave with the question for the one after this."""
+        if self._workers is not None:
+            return None
+        done, first = _emptied(self._done), records[0]
+        acked = ranges_of(done)
+        if acked.keys() - {first.generation}:
+            self._done.extend(done)  # from before a seek
+            return None
+        self._flushed_s, self._reported = runtime.now_s(), True
+        return SettleRecords(
+            self._consumer.stream, self._consumer.group, self._consumer.name, first.generation,
+            "ack" if acked else "start", acked.get(first.generation, []), begins=[first.range],
+        )  # fmt: skip
+
+    async def _report(self, first: StreamRecord[T]) -> None:
+        """Ack the batch before, and say that a handler begins with the first record of this one."""
+        acks = any(record.generation == first.generation for record in list(self._done))
+        await self._flush()
+        if not acks:
+            await self._settle("start", first.generation, [first.range])
 
     async def _handle_next(self) -> None:
         """Handle one record, in order; the last ack reported it as begun."""
@@ -226,6 +260,8 @@ class StreamSubscription(HandlerLoop, Generic[T]):
             pause_s = min(AHEAD_S, self._consumer.ack_wait_s / RENEWALS_PER_LEASE)
             await self._wake.wait(max(0.0, due_s - runtime.now_s()))
             self._wake.clear()
+            if self._workers is None:
+                await self._stopping.wait(max(0.0, self._flushed_s + _FLUSH_S - runtime.now_s()))
             await self._flush()
             for generation, ranges in ranges_of(_emptied(self._begun)).items():
                 await self._settle("start", generation, ranges)
@@ -238,12 +274,14 @@ class StreamSubscription(HandlerLoop, Generic[T]):
         running = next(iter(list(self._running)), None)
         if running is None:
             return
-        if self._waiting and self._consumer.fetched_s <= before_s:
+        waits = self._waiting and self._consumer.fetched_s <= before_s
+        if waits or self._consumer.has_next(before_s):
             await self._give_back()
         await self._settle("extend", running.generation, [])
 
     async def _give_back(self) -> None:
-        """Release what was not begun; nothing is counted."""
+        """Release what was not begun, the last first; nothing is counted."""
+        await self._consumer.drop_ahead()
         records = _emptied(self._waiting)
         self._given_back += len(records)
         for generation, ranges in ranges_of(records).items():

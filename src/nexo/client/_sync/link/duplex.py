@@ -448,6 +448,10 @@ class DuplexPoll:
                     f"no reply from {self._duplex.address} within {self._limit_s:g} s"
                 ) from None
 
+    def on_reply(self, call: Callable[[], None]) -> None:
+        """Call ``call`` when the reply is here, or an error instead; on the reader's thread."""
+        self.future.add_done_callback(lambda _: call())
+
     def cancel(self) -> None:
         """Have the server answer now, with what it has: `reply` returns at once."""
         if not self.future.done() and not self._duplex.withdraw(self):

@@ -6,12 +6,13 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from nexo.client._sync import runtime
 from nexo.client._sync.closing import Closing
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.requests import request
+from nexo.client._sync.stream.ahead import QUICK_S, AskedAhead
 from nexo.client._sync.stream.records import Records, StreamRecord, add_range, ranges_of
 from nexo.client.checks import reason_text, whole
 from nexo.client.connecting import LATE_S
@@ -40,8 +41,17 @@ AHEAD_S = 1.0
 slow handler are better handled by other consumers.
 """
 _RETRY_S = 0.5
+_COMES_BACK = frozenset({"nack", "release"})
 MAX_BATCH = 1_000_000
 MAX_BYTES = 2**53
+
+
+Along: TypeAlias = Callable[[Records[T]], SettleRecords | None]
+"""What a consumer has to report when it begins with a batch."""
+
+
+def _nothing(_: Records[Any]) -> None:
+    """Nothing to report."""
 
 
 class StreamConsumer(Closing, Generic[T]):
@@ -69,6 +79,14 @@ class StreamConsumer(Closing, Generic[T]):
         self._max_bytes = whole(max_bytes, "max_bytes", 1, MAX_BYTES)
         self._name: str | None = None
         self._poll: Any = None
+        self._ahead: deque[AskedAhead] = deque()
+        """The next batch, if it was asked for; whoever takes it out deals with it."""
+        self._handed_s = 0.0
+        """When the last batch was handed out."""
+        self._resumed_s = 0.0
+        """When the next one was asked for."""
+        self.came_ahead = False
+        """Whether that batch had been asked for ahead: nothing of it is reported as begun."""
         self._buffer: deque[StreamRecord[T]] = deque()
         self._buffered = 0
         self._buffered_until_s = 0.0
@@ -83,7 +101,7 @@ class StreamConsumer(Closing, Generic[T]):
 
     def forked(self) -> None:
         """After a fork, the fetched records belong to the parent."""
-        self._buffer = deque()
+        self._buffer, self._ahead = deque(), deque()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else self._name or "not joined"
@@ -137,34 +155,116 @@ class StreamConsumer(Closing, Generic[T]):
 
     def _fetch(self, wait_s: float) -> Records[T]:
         """`fetch`, once."""
-        wait_ms = round(wait_s * 1_000)
+        for asked in list(self._ahead):
+            asked.poll.cancel()  # whoever fetches by itself waits as long as it says
+        found = self._fetched_ahead()
+        if found is not None and len(found):
+            self._take_up(found)
+            return found
         name = self._joined()
         if name is None:
             return Records(self, None)
-        ask = wire.Take(
-            self.stream,
-            self.group,
-            name,
-            self._limit,
-            wait_ms,
-            self._max_bytes,
-            int(self._ask.reports_starts),
+        return self._answer(self._taking(name, wait_s))
+
+    def _taking(
+        self, name: str, wait_s: float, settle: SettleRecords | None = None, *, ahead: bool = False
+    ) -> Any:
+        """Ask for a batch, and settle in the same request."""
+        begins = 0 if ahead else int(self._ask.reports_starts)
+        ask: Any = wire.Take(
+            self.stream, self.group, name, self._limit, round(wait_s * 1_000), self._max_bytes,
+            begins, ahead,
+        )  # fmt: skip
+        op = Op.S_TAKE
+        if settle is not None:
+            op, ask = Op.S_NEXT, wire.Next(settle, ask)
+        return self._link.poll(
+            op, wire.pack(ask), timeout_s=wait_s + LATE_S, on_late=self._give_back
         )
-        poll = self._link.poll(
-            Op.S_TAKE, wire.pack(ask), timeout_s=wait_s + LATE_S, on_late=self._give_back
-        )
+
+    def _answer(self, poll: Any) -> Records[T]:
+        """What a take brings."""
         self._poll = poll
         if self._closed:
             poll.cancel()
         try:
             records: Records[T] = Records(self, poll.reply())
-            self.fetched_s = runtime.now_s()
-            return records
         except (ConnectionLost, NotMember):
             self._name = None
             raise
         finally:
             self._poll = None
+        self.fetched_s = runtime.now_s()
+        for refused in records.refused:
+            log.info("group %r: %s", self.group, refused.message)
+        return records
+
+    # -- asking ahead
+
+    def _fetched_ahead(self) -> Records[T] | None:
+        """The batch that was asked for ahead; None without one, or if it has waited too long."""
+        asked = self._taken_out()
+        if asked is None:
+            return None
+        records = self._answer(asked.poll)
+        if asked.has_waited(self.fetched_s - self.ack_wait_s / 3):
+            self._return(records)
+            return None
+        self.came_ahead = len(records) > 0
+        return records
+
+    def _taken_out(self) -> AskedAhead | None:
+        try:
+            return self._ahead.popleft()
+        except IndexError:
+            return None
+
+    def _ask_ahead(self, records: Records[T], along: Along[T]) -> None:
+        """Ask for the batch after ``records``, if they were many and the last ones done quickly.
+
+        What the consumer has to report leaves with it.
+        """
+        name, wait_s = self._name, self._wait_ms / 1_000
+        quick = self._resumed_s - self._handed_s < QUICK_S
+        try:
+            if quick and name and not self._closed and self._has_more(records):
+                poll = self._taking(name, wait_s, along(records), ahead=True)
+                self._ahead.append(AskedAhead(poll))
+            elif self.came_ahead:
+                self._take_up(records)
+        except NexoError as error:
+            log.info("group %r: %s", self.group, error)
+
+    def _has_more(self, records: Records[T]) -> bool:
+        """Whether more is waiting; who takes records one by one gets each after the one before."""
+        return self._batch > 1 and records.are_many(self._limit)
+
+    def _take_up(self, records: Records[T]) -> None:
+        """A batch that came ahead is worked on from now on, and counts as delivered."""
+        if not self._ask.reports_starts:
+            self.send("start", records.generation, [])
+
+    @property
+    def asks_ahead(self) -> bool:
+        """Whether the next batch is on its way, or here."""
+        return bool(self._ahead)
+
+    def has_next(self, before_s: float) -> bool:
+        """Whether the next batch has been here since ``before_s``."""
+        return any(asked.has_waited(before_s) for asked in list(self._ahead))
+
+    def drop_ahead(self) -> None:
+        """Return what was asked for ahead; nothing is counted."""
+        while (asked := self._taken_out()) is not None:
+            asked.poll.cancel()
+            try:
+                self._return(Records(self, asked.poll.reply()))
+            except NexoError as error:
+                log.info("group %r: %s", self.group, error)
+
+    def _return(self, records: Records[T]) -> None:
+        if len(records):
+            records.release()
 
     def _give_back(self, reply: Reply) -> None:
         """Release records that arrived after the fetch was cancelled; no attempt is counted."""
@@ -176,10 +276,13 @@ class StreamConsumer(Closing, Generic[T]):
             )
             self._link.call(Op.S_SETTLE, wire.pack(ask))
 
-    def batches(self) -> Iterator[Records[T]]:
-        """Batches as they are fetched, without end: ``for records in consumer.batches()``."""
+    def batches(self, along: Along[T] = _nothing) -> Iterator[Records[T]]:
+        """Batches as they are fetched, without end: ``for records in consumer.batches()``.
+
+        While the last batch is worked on, the next one is asked for, if that goes quickly.
+        """
         while not self._closed:
-            records = self._next_batch()
+            records = self._next_batch(along)
             if records is not None and len(records):
                 yield records
 
@@ -208,6 +311,7 @@ class StreamConsumer(Closing, Generic[T]):
         self._buffered = 0
         stale, self._buffer = self._buffer, deque()
         if stale:
+            self.drop_ahead()  # it comes after these
             try:
                 self.release(*stale)
             except NexoError as error:
@@ -216,10 +320,22 @@ class StreamConsumer(Closing, Generic[T]):
         self._buffered = len(self._buffer)
         self._buffered_until_s = self.fetched_s + self.ack_wait_s / 3
 
-    def _next_batch(self) -> Records[T] | None:
+    def _next_batch(self, along: Along[T] = _nothing) -> Records[T] | None:
+        """The next batch, and the question for the one after it."""
+        self._resumed_s, self.came_ahead = runtime.now_s(), False
+        records = self._next_fetched()
+        if records is not None and len(records):
+            self._ask_ahead(records, along)
+            self._handed_s = runtime.now_s()
+        return records
+
+    def _next_fetched(self) -> Records[T] | None:
         """The next `fetch`, retried while the connection is lost (SPEC A5)."""
         while not self._closed:
             try:
+                records = self._fetched_ahead()
+                if records is not None:
+                    return records
                 return self._fetch(self._wait_ms / 1_000)
             except (ConnectionLost, NotMember):
                 while not self._closed and not self._link.ready(_RETRY_S):
@@ -270,6 +386,8 @@ class StreamConsumer(Closing, Generic[T]):
         begins: list[Range] | None = None,
     ) -> None:
         """`settle` for ranges; ``begins`` is what a handler starts next."""
+        if verb in _COMES_BACK:
+            self.drop_ahead()  # these come again before it
         ask = SettleRecords(
             self.stream, self.group, self._name or "", generation, verb, ranges, delay_ms, reason,
             begins or [],
@@ -285,6 +403,8 @@ class StreamConsumer(Closing, Generic[T]):
         self._closed = True
         if self._poll is not None:
             self._poll.cancel()
+        for asked in list(self._ahead):
+            asked.poll.cancel()
 
     def close(self, unstarted: Iterable[StreamRecord[T]] | None = None) -> None:
         """Leave the group; unacked records are released to others at once.

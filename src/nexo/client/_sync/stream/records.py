@@ -87,11 +87,12 @@ class Records(Sequence[StreamRecord[T]], Generic[T]):
     Record objects are created on access.
     """
 
-    __slots__ = ("_batches", "_consumer", "_head", "_made")
+    __slots__ = ("_batches", "_consumer", "_head", "_made", "_size_bytes")
 
     def __init__(self, consumer: RecordHolder, reply: Reply) -> None:
         self._head, rest = wire.unpack_headed(wire.TakeReply, reply or _NOTHING)
         self._batches = list(zip(self._head.partitions, batches_in(rest), strict=True))
+        self._size_bytes = len(rest)
         self._consumer = consumer
         self._made: list[StreamRecord[T]] | None = None
 
@@ -101,6 +102,20 @@ class Records(Sequence[StreamRecord[T]], Generic[T]):
     def __getitem__(self, index: slice) -> list[StreamRecord[T]]: ...
     def __getitem__(self, index: int | slice) -> StreamRecord[T] | list[StreamRecord[T]]:
         return self._all()[index]
+
+    @property
+    def generation(self) -> int:
+        """The generation of the group that they were leased in."""
+        return self._head.generation
+
+    @property
+    def refused(self) -> list[wire.RefusedRange]:
+        """What was not settled by the request that took them."""
+        return self._head.refused
+
+    def are_many(self, limit: int) -> bool:
+        """Whether as many came as were asked for, or half a reply's bytes: more are waiting."""
+        return len(self) >= limit or self._size_bytes >= wire.DEFAULT_BYTES // 2
 
     def __len__(self) -> int:
         return sum(end - first for _, first, end, _, _ in self._head.deliveries)

@@ -18,10 +18,10 @@ from typing import Any, Generic, TypeVar
 from nexo.client._sync import runtime
 from nexo.client._sync.handling import RENEWALS_PER_LEASE, HandlerLoop
 from nexo.client._sync.stream.consumer import AHEAD_S, StreamConsumer
-from nexo.client._sync.stream.records import StreamRecord, ranges_of
+from nexo.client._sync.stream.records import Records, StreamRecord, ranges_of
 from nexo.client.checks import failure_text, seconds
 from nexo.errors import NexoError
-from nexo.model.stream import Range, Verb
+from nexo.model.stream import Range, SettleRecords, Verb
 from nexo.options.units import Duration
 
 log = logging.getLogger("nexo.client")
@@ -62,6 +62,8 @@ class StreamSubscription(HandlerLoop, Generic[T]):
         self._done: deque[StreamRecord[T]] = deque()
         """Handled and not yet acked."""
         self._flushed_s = runtime.now_s()
+        self._reported = False
+        """Whether the first record of the batch is reported as begun."""
         self._keeper: runtime.Task | None = None
         self._wake = runtime.Event()
         self._ended = False
@@ -105,7 +107,7 @@ class StreamSubscription(HandlerLoop, Generic[T]):
 
     def _run(self) -> None:
         try:
-            for records in self._consumer.batches():
+            for records in self._consumer.batches(self._along):
                 self._handle_all(list(records))
                 if self._stopping.is_set():
                     break
@@ -128,6 +130,9 @@ class StreamSubscription(HandlerLoop, Generic[T]):
         self._careful = any(record.attempt > 1 for record in records)
         self._given_back = 0
         self._waiting.extend(records)
+        if self._consumer.came_ahead and not self._reported and self._workers is None:
+            self._report(records[0])
+        self._reported = False
         while self._waiting and not self._stopping.is_set():
             if self._workers is not None:
                 self._workers.start_next(self._next, self._handle_beside)
@@ -136,7 +141,36 @@ class StreamSubscription(HandlerLoop, Generic[T]):
         begun = len(records) - len(self._waiting) - self._given_back
         self._consumer.paced(begun, runtime.now_s() - began_s, least=self.concurrency)
         if self._workers is None:
+            self._flush_or_wait()
+
+    def _flush_or_wait(self) -> None:
+        """Ack, unless the next batch is on its way: then its arrival takes the acks along."""
+        if self._consumer.asks_ahead:
+            self._wake.set()  # the keeper sends them if it does not come soon
+        else:
             self._flush()
+
+    def _along(self, records: Records[T]) -> SettleRecords | None:
+        """The acks of the batch before, to leave with the question for the one after this."""
+        if self._workers is not None:
+            return None
+        done, first = _emptied(self._done), records[0]
+        acked = ranges_of(done)
+        if acked.keys() - {first.generation}:
+            self._done.extend(done)  # from before a seek
+            return None
+        self._flushed_s, self._reported = runtime.now_s(), True
+        return SettleRecords(
+            self._consumer.stream, self._consumer.group, self._consumer.name, first.generation,
+            "ack" if acked else "start", acked.get(first.generation, []), begins=[first.range],
+        )  # fmt: skip
+
+    def _report(self, first: StreamRecord[T]) -> None:
+        """Ack the batch before, and say that a handler begins with the first record of this one."""
+        acks = any(record.generation == first.generation for record in list(self._done))
+        self._flush()
+        if not acks:
+            self._settle("start", first.generation, [first.range])
 
     def _handle_next(self) -> None:
         """Handle one record, in order; the last ack reported it as begun."""
@@ -225,6 +259,8 @@ class StreamSubscription(HandlerLoop, Generic[T]):
             pause_s = min(AHEAD_S, self._consumer.ack_wait_s / RENEWALS_PER_LEASE)
             self._wake.wait(max(0.0, due_s - runtime.now_s()))
             self._wake.clear()
+            if self._workers is None:
+                self._stopping.wait(max(0.0, self._flushed_s + _FLUSH_S - runtime.now_s()))
             self._flush()
             for generation, ranges in ranges_of(_emptied(self._begun)).items():
                 self._settle("start", generation, ranges)
@@ -237,12 +273,14 @@ class StreamSubscription(HandlerLoop, Generic[T]):
         running = next(iter(list(self._running)), None)
         if running is None:
             return
-        if self._waiting and self._consumer.fetched_s <= before_s:
+        waits = self._waiting and self._consumer.fetched_s <= before_s
+        if waits or self._consumer.has_next(before_s):
             self._give_back()
         self._settle("extend", running.generation, [])
 
     def _give_back(self) -> None:
-        """Release what was not begun; nothing is counted."""
+        """Release what was not begun, the last first; nothing is counted."""
+        self._consumer.drop_ahead()
         records = _emptied(self._waiting)
         self._given_back += len(records)
         for generation, ranges in ranges_of(records).items():

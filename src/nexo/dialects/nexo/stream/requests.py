@@ -6,6 +6,7 @@ say what they look like.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -107,6 +108,7 @@ class StreamRequests:
             # shared groups
             Op.S_TAKE: self._take,
             Op.S_SETTLE: self._settle,
+            Op.S_NEXT: self._next,
             Op.S_GROUP_JOIN: calling(
                 wire.GroupJoin, groups.join, partial(reply_packed, encode=_joined)
             ),
@@ -227,10 +229,23 @@ class StreamRequests:
 
     def _take(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         ask = wire.unpack(wire.Take, payload)
+        self._start_take(peer, request_id, ask, reply_parts(peer, request_id, _taken))
+
+    def _start_take(
+        self, peer: Peer, request_id: int, ask: wire.Take, done: Done[TakenRecords]
+    ) -> None:
         self._taking.take(
-            peer, request_id, ask.stream, ask.group, ask.consumer, ask.limit, ask.wait_ms,
-            reply_parts(peer, request_id, _taken), max_bytes=ask.max_bytes, begins=ask.begins,
+            peer, request_id, ask.stream, ask.group, ask.consumer, ask.limit, ask.wait_ms, done,
+            max_bytes=ask.max_bytes, begins=ask.begins, ahead=ask.ahead,
         )  # fmt: skip
+
+    def _next(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        ask, both = wire.unpack(wire.Next, payload), _SettledAndTaken(peer, request_id)
+        try:
+            self._groups.settle(peer, ask.settle, both.settled)
+        except NexoError as error:
+            both.settled(error)
+        self._start_take(peer, request_id, ask.take, both.taken)
 
     def _settle(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         done = reply_packed(peer, request_id, _refused)
@@ -303,9 +318,39 @@ def _reply_record(peer: Peer, request_id: int) -> Done[KeyedRecord | None]:
     return done
 
 
-def _taken(taken: TakenRecords) -> tuple[Buffer, ...]:
+class _SettledAndTaken:
+    """The two results of S_NEXT; whichever comes last sends the reply."""
+
+    __slots__ = ("_peer", "_refused", "_request_id", "_taken")
+
+    def __init__(self, peer: Peer, request_id: int) -> None:
+        self._peer = peer
+        self._request_id = request_id
+        self._refused: list[wire.RefusedRange] | None = None
+        self._taken: TakenRecords | NexoError | None = None
+
+    def settled(self, result: list[Refusal] | NexoError) -> None:
+        if isinstance(result, NexoError):
+            self._refused = [wire.RefusedRange(0, 0, 0, result.code, result.message)]
+        else:
+            self._refused = _refused(result)
+        self._reply()
+
+    def taken(self, result: TakenRecords | NexoError) -> None:
+        self._taken = result
+        self._reply()
+
+    def _reply(self) -> None:
+        if self._taken is None or self._refused is None:
+            return
+        reply_parts(self._peer, self._request_id, partial(_taken, refused=self._refused))(
+            self._taken
+        )
+
+
+def _taken(taken: TakenRecords, refused: Sequence[wire.RefusedRange] = ()) -> tuple[Buffer, ...]:
     rows = [(d.partition, d.first, d.end, d.attempt, d.expires_ms) for d in taken.deliveries]
-    head = wire.TakeReply(taken.generation, rows, taken.found.partitions)
+    head = wire.TakeReply(taken.generation, rows, taken.found.partitions, list(refused))
     return wire.pack_headed(head), *taken.found.parts
 
 

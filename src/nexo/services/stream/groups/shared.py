@@ -201,6 +201,7 @@ class Groups:
                 return group.extend(who, generation, now_ms, said.ranges or None)
             case "start":
                 group.start(who, generation, said.ranges)
+                group.take_up(who)
                 return []
 
     # -- seeking and deleting ----------------------------------------------------------

@@ -56,11 +56,13 @@ class GroupTakes:
         *,
         max_bytes: int = REPLY_BYTES,
         begins: int = 0,
+        ahead: bool = False,
         generation: int | None = None,
     ) -> None:
         """Lease records, waiting for some if there are none.
 
-        A handler starts on ``begins`` of them as soon as they arrive. With a ``generation`` the
+        A handler starts on ``begins`` of them as soon as they arrive, and on what is taken
+        ``ahead`` at the consumer's next take. With a ``generation`` the
         take fails once the group has moved to another.
         """
         permit_group(connection, stream, group)
@@ -71,6 +73,7 @@ class GroupTakes:
         check_range("begins", begins)
         found, shared = core.engine.find(stream, group)
         size = min(max_bytes, MAX_READ_BYTES)
+        shared.take_up(consumer, generation)
 
         def attempt() -> Any:
             core.runtime.check_leads()
@@ -78,7 +81,7 @@ class GroupTakes:
             if generation is not None:
                 found.group(group).check(consumer, generation)
             try:
-                return self._taken(found, group, consumer, limit, size, begins)
+                return self._taken(found, group, consumer, limit, size, begins, ahead=ahead)
             except InLake as cold:
                 core.waits.leave(wait)
                 core.replay.fetch(cold.place, lambda error: core.look_again(wait, error))
@@ -92,8 +95,9 @@ class GroupTakes:
         core.answer_or_wait(wait)
 
     def _taken(
-        self, stream: OpenStream, name: str, consumer: str, limit: int, max_bytes: int, begins: int
-    ) -> TakenRecords | None:
+        self, stream: OpenStream, name: str, consumer: str, limit: int, max_bytes: int, begins: int,
+        *, ahead: bool,
+    ) -> TakenRecords | None:  # fmt: skip
         """Lease records and fetch them; ranges without records are skipped.
 
         Damage is reported to one consumer and parked, never skipped (SPEC E6). Raises `InLake` if
@@ -103,8 +107,10 @@ class GroupTakes:
         keys_of = None if group.options.ordered_by is None else partial(self._keys, stream)
         while True:
             ends = stream.ends()
-            share = group.share(consumer, limit, ends)
-            deliveries = group.deliver(consumer, share, ends, now_ms, keys_of)
+            share = group.share(consumer, limit, ends, ahead=ahead)
+            if not share:
+                return None
+            deliveries = group.deliver(consumer, share, ends, now_ms, keys_of, ahead=ahead)
             if not deliveries:
                 return None
             self._deadlines.plan((stream.id, name), deliveries[0].expires_ms)
