@@ -16,14 +16,17 @@ from nexo.lake.typed.columns import MISFITS, REJECTED, ParsedColumn, Terms
 from nexo.lake.typed.formats import ValueFormat, format_of
 from nexo.lake.typed.kinds import parse as parse_kind
 
+_OF_SINKS = ("delivery", "staging", "ledger")
 KNOWN = (
     "url", "dataDir", "stream", "topic", "path", "partitions", "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "maxOffsetsPerTrigger", "rowsPerTask", "columns",
-    "pushFilters", "typed", "permissive", "valueFormat",
+    "pushFilters", "typed", "permissive", "valueFormat", "lake", *_OF_SINKS,
 )  # fmt: skip
 SPARKS_OWN = {"checkpointlocation", "queryname", "outputmode"}
 """Options that Spark hands to a source, though they are for itself."""
 ROWS_PER_TASK = 1_000_000
+LEDGER = "spark/ledger"
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _MOST = 2**63
@@ -51,6 +54,14 @@ class SourceOptions:
     push_filters: bool = False
     typed: Terms | None = None
     """How values are parsed into further columns."""
+    lake: str | None = None
+    """The folder of the lake as this machine sees it, if it is not the server's own."""
+    at_least_once: bool = False
+    """Of a sink: publish at once, rather than all of a batch in one transaction."""
+    staging: str | None = None
+    """Of a sink: where tasks stage what is to be published; by default in the lake."""
+    ledger: str = LEDGER
+    """Of a sink: the stream that notes which batches are published."""
 
 
 def parse(given: Mapping[str, str], *, writing: bool = False) -> SourceOptions:
@@ -60,6 +71,10 @@ def parse(given: Mapping[str, str], *, writing: bool = False) -> SourceOptions:
     """
     found = _named(given, KNOWN)
     stream = found.get("stream") or found.get("topic") or found.get("path") or ""
+    if not writing and (wrong := [name for name in _OF_SINKS if name in found]):
+        raise InvalidOption(
+            f"{wrong[0]} is an option of writing: a query that reads has no use for it"
+        )
     if not stream and not writing:
         raise InvalidOption("say which stream: .option('stream', name) or .load(name)")
     if "url" in found and "dataDir" in found:
@@ -87,6 +102,10 @@ def parse(given: Mapping[str, str], *, writing: bool = False) -> SourceOptions:
         found.get("dataDir"),
         _flag("pushFilters", found.get("pushFilters", "false")),
         typed,
+        found.get("lake"),
+        _at_least_once(found.get("delivery", EXACTLY_ONCE)),
+        found.get("staging"),
+        found.get("ledger") or LEDGER,
     )
 
 
@@ -225,6 +244,12 @@ def _count(name: str, text: str | None) -> int | None:
     if not _is_number(text) or int(text) < 1:
         raise InvalidOption(f"{name} = {text!r}: must be a positive number")
     return int(text)
+
+
+def _at_least_once(text: str) -> bool:
+    if text not in (EXACTLY_ONCE, AT_LEAST_ONCE):
+        raise InvalidOption(f"delivery = {text!r}: give {EXACTLY_ONCE!r} or {AT_LEAST_ONCE!r}")
+    return text == AT_LEAST_ONCE
 
 
 def _is_number(text: str) -> bool:

@@ -1,85 +1,80 @@
-"""Writing into streams from Spark, each record at least once.
+"""Writing into streams from Spark: each batch exactly once, or each record at least once.
 
-Every attempt at a task is an idempotent producer of its own. Another attempt may bring its rows in
-another order, for example after a shuffle, so nothing that one attempt stored says what another one
-may leave out.
+Exactly once, tasks stage their batches in files, and the commit publishes all of them in one
+transaction (`pyspark_nexo.publishing.once`): until then nothing of them is visible, and a batch
+that comes again is known by its number. At least once, each attempt at a task publishes as it goes.
 """
 
 from __future__ import annotations
 
-import secrets
-import time
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Self
 
-import msgspec
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import (
-    DataType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import StringType, StructType
 
-from nexo.batch import BatchProducer, encode
-from nexo.batch.murmur import partition_of
-from nexo.errors import InvalidInput, InvalidOption, PartitionsChanged
+from nexo.errors import ConfigError, Conflict, InvalidOption
 from nexo.hot_log import HotLog
-from nexo.lake.own_columns import OWN_COLUMNS
+from nexo.lake.staging import StagingPlace, staging_at, staging_here, staging_of
 from nexo.protocol.values import ValueType
 from pyspark_nexo.options import SourceOptions
-from pyspark_nexo.types import spark_type
+from pyspark_nexo.publishing.once import LedgerMark, StagedFile, publish_once
+from pyspark_nexo.publishing.outbox import DirectOutbox
+from pyspark_nexo.publishing.rows import check_columns
+from pyspark_nexo.publishing.staged import StagedOutbox
+from pyspark_nexo.reading.files import lake_of
+from pyspark_nexo.tiering import Probe, no_probe
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-_Row: TypeAlias = tuple[bytes | None, bytes | None, bytes, int | None]
-"""Value, key, headers, and the value's type."""
-_COLUMNS: dict[str, tuple[type[DataType], ...]] = {
-    "topic": (StringType,),
-    **{
-        each.name: tuple(type(spark_type(kind)) for kind in each.written)
-        for each in OWN_COLUMNS
-        if each.written
-    },
-}
-BATCH_BYTES = 1024**2
-_ROW_BYTES = 16
-"""What a record takes beside its value, key and headers."""
-_headers_fit = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_json_fits = msgspec.json.Decoder(msgspec.Raw).decode
+# ruff: noqa: N803 - Spark names these arguments
+
+_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+_SWEEP_EVERY = 100
+"""Batches of a query after which old staged files are swept."""
 
 
 @dataclass
 class TaskWritten(WriterCommitMessage):
-    """How much a task wrote."""
+    """What a task wrote, and what it staged, if anything."""
 
     records: int
+    folder: str = ""
+    file: StagedFile | None = None
+    query: str = ""
 
 
 @dataclass
 class Sink:
     """Writes rows with a ``value`` and perhaps ``key``, ``headers``, ``partition`` and ``topic``.
 
-    Without a ``stream``, each row's ``topic`` names its stream, as in Kafka's sink.
+    Without a ``stream``, each row's ``topic`` names its stream, as in Kafka's sink. Without a
+    ``place``, records are stored at least once.
     """
 
     stream: str
-    url: str | None
+    url: str | None = field(repr=False)
     partitions: int
     value_type: int
+    place: StagingPlace | None = None
+    ledger: str = ""
+    probe: Probe = no_probe
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @classmethod
     def open(cls, options: SourceOptions, schema: StructType, overwrite: bool) -> Self:
         """Check what is to be written, before any task runs."""
         if overwrite:
             raise InvalidOption("streams cannot be overwritten: write with mode('append')")
-        _check_columns(schema)
+        check_columns(schema)
         if not options.stream and "topic" not in schema.names:
             raise InvalidOption("say which stream: .option('stream', name), or a column 'topic'")
         count = 0
@@ -88,188 +83,121 @@ class Sink:
                 count = len(broker.describe(options.stream).partitions)
         text = isinstance(schema["value"].dataType, StringType)
         kind = ValueType.TEXT if text else ValueType.RAW
-        return cls(options.stream, options.url, count, kind)
+        return cls(options.stream, options.url, count, kind, _place(options), options.ledger)
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskWritten:
         """Runs on an executor."""
-        outbox = _Outbox(self)
+        if self.place is not None:
+            return self._stage(iterator, self.place)
         with HotLog(self.url) as broker:
+            outbox = DirectOutbox(broker, self.stream, self.partitions, self.value_type)
             for batch in iterator:
-                outbox.add(batch.to_pydict(), broker)
-            return TaskWritten(outbox.flush(broker))
+                outbox.add(batch.to_pydict())
+            return TaskWritten(outbox.flush())
+
+    def _stage(self, iterator: Iterator[RecordBatch], place: StagingPlace) -> TaskWritten:
+        query, folder = _of_task(self.name)
+        name = f"{folder}/{uuid.uuid4().hex}"
+        self.probe("before the staging")
+        with HotLog(self.url) as broker:
+            outbox = StagedOutbox(
+                broker, self.stream, self.partitions, self.value_type, place, name
+            )
+            try:
+                for batch in iterator:
+                    outbox.add(batch.to_pydict())
+                count = outbox.flush()
+            finally:
+                outbox.close()
+        self.probe("staged")
+        file = StagedFile(name, outbox.bytes) if outbox.bytes else None
+        return TaskWritten(count, folder, file, query)
+
+    def _publish(self, messages: Sequence[WriterCommitMessage | None], number: int | None) -> None:
+        """Publish what tasks have staged, in the driver; ``number`` is of a query's batch."""
+        written = _written(messages)
+        files = [each.file for each in written if each.file is not None]
+        if self.place is None or not files:
+            return
+        mark = None if number is None else LedgerMark(self.ledger, _query(written), number)
+        publish_once(self.url, self.place, files, mark, self.probe)
+        self._discard(messages)
+        if not (number or 0) % _SWEEP_EVERY:
+            self.place.sweep()
+        self.probe("cleaned")
+
+    def _discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Delete what all attempts at the tasks have staged."""
+        for folder in {each.folder for each in _written(messages) if each.folder}:
+            assert self.place is not None, "there are folders in a place only"
+            self.place.discard(folder)
 
 
 class BatchSink(Sink, DataSourceArrowWriter):
-    """``df.write.format("nexo")``."""
+    """``df.write.format("nexo")``: all or nothing; written again by its user, it counts again."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._publish(messages, None)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self.place is not None:
+            self.place.discard(self.name)
 
 
 class StreamSink(Sink, DataSourceStreamArrowWriter):
-    """``df.writeStream.format("nexo")``."""
+    """``df.writeStream.format("nexo")``: each batch of a checkpoint counts once."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._publish(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._discard(messages)
 
 
-def _check_columns(schema: StructType) -> None:
-    if "value" not in schema.names:
-        raise InvalidInput("rows to be published need a column 'value', as text or binary")
-    for field in schema:
-        kinds = _COLUMNS.get(field.name)
-        if kinds is None:
-            raise InvalidInput(
-                f"column {field.name!r} has no place in a record: select "
-                f"{', '.join(_COLUMNS)}, or put it into the value with to_json(struct(…))"
-            )
-        if not isinstance(field.dataType, kinds):
-            raise InvalidInput(
-                f"column {field.name!r} is {field.dataType.simpleString()}: it must be "
-                f"{' or '.join(kind().simpleString() for kind in kinds)}"
-            )
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[TaskWritten]:
+    return [each for each in messages if isinstance(each, TaskWritten)]
 
 
-class _Outbox:
-    """Rows of one attempt that are not sent yet, by stream and partition."""
+def _of_task(name: str) -> tuple[str, str]:
+    """The query that a task is of, if any, and the folder of its batch; else that of the write."""
+    from pyspark import TaskContext  # noqa: PLC0415 - there is none elsewhere
 
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-        self._producers: dict[str, int] = defaultdict(lambda: secrets.randbits(63))
-        self._counts = {sink.stream: sink.partitions} if sink.stream else {}
-        self._waiting: dict[tuple[str, int], list[tuple[_Row, int | None]]] = defaultdict(list)
-        self._bytes: dict[tuple[str, int], int] = defaultdict(int)
-        self._sequences: dict[tuple[str, int], int] = defaultdict(int)
-        self._now_ms = int(time.time() * 1000)
-        self._count = 0
+    context = TaskContext.get()
+    query = "" if context is None else context.getLocalProperty(_QUERY) or ""
+    if context is None or not query:
+        return "", name
+    return query, f"{query}-{context.getLocalProperty(_BATCH)}"
 
-    def add(self, columns: dict[str, list[Any]], broker: HotLog) -> None:
-        values = columns["value"]
-        absent = [None] * len(values)
-        rows = zip(
-            values,
-            columns.get("key", absent),
-            columns.get("headers", absent),
-            columns.get("partition", absent),
-            columns.get("value_type", absent),
-            absent if self._sink.stream else columns["topic"],
-            strict=True,
+
+def _query(written: Sequence[TaskWritten]) -> str:
+    found = {each.query for each in written}
+    if len(found) != 1 or not all(found):
+        raise Conflict(
+            "Spark does not say which streaming query a batch is of, so it cannot be told whether "
+            "it was published: write with .option('delivery', 'at-least-once')"
         )
-        for value, key, headers, partition, kind, topic in rows:
-            content, raw_key = _raw(value), _raw(key)
-            texts = _checked_headers(_object(headers))
-            if kind is not None:
-                _check_value(content, kind)
-            stream = self._stream(topic)
-            row = content, raw_key, texts, kind
-            where = self._wait(stream, partition, row, broker)
-            self._count += 1
-            if self._bytes[where] >= BATCH_BYTES:
-                self._send(where, broker)
-
-    def _wait(
-        self, stream: str, partition: int | None, row: _Row, broker: HotLog
-    ) -> tuple[str, int]:
-        """Put a row behind those of its partition; returns where that is."""
-        where = stream, self._place(stream, row[1], partition, broker)
-        self._waiting[where].append((row, partition))
-        self._bytes[where] += len(row[0] or b"") + len(row[1] or b"") + len(row[2]) + _ROW_BYTES
-        return where
-
-    def _stream(self, topic: str | None) -> str:
-        name = self._sink.stream or topic
-        if not name:
-            raise InvalidInput("a row's topic is null: it must name a stream")
-        return name
-
-    def _place(self, stream: str, key: bytes | None, partition: int | None, broker: HotLog) -> int:
-        if stream not in self._counts:
-            self._counts[stream] = len(broker.describe(stream).partitions)
-        count = self._counts[stream]
-        if partition is not None:
-            if not 0 <= partition < count:
-                raise InvalidInput(
-                    f"partition {partition} does not exist: stream {stream!r} has {count}, from 0"
-                )
-            return partition
-        return self._count % count if key is None else partition_of(key, count)
-
-    def _send(self, where: tuple[str, int], broker: HotLog) -> None:
-        """Store the waiting rows; place them again if the stream has other partitions now."""
-        stream, rows = where[0], self._waiting.pop(where)
-        first = self._sequences[where]
-        self._bytes.pop(where)
-        values, keys, headers, kinds = zip(*(row for row, _ in rows), strict=True)
-        head, body = encode(
-            values,
-            [self._sink.value_type if kind is None else kind for kind in kinds],
-            self._now_ms,
-            keys=keys if any(key is not None for key in keys) else None,
-            headers=headers,
-            producer=BatchProducer(self._producers[where[0]], 0, first),
-        )
-        try:
-            broker.publish(*where, head, body, self._counts[stream])
-        except PartitionsChanged:
-            self._waiting[where] = rows
-            self._place_again(stream, broker)
-        else:
-            self._sequences[where] += len(rows)
-
-    def _place_again(self, stream: str, broker: HotLog) -> None:
-        """Look up how many partitions there are, and place what waits by that."""
-        del self._counts[stream]
-        waiting = [where for where in self._waiting if where[0] == stream]
-        rows = [row for where in waiting for row in self._waiting.pop(where)]
-        for where in waiting:
-            self._bytes.pop(where, None)
-        for row, partition in rows:
-            self._wait(stream, partition, row, broker)
-
-    def flush(self, broker: HotLog) -> int:
-        while self._waiting:
-            self._send(min(self._waiting), broker)
-        return self._count
+    return found.pop()
 
 
-def _raw(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
+def _place(options: SourceOptions) -> StagingPlace | None:
+    """Where to stage: what the user says, the lake if it is within reach, or this machine."""
+    if options.at_least_once:
+        return None
+    if options.staging is None:
+        return _usual_place(options.url, options.lake)
+    found = staging_at(options.staging)
+    found.prepare()
+    return found
 
 
-def _object(headers: str | list[dict[str, Any]] | None) -> str | None:
-    """Headers as JSON; Kafka's are a list of names and bytes."""
-    if headers is None or isinstance(headers, str):
-        return headers
+@lru_cache(maxsize=100)
+def _usual_place(url: str | None, folder: str | None) -> StagingPlace:
+    """The place in the lake, or on this machine if that is not within its reach."""
+    lake = lake_of(url, folder)
     try:
-        found = {
-            each["key"]: None if each["value"] is None else bytes(each["value"]).decode()
-            for each in headers
-        }
-    except (UnicodeDecodeError, KeyError, TypeError) as error:
-        raise InvalidInput(f"headers are a list of names and texts: {error}") from None
-    return msgspec.json.encode(found).decode()
-
-
-def _checked_headers(text: str | None) -> bytes:
-    """Headers as they are stored; anything but a JSON object would stop every consumer."""
-    if not text:
-        return b""
-    try:
-        _headers_fit(text)
-    except msgspec.DecodeError:
-        raise InvalidInput(
-            f'headers are a JSON object, such as {{"source": "spark"}}, not {text[:100]!r}'
-        ) from None
-    return text.encode()
-
-
-def _check_value(content: bytes | None, kind: int) -> None:
-    """`InvalidInput` unless consumers can read a value as its type."""
-    if kind not in (ValueType.RAW, ValueType.TEXT, ValueType.JSON):
-        raise InvalidInput(f"value_type is 0 (bytes), 1 (text) or 2 (JSON), not {kind}")
-    if content is None or kind == ValueType.RAW:
-        return
-    try:
-        if kind == ValueType.JSON:
-            _json_fits(content)
-        else:
-            content.decode()
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        what = "JSON" if kind == ValueType.JSON else "text"
-        raise InvalidInput(
-            f"value_type {kind} says that a value is {what}, and it is not: {error}"
-        ) from None
+        found = None if lake is None else staging_of(lake)
+        if found is not None:
+            found.prepare()
+    except (ConfigError, PermissionError):
+        found = None
+    return found or staging_here()

@@ -22,7 +22,7 @@ from nexo.lake.own_columns import ROWS
 from nexo.lake.typed import kinds
 from pyspark_nexo import topics
 from pyspark_nexo.options import SourceOptions, own_columns, parse
-from pyspark_nexo.reading import ranges
+from pyspark_nexo.reading import files, ranges
 from pyspark_nexo.reading.origins import open_origin
 from pyspark_nexo.reading.pushdown import NumberRange, number_ranges
 from pyspark_nexo.reading.ranges import ReadTask
@@ -114,8 +114,8 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[ReadTask]:
         """Ranges between the starting and ending offsets."""
-        origin = open_origin(self._options)
-        return [ReadTask(part, origin) for part in ranges.plan(self._options, origin, self._within)]
+        options, origin = self._options, open_origin(self._options)
+        return files.tasks(origin, ranges.plan(options, origin, self._within), options.lake)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Runs on an executor."""
@@ -191,7 +191,7 @@ class StreamReader(topics.GrowingReader):
         for number, part in ranges.parts(self._options, info).items():
             starts.setdefault(number, part.start_offset)  # it was added since
         found = ranges.cut(starts, ends, self._options.rows_per_task)
-        return [ReadTask(part, origin) for part in found]
+        return files.tasks(origin, found, self._options.lake)
 
     def _check_not_lost(self, starts: dict[int, int], ends: dict[int, int]) -> None:
         if self._options.until_ms is not None:  # which may be before the start

@@ -23,6 +23,7 @@ from nexo.hot_log import HotLog
 from nexo.lake.own_columns import ROWS
 from nexo.protocol.stream import PartitionInfo
 from pyspark_nexo.options import KAFKA_CHOICES, kafka_options
+from pyspark_nexo.reading import files
 from pyspark_nexo.reading.origins import BrokerOrigin
 from pyspark_nexo.reading.ranges import ReadRange, ReadTask, limited, share
 from pyspark_nexo.types import spark_type
@@ -175,18 +176,21 @@ def _tasks(
     wanted = {place: end for place, end in ends.items() if end > starts[place]}
     total = sum(end - starts[place] for place, end in wanted.items())
     most = share(total, options.min_partitions, options.rows_per_task)
+    parts: dict[str, list[ReadRange]] = {}
+    for (topic, partition), end in sorted(wanted.items()):
+        for first in range(starts[topic, partition], end, most):
+            cut = ReadRange(partition, first, min(first + most, end))
+            parts.setdefault(topic, []).append(cut)
     return [
-        ReadTask(
-            ReadRange(partition, first, min(first + most, end)), BrokerOrigin(options.url, topic)
-        )
-        for (topic, partition), end in sorted(wanted.items())
-        for first in range(starts[topic, partition], end, most)
+        task
+        for topic, ranges in parts.items()
+        for task in files.tasks(BrokerOrigin(options.url, topic), ranges)
     ]
 
 
 def _read(options: KafkaOptions, task: InputPartition) -> Iterator[RecordBatch]:
     if isinstance(task, ReadTask):
-        for table in task.tables():
+        for table in task.tables(options.columns):
             yield from _as_kafka(table, task.origin.stream, options.columns).to_batches()
 
 

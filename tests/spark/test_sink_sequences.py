@@ -10,26 +10,26 @@ import nexo
 from nexo.batch.murmur import partition_of
 from nexo.hot_log import HotLog
 from nexo.protocol.values import ValueType
-from pyspark_nexo import sink
-from pyspark_nexo.sink import BatchSink, _Outbox
+from pyspark_nexo.publishing import outbox as outboxes
+from pyspark_nexo.publishing.outbox import DirectOutbox
 
 ROWS = [f"r{n}" for n in range(20)]
 
 
 @pytest.fixture
 def log(client: nexo.Client, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(sink, "BATCH_BYTES", 1)  # a batch for each call
+    monkeypatch.setattr(outboxes, "BATCH_BYTES", 1)  # a batch for each call
     return client.stream("log").create()
 
 
 def attempt(url: str, *batches: list[str], flush: bool = True) -> None:
     """One attempt at a task; without ``flush`` it dies before its end."""
-    outbox = _Outbox(BatchSink("log", url, 1, ValueType.TEXT))
     with HotLog(url) as broker:
+        outbox = DirectOutbox(broker, "log", 1, ValueType.TEXT)
         for values in batches:
-            outbox.add({"value": values}, broker)
+            outbox.add({"value": values})
         if flush:
-            outbox.flush(broker)
+            outbox.flush()
 
 
 def stored(log: Any) -> list[str]:
@@ -54,12 +54,12 @@ def test_rows_are_placed_again_when_partitions_were_added(
 ) -> None:  # SPEC E1
     log: Any = client.stream("log").create(partitions=2)
     keys = [f"k{n}" for n in range(20)]
-    outbox = _Outbox(BatchSink("log", url, 2, ValueType.TEXT))
     with HotLog(url) as broker:
-        outbox.add({"value": ROWS, "key": keys}, broker)
+        outbox = DirectOutbox(broker, "log", 2, ValueType.TEXT)
+        outbox.add({"value": ROWS, "key": keys})
         log.update(partitions=5)
-        outbox.add({"value": ["named"], "key": [None], "partition": [1]}, broker)
-        assert outbox.flush(broker) == 21
+        outbox.add({"value": ["named"], "key": [None], "partition": [1]})
+        assert outbox.flush() == 21
     found = {p: [(row.key, row.value) for row in log.read(p)] for p in range(5)}
     assert sorted(value for rows in found.values() for _, value in rows) == sorted([*ROWS, "named"])
     assert (None, "named") in found[1]

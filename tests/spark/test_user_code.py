@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +22,15 @@ from nexo.errors import NexoError, NotFound
 from nexo.lake.catalog import Lake
 from nexo.lake.maintenance.sweep import sweep
 from nexo.lake.paths import local_file
+from nexo.lake.progress import now_ms
+from nexo.lake.swapping import drop_expired
 from nexo.lake.typed.columns import set_schema
 from nexo.lake.user_tables import ensure_user_table, get_user_table
 from nexo.lake.writing.modes import all_files
-from pyspark_nexo.code.anew import begin_anew
+from pyspark_nexo.code.child import CodePlan, Filling
 from pyspark_nexo.code.graph import FlowGraph
 from pyspark_nexo.code.loading import code_folder, load
+from pyspark_nexo.code.refreshing import Refresh, check_refreshed
 from pyspark_nexo.code.runner import FlowsRunner
 from pyspark_nexo.tables.catalog import SparkCatalog
 from pyspark_nexo.tables.writing import arrow_columns
@@ -99,10 +103,22 @@ def code(catalog: SparkCatalog, tmp_path: Path, url: str) -> Code:
         make = settings.pop("make", True)
         found = load(catalog.spark, code_folder(folder))
         graph = FlowGraph(found, catalog, folder.resolve(), make)
-        graph.build()
+        if settings.pop("planned", True):
+            graph.build()
         return FlowsRunner(graph, print, **settings)
 
     return made
+
+
+def refreshed(
+    catalog: SparkCatalog, code: Code, files: dict[str, str], table: str, since: str = ""
+) -> str | None:
+    """Make a table anew, as the process of users' code does; returns what the old one is now."""
+    loaded = code(files, planned=False).graph
+    plan = CodePlan(str(loaded.root), "", full=(table,), since=since)
+    work = Refresh(catalog.lake, table)
+    definitions = work.definitions(loaded.definitions)
+    return work.run(Filling(definitions, catalog, loaded.root, plan, lambda _: None))
 
 
 def orders(client: nexo.Client, first: int, count: int) -> list[dict[str, Any]]:
@@ -215,24 +231,65 @@ def test_a_lost_checkpoint_stops_the_flow_with_a_sentence(
 
 
 def test_a_table_is_made_anew_from_all_that_its_inputs_have(
-    client: nexo.Client, lake: Lake, code: Code
+    client: nexo.Client, lake: Lake, code: Code, catalog: SparkCatalog
 ) -> None:  # SPEC P7
     client.stream("orders").create()
     orders(client, 0, 5)
-    runner = code({"copy.sql": "CREATE STREAMING TABLE copy AS SELECT offset FROM STREAM orders"})
-    runner.once()
+    old = code({"copy.sql": "CREATE STREAMING TABLE copy AS SELECT offset FROM STREAM orders"})
+    old.once()
     with pytest.raises(NotFound, match="--full cpy: known are copy"):
-        begin_anew(lake, runner.graph.definitions, ["cpy"])
-    (old,) = begin_anew(lake, runner.graph.definitions, ["copy"])
+        check_refreshed(old.graph.definitions, ["cpy"])
     orders(client, 5, 2)
-    code({"copy.sql": "CREATE STREAMING TABLE copy AS SELECT offset * 10 AS n FROM STREAM orders"})
-    code().once()
+    new = "CREATE STREAMING TABLE copy AS SELECT offset * 10 AS n FROM STREAM orders"
+    aside = refreshed(catalog, code, {"copy.sql": new}, "copy")
+    assert aside is not None
     assert rows(lake, "copy") == [{"n": n * 10} for n in range(7)]
-    assert rows(lake, old) == [{"offset": n} for n in range(5)]
+    assert rows(lake, aside) == [{"offset": n} for n in range(5)]
+    orders(client, 7, 1)
+    code().once()  # goes on where the new table is
+    assert rows(lake, "copy") == [{"n": n * 10} for n in range(8)]
     sweep(get_user_table(lake, "copy"), 0)
-    assert len(rows(lake, old)) == 5
-    assert begin_anew(lake, runner.graph.definitions, ["copy"]) != [old]
-    assert begin_anew(lake, runner.graph.definitions, ["copy"]) == []
+    assert len(rows(lake, aside)) == 5
+    assert drop_expired(lake, now_ms()) == []
+    assert drop_expired(lake, now_ms() + 8 * 86_400_000) == [aside]
+    assert rows(lake, "copy") == [{"n": n * 10} for n in range(8)]
+
+
+def test_a_flow_that_runs_while_its_table_is_made_anew_doubles_nothing(
+    client: nexo.Client, lake: Lake, code: Code, catalog: SparkCatalog
+) -> None:  # SPEC P7
+    client.stream("orders").create()
+    orders(client, 0, 5)
+    text = {"copy.sql": "CREATE STREAMING TABLE copy AS SELECT offset FROM STREAM orders"}
+    code(text).once()
+    orders(client, 5, 2)
+
+    def swap(point: str) -> None:
+        if point == "before the batch":  # the old query has read two rows, and not written them
+            refreshed(catalog, code, {}, "copy")
+
+    with pytest.raises(NexoError, match="made anew since the flow began"):
+        code(probe=swap).once()
+    assert rows(lake, "copy") == [{"offset": n} for n in range(7)]
+    orders(client, 7, 1)
+    code().once()
+    assert rows(lake, "copy") == [{"offset": n} for n in range(8)]
+
+
+def test_a_table_is_made_anew_of_a_part_of_history(
+    client: nexo.Client, lake: Lake, code: Code, catalog: SparkCatalog
+) -> None:  # SPEC P7
+    client.stream("orders").create()
+    orders(client, 0, 5)
+    text = {"copy.sql": "CREATE STREAMING TABLE copy AS SELECT offset FROM STREAM orders"}
+    code(text).once()
+    (last,) = client.stream("orders").read(0, 4)
+    while (now := datetime.now(UTC)).timestamp() * 1000 < last.timestamp_ms + 2:
+        pass
+    since = now.isoformat(timespec="milliseconds")
+    orders(client, 5, 2)
+    refreshed(catalog, code, {}, "copy", since=since)
+    assert rows(lake, "copy") == [{"offset": n} for n in (5, 6)]
 
 
 def test_names_with_hyphens_dots_and_capitals(client: nexo.Client, lake: Lake, code: Code) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -76,17 +76,14 @@ class DataFileFacts:
 
 def target(table: Table) -> Target:
     """Where a table's files go; `Conflict` if files cannot be written as it is divided."""
-    properties = _same(
-        tuple(
-            sorted(
-                (name, value)
-                for name, value in table.io.properties.items()
-                if not name.startswith(_NOT_FOR_FILES)
-            )
-        )
-    )
     layout, ids = layout_of(table), _own_ids(table)
-    return Target(table.location(), _schema(table), properties, layout, ids, parser_of(table))
+    return replace(place_of(table), layout=layout, ids=ids, typed=parser_of(table))
+
+
+def place_of(table: Table) -> Target:
+    """Where a table's files are, for tasks that only read them."""
+    known = (each for each in table.io.properties.items() if not each[0].startswith(_NOT_FOR_FILES))
+    return Target(table.location(), _schema(table), _same(tuple(sorted(known))))
 
 
 def _own_ids(table: Table) -> dict[str, int]:

@@ -112,10 +112,11 @@ class UserCode:
             said = json.loads(line)
             if "note" in said:
                 self.note(said["note"])
-            elif "aside" in said:  # a process that is started again goes on with the new tables
-                self.plan = msgspec.structs.replace(self.plan, full=())
-                for name in said["aside"]:
-                    self.note(f"the table that was is now {name}")
+            elif "refreshed" in said:  # a process that is started again goes on with the others
+                left = tuple(name for name in self.plan.full if name != said["refreshed"])
+                self.plan = msgspec.structs.replace(self.plan, full=left)
+                kept = f"; the old one is {said['aside']} for a week" if said["aside"] else ""
+                self.note(f"{said['refreshed']} was made anew{kept}")
             elif "rows" in said:
                 self.rows = said["rows"]
             elif "error" in said:

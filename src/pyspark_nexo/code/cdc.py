@@ -28,7 +28,7 @@ from nexo.lake.once import BatchMark
 from nexo.lake.typed.debezium import OP, UNKNOWN_COLUMNS
 from nexo.lake.user_tables import TableShape, ensure_user_table
 from pyspark_nexo.code.definitions import ChangeRules, FlowDefinition, OutputDefinition, code_error
-from pyspark_nexo.code.writers import LETTERS_SUFFIX, BatchOutcome
+from pyspark_nexo.code.writers import LETTERS_SUFFIX, BatchOutcome, check_same
 from pyspark_nexo.tables.writing import (
     BROKEN,
     LETTERS,
@@ -156,11 +156,15 @@ class ChangesWriter:
     output: OutputDefinition
     flow: FlowDefinition
     layout: TableShape
+    checkpoint: str | None = None
+    """What the table said of its checkpoints when the flow began."""
 
     def write(self, frame: DataFrame, writer: str, number: int) -> BatchOutcome:
         """A batch that is there already is only merged, if that was not done."""
         shape = change_shape(frame, self.flow)
         keyed = open_keyed(self.lake, self.output, shape, self.layout)
+        check_same(keyed.rows, self.checkpoint)
+        check_same(keyed.changes, self.checkpoint)
         letters = ensure_user_table(self.lake, self.flow.target + LETTERS_SUFFIX, LETTERS)
         now_ms = time.time_ns() // 1_000_000
         written = write_rows(

@@ -17,10 +17,10 @@ from nexo.errors import Conflict, NexoError
 from nexo.lake.catalog import Lake
 from nexo.lake.once import last_batches
 from nexo.lake.progress import FlowProgress, now_ms, total
+from nexo.lake.swapping import CHECKPOINT, CHECKPOINTS, MADE_FOR, checkpoints_of
 from nexo.lake.tables import newest_snapshot, table_name
 from nexo.lake.user_tables import find_user_table, get_user_table
 from pyspark_nexo.code import cdc
-from pyspark_nexo.code.anew import checkpoints
 from pyspark_nexo.code.definitions import FlowDefinition, OutputDefinition, OutputKind
 from pyspark_nexo.code.graph import FlowGraph, shape_of
 from pyspark_nexo.code.writers import AppendWriter, BatchOutcome, FlowWriter, ReplaceWriter
@@ -49,6 +49,8 @@ class FlowRun:
     query: StreamingQuery | None = None
     _seen_batch: int = -1
     """Of a sink, whose rows only Spark counts."""
+    _begun: Table | None = None
+    """The table as it was when the query began."""
 
     def __post_init__(self) -> None:
         self.progress = FlowProgress(
@@ -67,7 +69,15 @@ class FlowRun:
     @property
     def checkpoint(self) -> Path:
         """Where Spark keeps how far it is."""
-        return checkpoints(self.lake, self.flow.target) / table_name(self.flow.name)
+        table, target = (
+            self._begun or find_user_table(self.lake, self.flow.target),
+            self.flow.target,
+        )
+        if table is None:  # of a sink
+            folder = self.lake.settings.folder.absolute() / CHECKPOINTS / table_name(target)
+        else:
+            folder = checkpoints_of(self.lake, table)
+        return folder / table_name(self.flow.name)
 
     @property
     def lake(self) -> Lake:
@@ -77,10 +87,12 @@ class FlowRun:
 
     def start(self, trigger: Mapping[str, Any]) -> None:
         """Start its query, from where its checkpoint is."""
+        self._begun = None
         if self.output.kind == OutputKind.STREAMING:
-            self._check_checkpoint()
+            self._begun = get_user_table(self.lake, self.flow.target)
+            self._check_checkpoint(self._begun)
         frame = self.graph.frame(self.flow)
-        writing = frame.writeStream.queryName(self.flow.name).trigger(**trigger)
+        writing = frame.writeStream.queryName(self._query_name).trigger(**trigger)
         writing = writing.option("checkpointLocation", str(self.checkpoint))
         if self.output.kind == OutputKind.SINK:
             writing = writing.format(self.output.format).options(**dict(self.output.options))
@@ -90,11 +102,14 @@ class FlowRun:
             self.query = writing.start()
         self.progress.state = "running"
 
-    def _check_checkpoint(self) -> None:
+    @property
+    def _query_name(self) -> str:
+        """What Spark calls its query; another one may fill the table that is made anew."""
+        name, is_anew = self.flow.name, MADE_FOR in self.output.properties
+        return f"{name} into {self.flow.target}" if is_anew else name
+
+    def _check_checkpoint(self, table: Table) -> None:
         """Refuse to begin from the start into a table that has this flow's rows."""
-        table = find_user_table(self.lake, self.flow.target)
-        if table is None:
-            return
         known = checkpoint_id(self.checkpoint)
         prefix = _writer(self.flow.name, "")
         others = [
@@ -121,12 +136,19 @@ class FlowRun:
 
     def _batch_writer(self) -> FlowWriter:
         if self.flow.changes is not None:
-            return cdc.writer_of(self.lake, self.output, self.flow, shape_of(self.output))
+            found = cdc.writer_of(self.lake, self.output, self.flow, shape_of(self.output))
+            found.checkpoint = self._said
+            return found
         return self._appending()
+
+    @property
+    def _said(self) -> str | None:
+        """What the table said of its checkpoints when the query began."""
+        return None if self._begun is None else self._begun.properties.get(CHECKPOINT, "")
 
     def _appending(self) -> AppendWriter:
         flow = self.flow
-        return AppendWriter(self.lake, flow.target, flow.name, flow.expectations)
+        return AppendWriter(self.lake, flow.target, flow.name, flow.expectations, self._said)
 
     def _took(self, found: BatchOutcome, started_s: float) -> None:
         seen = self.progress

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from nexo.errors import DoesNotFit
+from nexo.errors import Conflict, DoesNotFit
 from nexo.lake.catalog import Lake
 from nexo.lake.once import BatchMark
+from nexo.lake.swapping import CHECKPOINT
+from nexo.lake.tables import USER
 from nexo.lake.user_tables import ensure_user_table, get_user_table
 from nexo.lake.writing.modes import all_files
 from nexo.pipelines import Expectation
@@ -52,6 +54,15 @@ class FlowWriter(Protocol):
     def write(self, frame: DataFrame, writer: str, number: int) -> BatchOutcome: ...
 
 
+def check_same(table: Table, checkpoint: str | None) -> None:
+    """`Conflict` if a table was made anew since its flow began: it has the batch already."""
+    if checkpoint is not None and table.properties.get(CHECKPOINT, "") != checkpoint:
+        raise Conflict(
+            f"table {table.properties.get(USER)!r} was made anew since the flow began: the flow "
+            "begins again, from where the new table is"
+        )
+
+
 @dataclass(slots=True)
 class AppendWriter:
     """Appends rows to a table, those that expectations refuse to its dead letters."""
@@ -60,10 +71,13 @@ class AppendWriter:
     target: str
     flow: str
     expectations: Sequence[Expectation] = ()
+    checkpoint: str | None = None
+    """What the table said of its checkpoints when the flow began."""
 
     def write(self, frame: DataFrame, writer: str, number: int) -> BatchOutcome:
         """Both tables have the batch in the end: a commit that is repeated changes nothing."""
         table, letters = get_user_table(self.lake, self.target), self._letters()
+        check_same(table, self.checkpoint)
         written = self.written(frame, table, letters)
         mark = BatchMark(writer, number)
         if letters is not None and written.letters:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from nexo.errors import InvalidOption, OffsetOutOfRange
+from nexo.lake.own_columns import ROWS
 from nexo.lake.rows import chunked, rows
 from nexo.lake.typed.values import parsed
 from nexo.protocol.stream import PartitionInfo, StreamInfo
@@ -146,7 +147,8 @@ class ReadTask(InputPartition):
         self.part = part
         self.origin = origin
 
-    def tables(self) -> Iterator[pa.Table]:
+    def tables(self, columns: Sequence[str] = ROWS.names) -> Iterator[pa.Table]:
+        """The records; a column that is not among ``columns`` may be missing."""
         partition, first, end = self.part.partition, self.part.first, self.part.end
         found = self.origin.read(partition, first, end)
         return chunked(rows(batch, partition, first, end) for batch in found)
@@ -155,7 +157,8 @@ class ReadTask(InputPartition):
 def read(options: SourceOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
     """The records of a task as Arrow batches of the columns asked for."""
     if isinstance(task, ReadTask):
-        for table in parsed(task.tables(), options.typed):
+        needed = options.columns if options.typed is None else ROWS.names
+        for table in parsed(task.tables(needed), options.typed):
             yield from _put_together(table.select(list(options.columns)))
 
 

@@ -74,6 +74,8 @@ class SparkCatalog:
     extra: Sequence[ExtraNames] = ()
     max_records: int = 1_000_000
     """Of a stream, in one batch of a streaming query."""
+    between: tuple[str, str] = ("", "")
+    """The times from and until which records of streams count; empty for no limit."""
     _known: dict[tuple[str, str], str] = field(default_factory=dict)
     """What each name was registered for: its source's description."""
 
@@ -207,6 +209,8 @@ class SparkCatalog:
         options = {"stream": stream, "maxOffsetsPerTrigger": str(self.max_records)}
         if self.url:
             options["url"] = self.url
+        limits = zip(("startingTimestamp", "endingTimestamp"), self.between, strict=True)
+        options |= {name: text for name, text in limits if text}
         table = self.lake.known(StreamId(stream, info.created_ms))
         terms = None if table is None or raw else parser_of(table)
         if terms is None or not terms.columns:

@@ -233,6 +233,8 @@ def maintain(grace_s: float, snapshots: int | None, **where: Any) -> None:
     lake = open_lake(**where)
     from nexo.lake.maintenance import maintain as maintenance
     from nexo.lake.progress import now_ms, read_progress
+    from nexo.lake.staging import sweep_staging
+    from nexo.lake.swapping import drop_expired
 
     busy = [each.id for each in read_progress(lake.settings.folder) if each.alive(now_ms())]
     if busy and grace_s < _SAFE_GRACE_S:
@@ -254,6 +256,8 @@ def maintain(grace_s: float, snapshots: int | None, **where: Any) -> None:
     output.rows(
         [asdict(report) for report in reports], columns, "" if refused else "the lake has no tables"
     )
+    sweep_staging(lake.settings)
+    drop_expired(lake, now_ms())
     for each in refused:
         raise each
 

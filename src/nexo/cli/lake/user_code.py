@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from nexo.cli import output
 from nexo.cli.lake import spark_session
@@ -29,9 +30,8 @@ if TYPE_CHECKING:
 def code_options(function: F) -> F:
     """``--code``, ``--trigger``, ``--only`` and ``--full``."""
     for option in (
-        click.option("--full", metavar="A,B", default="", help="Make these of your tables anew, "
-                     "from all that their inputs have; the old ones keep their rows under another "
-                     "name."),
+        click.option("--full", metavar="A,B", default="", help="First make these of your tables "
+                     "anew, as nexo pipeline refresh does."),
         click.option("--only", metavar="A,B", default="", help="Of your tables, fill only these."),
         click.option("--trigger", "trigger_s", type=seconds(), default="10s", show_default=True,
                      help="How often your own flows run."),
@@ -93,9 +93,46 @@ def check(code: Path, master: str | None, conf: Mapping[str, str], **where: Any)
         from pyspark_nexo.code.child import graph_of
         from pyspark_nexo.code.runner import described
 
-        graph = graph_of(spark, plan, lambda _: None, make=False)
+        graph = graph_of(spark, plan, make=False)
         columns = ["flow", "fills", "kind", "reads", "columns", "place"]
         output.rows(described(graph), columns, "no flows")
+
+
+@click.command()
+@click.argument("tables", nargs=-1, required=True, metavar="TABLE…")
+@click.option("--code", required=True, metavar="DIR",
+              type=click.Path(exists=True, file_okay=False, path_type=Path),
+              help="The folder of your Python and SQL files.")  # fmt: skip
+@click.option("--from", "since", metavar="TIME", default="",
+              help="Only of records from then on, such as 2026-11-01; else of all.")  # fmt: skip
+@click.option("--to", "until", metavar="TIME", default="",
+              help="Only of records before; running flows go on from there.")  # fmt: skip
+@click.option("--master", metavar="URL", help="Where Spark runs; else this machine's cores.")
+@spark_session.conf_option
+@lake_options
+def refresh(
+    tables: tuple[str, ...],
+    code: Path,
+    since: str,
+    until: str,
+    master: str | None,
+    conf: Mapping[str, str],
+    **where: Any,
+) -> None:
+    """Make tables of your code anew, from the history of what they read.
+
+    The old table is read and filled meanwhile. At the end the new one takes its name, all at once;
+    the old one stays for a week as TABLE__until_<time>. Tables that read it as a stream come after
+    it: nexo pipeline refresh --code DIR ORDERS ORDERS_BY_DAY.
+    """
+    require("spark")
+    lake = open_lake(**where, make=True)
+    plan = plan_of(lake, code, trigger_s=1.0, only="", once=True)
+    plan = msgspec.structs.replace(plan, full=tables, only_full=True, since=since, until=until)
+    output.note("starting Spark…")
+    with spark_session.started(master, "nexo pipeline refresh", conf=conf) as spark:
+        rows = beside(plan, spark).once()
+    output.done(f"made {', '.join(tables)} anew, of {rows:,} rows", rows=rows)
 
 
 @click.command()
@@ -136,4 +173,4 @@ def _flow_rows(found: Iterable[FlowProgress]) -> Iterator[dict[str, object]]:
         }
 
 
-COMMANDS = (check, flows)
+COMMANDS = (check, refresh, flows)

@@ -94,7 +94,7 @@ def ensure_keyed(
         TableShape(parts, (), shape.comment, given),
     )
     events = event_schema(columns, sequence or pa.int64())
-    beside = TableShape(parts, properties={**_KEPT, BESIDE: name})
+    beside = TableShape(parts, properties={**_KEPT, **shape.properties, BESIDE: name})
     state, changes = (
         ensure_user_table(lake, name + suffix, events, beside)
         for suffix in (STATE_SUFFIX, CHANGES_SUFFIX)

@@ -228,7 +228,7 @@ class FolderCatalog(SqlCatalog):
             for requirement in drafted.requirements:
                 requirement.validate(table.metadata)
             known = table.metadata_location
-            made = _applied(table.metadata, drafted.updates, known)
+            made = applied(table.metadata, drafted.updates, known)
             location = next_metadata(known)
             texts = snapshot_texts(made, self._texts.get(table.name(), {}))
             write_file(table.io, location, encoded(made, texts))
@@ -279,7 +279,7 @@ class _Pointer:
     moved: bool = False
 
 
-def _applied(metadata: TableMetadata, updates: tuple[Any, ...], location: str) -> TableMetadata:
+def applied(metadata: TableMetadata, updates: tuple[Any, ...], location: str) -> TableMetadata:
     """Metadata after some updates; ``location`` is where it was read from.
 
     PyIceberg copies the whole metadata, which grows with the kept snapshots. Our own commits

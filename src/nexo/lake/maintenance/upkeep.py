@@ -23,6 +23,7 @@ import msgspec
 
 from nexo.errors import NexoError
 from nexo.lake.settings import LakeSettings
+from nexo.lake.staging import sweep_staging
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -70,14 +71,29 @@ class Rounds:
             worked_s = time.monotonic() - started_s
             if self.wait(worked_s * (1 / SHARE - 1)):
                 return True
+        self._sweep()
         return False
+
+    def _sweep(self) -> None:
+        from nexo.lake.catalog import Lake
+        from nexo.lake.swapping import drop_expired
+
+        try:
+            sweep_staging(self._lake)
+            for name in drop_expired(Lake(self._lake), time.time_ns() // 1_000_000):
+                self.say({"note": f"dropped {name}, which was replaced a week ago"})
+        except Exception as error:  # of a store that does not answer; the next round is soon
+            self.say({"note": f"what nothing needs cannot be removed: {error!r}"})
+
+    @property
+    def _lake(self) -> LakeSettings:
+        return LakeSettings(Path(self.plan.folder), self.plan.catalog, self.plan.namespace)
 
     def _tables(self) -> Iterator[Table]:
         from nexo.lake.catalog import Lake
 
-        where = LakeSettings(Path(self.plan.folder), self.plan.catalog, self.plan.namespace)
         try:
-            yield from list(Lake(where).kept())
+            yield from list(Lake(self._lake).kept())
         except NexoError as error:
             self.say({"note": f"maintenance will try again: {error.message}"})
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nexo.lake.own_columns import FIELD_IDS, ROWS
-from nexo.lake.reading.deletes import DeletedRows, without
+from nexo.lake.reading.deletes import DeletedRows, plain_path, without
 from nexo.lake.rows import CHUNK_ROWS
 from nexo.lake.schema import marked, projected, sources
 
@@ -59,8 +59,9 @@ class SourceFile:
     deletes: tuple[str, ...] = ()
 
 
-def open_parquet(io: FileIO, path: str) -> pq.ParquetFile:
-    return pq.ParquetFile(io.new_input(path).open())
+def open_parquet(io: FileIO | None, path: str) -> pq.ParquetFile:
+    """A data file; without ``io`` it is on this machine."""
+    return pq.ParquetFile(io.new_input(path).open() if io else plain_path(path))
 
 
 def row_groups(
@@ -75,7 +76,7 @@ def row_groups(
 
 
 def rows_in_order(
-    io: FileIO,
+    io: FileIO | None,
     files: Sequence[SourceFile],
     partition: int,
     columns: pa.Schema,
@@ -182,7 +183,7 @@ class _RowReading:
     """Reads one partition's rows, of a range of offsets."""
 
     def __init__(
-        self, io: FileIO, partition: int, columns: pa.Schema, low: int, high: int,
+        self, io: FileIO | None, partition: int, columns: pa.Schema, low: int, high: int,
         wanted: WantedOffsets,
     ) -> None:  # fmt: skip
         self._columns = pa.schema([*marked(columns, FIELD_IDS), *_BESIDE])

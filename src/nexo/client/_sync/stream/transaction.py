@@ -132,8 +132,14 @@ class Transaction:
         `PartitionsChanged` if the stream does not have ``count`` partitions; 0 skips that check.
         """
         head, body = records.encode(int(time.time() * 1000), flags=Flags.TRANSACTIONAL)
+        return self.publish_entry(stream, partition, head, *body, count=count)
+
+    def publish_entry(
+        self, stream: str, partition: int, *parts: bytes | bytearray, count: int = 0
+    ) -> Published:
+        """As `publish_batch`, of a batch that is encoded already, flagged as transactional."""
         start = self._number().to_bytes(8, "big") + publish_head(stream, partition, count)
-        reply = self._link.call(Op.S_TX_PUBLISH, start, head, *body)
+        reply = self._link.call(Op.S_TX_PUBLISH, start, *parts)
         found, offset, _ = next(read_places(reply or b""))
         return Published(found, offset)
 
