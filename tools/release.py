@@ -46,9 +46,14 @@ PROGRAMS = {
     "dramatiq": "import nexo.integrations.dramatiq",
     "flask": "import nexo.integrations.flask",
     "pydantic": "import pydantic, nexo",
+    "fastapi": "import fastapi, nexo.integrations.asgi",
+    "starlette": "import nexo.integrations.asgi",
+    "django": "import nexo.integrations.django.cache, nexo.integrations.django.tasks",
+    "channels": "import nexo.integrations.django.channels",
+    "otel": "import nexo.integrations.opentelemetry",
+    "protobuf": "import google.protobuf, nexo.contracts",
 }
-"""What is run where only the wheel and an extra are installed, by extra; the others are of
-frameworks that want a project, which the tests have."""
+"""A program for each extra, which runs where only the wheel and this extra are installed."""
 
 
 def version() -> str:

@@ -33,11 +33,11 @@ export async function connections({ given, memory, redraw }) {
 
 const user = (rows) => (rows.some((row) => row.user) ? [{ title: "User", class: "hide-s", cell: (row) => row.user ?? "–" }] : []);
 const traffic = [
-  number("Requests", (row) => row.requests),
+  number("Requests", (row) => row.requests, { class: "hide-s" }),
   number("Received", (row) => row.bytes_in, { format: bytes, class: "hide-s" }),
   number("Sent", (row) => row.bytes_out, { format: bytes, class: "hide-s" }),
   number("In flight", (row) => row.in_flight, { class: "hide-s" }),
-  number("Unsent", (row) => row.unsent_bytes, { format: bytes, alarm: (row) => row.slow }),
+  number("Unsent", (row) => row.unsent_bytes, { format: bytes, class: "hide-s", alarm: (row) => row.slow }),
 ];
 const dots = (brokers) => h("span.row", brokers.map((name) => h("span.dot", { class: name, title: name, role: "img", "aria-label": name })));
 

@@ -58,7 +58,7 @@ function lines(rows) {
     ...(rows.some((row) => row.target !== row.flow) ? [{ title: "Fills", class: "mono hide-s", cell: (row) => row.target, tip: (row) => row.kind }] : []),
     { title: "State", cell: (row) => badge(row.state, STATES[row.state]) },
     ...(rows.some((row) => row.error) ? [{ title: "Error", class: "why", cell: (row) => row.error }] : []),
-    number("Rows", (row) => row.rows), number("Dropped", (row) => row.dropped, { class: "hide-s", alarm: (row) => row.dropped > 0 }),
+    number("Rows", (row) => row.rows, { class: rows.some((each) => each.error) ? "hide-s" : "" }), number("Dropped", (row) => row.dropped, { class: "hide-s", alarm: (row) => row.dropped > 0 }),
     number("Behind", (row) => row.behind, { class: "hide-s" }),
     { title: "Last batch", class: "hide-s", cell: (row) => (row.batches ? `${plural(row.last_rows, "row")} in ${duration(row.last_ms)}` : "–") },
     { title: "Last commit", class: "hide-s", cell: (row) => (row.committed_ms ? ago(row.committed_ms) : "–") },
