@@ -41,7 +41,7 @@ QUERIES = [
     "select topic, partition, offset, key, value, headers from stream_messages "
     "where topic = 'a/b' order by offset",
     "select group_id, topic, partition, offset from stream_offsets order by 1, 2, 3",
-    "select group_id, kind, topics, generation from stream_groups order by 1",
+    "select group_id, kind, topics, generation, updated_at is null from stream_groups order by 1",
     "select cast(key as string), cast(value as string) from orders_latest order by 1",
     "select offset, cast(value as string) from orders_dead_letters order by partition, offset",
     "select count(*) from orders a join orders b on a.partition = b.partition "

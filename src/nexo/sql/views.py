@@ -5,7 +5,7 @@ view                  columns
 ===================== ========================================================================
 stream_messages       topic, partition, offset, key, value, headers, timestamp
 stream_offsets        group_id, topic, partition, offset, metadata, committed_at
-stream_groups         group_id, kind, topics, generation, leader, members, assignment
+stream_groups         group_id, kind, topics, generation, leader, members, assignment, updated_at
 <stream>              partition, offset, timestamp, key, value, headers, value_type, typed columns
 <stream>_latest       the newest record per key, of streams that compact
 <stream>_dead_letters records whose value does not fit the typed columns, with the reason
@@ -46,7 +46,7 @@ COLUMNS = {
     ]),
     GROUPS: pa.schema([
         ("group_id", _TEXT), ("kind", _TEXT), ("topics", _TEXT), ("generation", pa.int32()),
-        ("leader", _TEXT), ("members", _TEXT), ("assignment", _TEXT),
+        ("leader", _TEXT), ("members", _TEXT), ("assignment", _TEXT), ("updated_at", _TIME),
     ]),
 }  # fmt: skip
 """The columns of the views that are not one stream's."""
@@ -68,20 +68,25 @@ def offset_rows(broker: HotLog, streams: Iterable[str]) -> Iterator[tuple[object
                 yield group.name, stream, partition, each.floor - 1, None, None
     for ordered in broker.ordered_groups():
         for at in ordered.offsets:
-            when = datetime.fromtimestamp(at.committed_ms / 1000, UTC)
+            when = _moment(at.committed_ms)
             yield ordered.name, at.topic, at.partition, at.offset, at.metadata, when
 
 
 def group_rows(broker: HotLog, streams: Iterable[str]) -> Iterator[tuple[object, ...]]:
-    """``group_id, kind, topics, generation, leader, members, assignment`` of every group."""
+    """The columns of ``stream_groups`` for every group; it was updated when it last committed."""
     for stream, group in broker.groups_all(streams):
         members, topics = json.dumps(group.consumers), json.dumps([stream])
-        yield group.name, "shared", topics, group.generation, None, members, None
+        yield group.name, "shared", topics, group.generation, None, members, None, None
     for ordered in broker.ordered_groups():
         owners = [{"topic": t, "partition": p, "member": m} for t, p, m in ordered.owners]
         topics = json.dumps(sorted({topic for topic, _, _ in ordered.owners}))
         members = json.dumps(ordered.members)
+        updated_ms = max((at.committed_ms for at in ordered.offsets), default=None)
         yield (
             ordered.name, "ordered", topics, ordered.generation, ordered.leader, members,
-            json.dumps(owners),
+            json.dumps(owners), _moment(updated_ms),
         )  # fmt: skip
+
+
+def _moment(at_ms: int | None) -> datetime | None:
+    return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)

@@ -15,18 +15,23 @@ _BEYOND = 1 << 63
 class MessageProgress(Generic[T]):
     """Delivered messages are held until they are processed, and processed until committed."""
 
-    __slots__ = ("held", "processed")
+    __slots__ = ("held", "processed", "stored")
 
     def __init__(self) -> None:
         self.held: list[TopicMessage[T]] = []
         self.processed: dict[TopicPartition, tuple[int, str]] = {}
         """The last offset of each partition, with its metadata, as it is committed."""
+        self.stored: dict[TopicPartition, int] = {}
+        """The last offset of each partition that was committed while messages are held."""
 
     def finish(self) -> None:
-        """All that is held is processed."""
+        """All that is held is processed; what is stored need not be committed again."""
         for message in self.held:
-            self.processed[message.topic_partition] = message.offset, ""
+            at = message.topic_partition
+            if message.offset > self.stored.get(at, -1):
+                self.processed[at] = message.offset, ""
         self.held = []
+        self.stored.clear()
 
     def so_far(self, metadata: str) -> dict[TopicPartition, tuple[int, str]]:
         """What to commit if all that is held counts as processed."""
@@ -37,6 +42,8 @@ class MessageProgress(Generic[T]):
     def committed(self, commits: Commits) -> None:
         """These are stored, and need not be again."""
         for at, (offset, _) in commits.items():
+            if self.held:
+                self.stored[at] = offset
             if at in self.processed and self.processed[at][0] <= offset:
                 del self.processed[at]
 
@@ -54,6 +61,8 @@ class MessageProgress(Generic[T]):
     ) -> dict[TopicPartition, tuple[int, str]]:
         """Nothing of these is held any more; returns what was processed of them."""
         self.held = [each for each in self.held if each.topic_partition not in partitions]
+        for at in partitions:
+            self.stored.pop(at, None)
         return {at: self.processed.pop(at) for at in partitions if at in self.processed}
 
     def take_back(self, messages: Iterable[TopicMessage[Any]]) -> dict[TopicPartition, int]:

@@ -36,6 +36,17 @@ def test_what_was_held_is_processed_up_to_the_last_of_each_partition(
     assert progress.held == []
 
 
+def test_what_was_committed_by_hand_is_not_committed_again(
+    progress: MessageProgress[Any],
+) -> None:
+    progress.committed({LEFT: (5, "mine"), RIGHT: (6, "")})
+    progress.finish()
+    assert progress.processed == {RIGHT: (7, "")}
+    progress.held = [message(LEFT, 5)]  # read again after a seek
+    progress.finish()
+    assert progress.processed == {RIGHT: (7, ""), LEFT: (5, "")}
+
+
 def test_a_commit_without_more_words_covers_what_is_held_too(
     progress: MessageProgress[Any],
 ) -> None:
