@@ -1,19 +1,15 @@
-"""DuckDB over streams: a query gets the views that it names, which `nexo.sql.views` describes.
-
-Data files are read by field id, so that renamed, widened and added columns are read correctly.
-"""
+"""DuckDB over streams: a query gets the views that it names, which `nexo.sql.views` describes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import duckdb
 import pyarrow as pa
@@ -22,25 +18,19 @@ from nexo.client.address import Address
 from nexo.errors import ConfigError, Conflict, InvalidInput, NotFound
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
-from nexo.lake.failures import lake_errors
 from nexo.lake.own_columns import ROWS
-from nexo.lake.paths import local_path
-from nexo.lake.reading.deletes import DeletedRows
 from nexo.lake.reading.stored import (
-    StoredField,
-    StoredFile,
     StoredTable,
     find,
     find_made,
-    is_plain,
-    unmarked_columns,
 )
 from nexo.lake.settings import LakeSettings, servers_lake
 from nexo.lake.tables import NEWEST, SUFFIXES, StreamId, derived_view, table_name
 from nexo.sql import dialect
-from nexo.sql.dialect import Parsed, duck_type, literal, quoted_name
+from nexo.sql.dialect import Parsed, literal, quoted_name
+from nexo.sql.lake_files import LakeFiles, nothing
 from nexo.sql.result import Result
-from nexo.sql.streams import SeenStream, copy_table, look, make_hot_table
+from nexo.sql.streams import SeenStream, copy_table, look, look_at, make_hot_table
 from nexo.sql.topics import asked_topics
 from nexo.sql.views import (
     COLUMNS,
@@ -107,7 +97,7 @@ class Engine:
             if self.confined:
                 dialect.check_question(text)
             query = dialect.parse(connection, text)
-            files: list[str] = []
+            files = LakeFiles(connection)
             if query.tables:
                 with HotLog(self.url) as broker:
                     views = QueryViews(
@@ -115,7 +105,7 @@ class Engine:
                     )
                     views.make()
             if self.confined:
-                _confine(connection, files)
+                _confine(connection, files.paths)
             yield connection, query.text
 
     def names(self) -> list[str]:
@@ -157,15 +147,12 @@ class QueryViews:
     as_of: datetime | None
     streams: Sequence[str] | None
     query: Parsed
-    files: list[str]
-    """The data files that the views read."""
+    files: LakeFiles
     check_reading: bool = False
     """The lake's files know no permissions: ask the broker whether the user may read a stream."""
     _seen: dict[str, SeenStream] = field(default_factory=dict)
     _made: set[str] = field(default_factory=set)
     _views: set[str] = field(default_factory=set)
-    _deleted: int = 0
-    """Files with deleted rows so far."""
 
     def make(self) -> None:
         """Make the views that the query names; other names are left to DuckDB."""
@@ -228,6 +215,11 @@ class QueryViews:
             self._seen[name] = look(self.broker, self.lake, name)
         return self._seen[name]
 
+    def _look_at(self, names: Sequence[str]) -> None:
+        """Look at several streams together."""
+        unseen = [name for name in names if name not in self._seen]
+        self._seen |= look_at(self.broker, self.lake, self._readable(unseen))
+
     def _readable(self, names: list[str]) -> list[str]:
         """The same names; raises for one whose stream the user may not read."""
         for name in names if self.check_reading else ():
@@ -254,7 +246,7 @@ class QueryViews:
         hot = f"__hot_{len(self._made)}"
         make_hot_table(self.connection, hot, self.broker, seen)
         parts = [f'select * from "{hot}"']
-        if seen.table is not None and (lake := self._files(seen.table)) is not None:
+        if seen.table is not None and (lake := self.files.query(seen.table)) is not None:
             parts.insert(0, lake)
         self._view(view, self._until(" union all by name ".join(parts)))
         return view
@@ -290,7 +282,7 @@ class QueryViews:
             return
         if self.as_of is not None:
             raise InvalidInput(f"table {name!r} has its present rows only: ask without --as-of")
-        self._view(name, self._files(table) or _nothing(table))
+        self._view(name, self.files.query(table) or nothing(table))
 
     def _is_there(self, name: str) -> bool:
         return name.lower() in self._views
@@ -304,7 +296,7 @@ class QueryViews:
         if kind == NEWEST and self.as_of is not None:  # the table has only the present ones
             self._view(name, _newest(self._stream(stream)))
         else:
-            self._view(name, self._until(self._files(table) or _nothing(table)))
+            self._view(name, self._until(self.files.query(table) or nothing(table)))
 
     def _messages(self) -> None:
         names = self._asked(MESSAGES)
@@ -313,6 +305,7 @@ class QueryViews:
                 f"{MESSAGES} would read {len(names):,} streams, and covers {MOST_STREAMS} at a "
                 "time: say which ones, as in where topic = 'orders' or where topic in ('a', 'b')"
             )
+        self._look_at(names)
         columns = ", ".join(
             f"nexo_shown({each}) as {each}" if each in SHOWN_AS_TEXT else quoted_name(each)
             for each in MESSAGE
@@ -341,77 +334,12 @@ class QueryViews:
         moment = self.as_of.astimezone(UTC).isoformat()
         return f"select * from ({query}) where timestamp <= timestamptz '{moment}'"
 
-    def _files(self, table: StoredTable) -> str | None:
-        """A query of a table's data files, matched by field id; None if it has none."""
-        with lake_errors(f"cannot read table {table.name}"):
-            found = table.files()
-        if not found:
-            return None
-        if local_path(found[0].path) is None:
-            _make_readable(self.connection, table.io(), found[0].path)
-        self.files.extend(local_path(each.path) or each.path for each in found)
-        fields = ", ".join(
-            f"{each.field_id}: {{name: {literal(each.name)}, "
-            f"type: {literal(duck_type(each.kind))}, default_value: NULL}}"
-            for each in table.fields
-        )
-        read = f"schema = MAP {{{fields}}}"
-        plain = ", ".join(_address(each.path) for each in found if is_plain(each))
-        parts = [f"select * from read_parquet([{plain}], {read})"] if plain else []
-        with lake_errors(f"cannot read table {table.name}"):
-            parts += [self._foreign(table, each, read) for each in found if not is_plain(each)]
-        return " union all ".join(parts)
-
-    def _foreign(self, table: StoredTable, file: StoredFile, read: str) -> str:
-        """A query of a file that another program wrote, or has deleted rows of."""
-        io = None if local_path(file.path) else table.io()
-        names = unmarked_columns(io, file.path)
-        given = "" if names is not None else f", {read}"
-        numbered = f"read_parquet([{_address(file.path)}]{given}, file_row_number = true)"
-        left = ""
-        if (positions := DeletedRows(io).of(file.path, file.deletes)) is not None:
-            self._deleted += 1
-            deleted = f"__deleted_{self._deleted}"
-            copy_table(self.connection, deleted, pa.table({"pos": positions}))
-            left = f' where file_row_number not in (select pos from "{deleted}")'
-        if names is None:
-            columns = "* exclude (file_row_number)"
-        else:
-            columns = ", ".join(_by_name(table.fields, names))
-        return f"select {columns} from {numbered}{left}"
-
 
 def _confine(connection: duckdb.DuckDBPyConnection, files: Sequence[str]) -> None:
     """Let DuckDB open only these files from now on, and keep all its settings."""
     connection.execute(f"set allowed_paths = [{', '.join(map(literal, files))}]")
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")
-
-
-def _make_readable(connection: duckdb.DuckDBPyConnection, io: Any, path: str) -> None:
-    """Let DuckDB read the object store of ``path``.
-
-    It uses the file system that PyIceberg made from the catalog's settings, so that credentials are
-    configured once.
-    """
-    from fsspec.implementations.arrow import ArrowFSWrapper  # noqa: PLC0415 - only if need be
-
-    parts = urlsplit(path)
-    if connection.filesystem_is_registered(parts.scheme):
-        return
-
-    class Wrapped(ArrowFSWrapper):  # type: ignore[misc]
-        protocol = parts.scheme
-        cachable = False
-
-    connection.register_filesystem(Wrapped(io.fs_by_scheme(parts.scheme, parts.netloc)))
-
-
-def _nothing(table: StoredTable) -> str:
-    columns = ", ".join(
-        f"null::{duck_type(each.kind)} as {quoted_name(each.name)}" for each in table.fields
-    )
-    return f"select {columns} where false"
 
 
 def _newest(view: str) -> str:
@@ -423,17 +351,6 @@ def _newest(view: str) -> str:
         f"select {columns} from (select *, {rank} as rank_of_key from {quoted_name(view)}) "
         "where key is null or (rank_of_key = 1 and value is not null)"
     )
-
-
-def _by_name(fields: Sequence[StoredField], names: Container[str]) -> Iterator[str]:
-    """The columns of a table in a file that has only names for them."""
-    for each in fields:
-        source = quoted_name(each.name) if each.name in names else "null"
-        yield f"{source}::{duck_type(each.kind)} as {quoted_name(each.name)}"
-
-
-def _address(path: str) -> str:
-    return literal(local_path(path) or path)
 
 
 def _first(found: duckdb.DuckDBPyConnection, limit: int | None) -> pa.Table:

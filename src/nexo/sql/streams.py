@@ -12,14 +12,14 @@ and DuckDB converts them.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
 
 from nexo.batch import Batch
-from nexo.errors import Unavailable
+from nexo.errors import NexoError, Unavailable
 from nexo.hot_log import HotLog
 from nexo.lake.arrow import as_stored
 from nexo.lake.catalog import Lake
@@ -51,14 +51,43 @@ class SeenStream:
 
 def look(broker: HotLog, lake: Lake | None, name: str) -> SeenStream:
     for _ in range(_TRIES):
-        created_ms = broker.describe(name).created_ms
-        table = None if lake is None else find(lake, StreamId(name, created_ms))
-        info = broker.describe(name)
-        offsets = {} if table is None else offsets_of(table.properties)
-        if info.created_ms == created_ms and not _is_behind(info, offsets):
-            held = {} if table is None else table.offsets
-            return SeenStream(info, table, tuple(_ranges(info, held, lake is None)))
+        before = broker.describe(name)
+        table = None if lake is None else find(lake, StreamId(name, before.created_ms))
+        if (found := _seen(before, table, broker.describe(name), lake is None)) is not None:
+            return found
     raise Unavailable(f"stream {name!r} changes faster than it can be read: try again")
+
+
+def look_at(broker: HotLog, lake: Lake | None, names: Sequence[str]) -> dict[str, SeenStream]:
+    """`look` at several: the broker is asked for all together, unless one changes meanwhile."""
+    before = broker.describe_all(names)
+    tables = {
+        name: None if lake is None else find(lake, StreamId(name, info.created_ms))
+        for name, info in before.items()
+        if not isinstance(info, NexoError)
+    }
+    after = broker.describe_all(tables)
+    found = {}
+    for name in names:
+        first, last = before[name], after.get(name)
+        if not isinstance(first, NexoError) and isinstance(last, wire.StreamInfo):
+            seen = _seen(first, tables[name], last, lake is None)
+            if seen is not None:
+                found[name] = seen
+                continue
+        found[name] = look(broker, lake, name)
+    return found
+
+
+def _seen(
+    before: wire.StreamInfo, table: StoredTable | None, after: wire.StreamInfo, from_broker: bool
+) -> SeenStream | None:
+    """A stream as it was described before its table was read, and after; None if it has changed."""
+    offsets = {} if table is None else offsets_of(table.properties)
+    if after.created_ms != before.created_ms or _is_behind(after, offsets):
+        return None
+    held = {} if table is None else table.offsets
+    return SeenStream(after, table, tuple(_ranges(after, held, from_broker)))
 
 
 def _is_behind(info: wire.StreamInfo, offsets: dict[int, int]) -> bool:

@@ -94,10 +94,16 @@ def _strays(catalog: sqlite3.Connection, folder: Path) -> dict[str, Move]:
     return {location: move for location, move in moves.items() if move is not None}
 
 
-def _move(location: str, warehouse: Path) -> Move | None:
+def is_at_home(location: str, folder: Path) -> bool:
+    """Whether a table's metadata is in this folder's warehouse, or in no folder at all."""
     path = local_path(location)
-    if path is None or Path(path).is_relative_to(warehouse):
+    return path is None or path.startswith(f"{folder}/{WAREHOUSE}/")
+
+
+def _move(location: str, warehouse: Path) -> Move | None:
+    if is_at_home(location, warehouse.parent):
         return None
+    path = local_path(location) or location
     old, _, rest = path.rpartition(f"/{WAREHOUSE}/")
     here = warehouse / rest
     if not old or not here.exists():

@@ -19,7 +19,7 @@ import msgspec
 
 from nexo.errors import Conflict, Corrupt, NexoError, Unavailable
 from nexo.lake.catalog import Lake
-from nexo.lake.folder.relocation import relocate
+from nexo.lake.folder.relocation import is_at_home, relocate
 from nexo.lake.names import is_named
 from nexo.lake.paths import local_file, read_metadata
 from nexo.lake.reading.deletes import DeletedRows, check_deletes, plain_path
@@ -122,7 +122,6 @@ def find_made(lake: Lake, name: str) -> StoredTable | None:
         found = None if table is None else _of_table(table)
     elif lake.settings.exists:
         folder = lake.settings.folder.absolute()
-        relocate(folder)
         found = _read(folder, lake.settings.namespace, table_name(name))
     else:
         return None
@@ -151,7 +150,6 @@ def _of_table(table: Table) -> StoredTable:
 
 def _in_folder(lake: Lake, stream: StreamId, kind: str) -> StoredTable | None:
     folder = lake.settings.folder.absolute()
-    relocate(folder)
     for name in table_names(stream.name, kind):
         found = _read(folder, lake.settings.namespace, name)
         if found is not None and belongs(found.properties, stream.name, kind):
@@ -163,6 +161,9 @@ def _read(folder: Path, namespace: str, name: str) -> StoredTable | None:
     label = f"{namespace}.{name}"
     try:
         location = _location(folder, namespace, name)
+        if location is not None and not is_at_home(location, folder):
+            relocate(folder)
+            location = _location(folder, namespace, name)
         if location is None:
             return None
         metadata = msgspec.json.decode(read_metadata(location))
