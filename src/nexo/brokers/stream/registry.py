@@ -295,6 +295,10 @@ class StreamRegistry:
             raise NotFound(f"stream {name!r} not found: create it first")
         return found
 
+    def named(self, name: str) -> OpenStream | None:
+        """The stream of that name, if there is one."""
+        return self._by_name.get(name)
+
     def names(self, prefix: str, after: str) -> Iterator[str]:
         """Names in order that begin with ``prefix``, starting after ``after``."""
         if self._sorted is None:

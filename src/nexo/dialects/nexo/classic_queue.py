@@ -30,6 +30,8 @@ RETURNED = "Consumer stopped"
 """The reason with which that client returns jobs that it never started."""
 MAX_PAGE = 1_000
 _NO_OPTIONS = ("", "{}")
+_NO_OPTIONS_SENT = pack_str("{}")
+_NONE_SIZE = len(_NO_OPTIONS_SENT)
 _PLAIN = PushKind()
 
 
@@ -115,7 +117,10 @@ class ClassicQueueRequests:
 
     def _push(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         text, at = text_at(payload, 0)
-        options, at = text_at(payload, at)
+        if payload[at : at + _NONE_SIZE] == _NO_OPTIONS_SENT:
+            options, at = "", at + _NONE_SIZE
+        else:
+            options, at = text_at(payload, at)
         value = bytes(payload[at:])
         check_value(value)
         kind = _PLAIN

@@ -88,7 +88,7 @@ class Inbox:
         if not self._kept and self._large is None and size:
             both, request_id, length = _unpack(self._shared)
             if length == size - HEADER_SIZE and length <= self.max_payload and not self.halted:
-                kind, meta = divmod(both, 256)
+                kind, meta = both >> 8, both & 255
                 if kind in _KINDS:  # one frame and no more, as most clients send
                     self._until = size
                     self._sink(kind, meta, request_id, self._shared[HEADER_SIZE:size])

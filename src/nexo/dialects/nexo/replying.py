@@ -62,7 +62,11 @@ class ReplyingSession(BaseSession):
 
     def ok(self, request_id: int) -> None:
         self._in_flight -= 1
-        self._send(_pack(_RESPONSE, _OK, request_id, 0), request_id)
+        if self._replying or self.closed:
+            self._send(_pack(_RESPONSE, _OK, request_id, 0))
+        else:
+            self._out.append(_pack(_RESPONSE, _OK, request_id, 0))
+            self._late(request_id)
 
     def null(self, request_id: int) -> None:
         self._in_flight -= 1

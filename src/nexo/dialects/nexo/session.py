@@ -144,33 +144,36 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
         if kind != _REQUEST:
             self._on_sign_of_life(kind, request_id)
         elif not self._closing:
-            answer = self._table.answers[meta]
-            self._in_flight += 1
+            answer, handler = self._table.answers[meta], self._table.handlers[meta]
+            self._in_flight = in_flight = self._in_flight + 1
             try:
                 if answer is not None:
                     self._answered(request_id, answer(self, payload))
+                    return
+                if handler is None or in_flight > self._max_in_flight:
+                    self._run_other(meta, request_id, payload)
                 else:
-                    self._run(meta, request_id, payload)
+                    handler(self, request_id, payload)
+                    if self._in_flight == in_flight:
+                        self._meter.left(meta, request_id)
+                        self._replying = False
+                if monotonic_ns() - self._meter.arrived_ns > TURN_NS:
+                    self._give_way()
             except NexoError as error:
                 self.fail(request_id, error)
             except Exception:
                 log.exception("request 0x%02X of %s failed", meta, self.name)
                 self.fail(request_id, internal_error())
 
-    def _run(self, op: int, request_id: int, payload: memoryview) -> None:
-        if self._in_flight > self._max_in_flight and op != Op.CANCEL:
+    def _run_other(self, op: int, request_id: int, payload: memoryview) -> None:
+        """Run a request that has no handler in this host, or reject one too many."""
+        in_flight = self._in_flight
+        if in_flight > self._max_in_flight and op != Op.CANCEL:
             raise Overloaded(f"{self._max_in_flight} requests wait for an answer; slow down")
-        handler, in_flight, here = self._table.handlers[op], self._in_flight, True
-        if handler is not None:
-            handler(self, request_id, payload)
-        else:
-            self._on_other(op, request_id, payload)
-            here = BROKER_OF[op] in self._host.services
-        if here and self._in_flight == in_flight:  # others are timed where they run
-            self._meter.left(op, request_id)
+        self._on_other(op, request_id, payload)
+        if self._in_flight == in_flight and BROKER_OF[op] in self._host.services:
+            self._meter.left(op, request_id)  # others are timed where they run
             self._replying = False
-        if monotonic_ns() - self._meter.arrived_ns > TURN_NS:
-            self._give_way()
 
     def _give_way(self) -> None:
         """Run the rest of what has arrived after others were served."""
@@ -185,7 +188,7 @@ class NexoSession(ReplyingSession, asyncio.BufferedProtocol):
             raise ProtocolError(f"Frame type 0x{kind:02X} is not for clients to send")
 
     def _on_other(self, op: int, request_id: int, payload: memoryview) -> None:
-        """Run a request that has no handler in this host."""
+        """Run a request of this process, or of another broker."""
         match op:
             case Op.ECHO:
                 self.data(request_id, bytes(payload))

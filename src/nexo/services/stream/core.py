@@ -131,9 +131,11 @@ class Core:
     def find_or_create(self, name: str) -> OpenStream:
         """`made` with the default options, if the server creates streams on first use."""
         streams = self.engine.streams
-        if name in streams or not self.runtime.settings.auto_create_streams:
-            return streams.get(name)
-        return self.made(name, {})
+        if (found := streams.named(name)) is not None:
+            return found
+        return (
+            self.made(name, {}) if self.runtime.settings.auto_create_streams else streams.get(name)
+        )
 
     def _open_log(self, folder: str, partition: int, persistence: Persistence) -> SegmentedLog:
         return SegmentedLog(

@@ -202,10 +202,12 @@ def _reply_sequence(
     peer: Peer, request_id: int, stream: OpenStream,
     error: NexoError | None, partition: int, offset: int,
 ) -> None:  # fmt: skip
-    if error is None:
+    if error is not None:
+        peer.fail(request_id, error)
+    elif stream.growths.ends:
         peer.data(request_id, _SEQUENCE.pack(_sequence(stream.counts, partition, offset)))
     else:
-        peer.fail(request_id, error)
+        peer.data(request_id, _SEQUENCE.pack(offset * stream.options.partitions + partition + 1))
 
 
 def _sequence(counts: Sequence[int], partition: int, offset: int) -> int:
