@@ -74,6 +74,11 @@ RESTART_S = 0.05
 LATE_S = 30.0
 """How much longer than a long poll waits its reply may take."""
 
+QUICK_S = 0.25
+"""Who needs longer for a batch asks for the next one when it is done: others may have it meanwhile,
+and asking takes a thousandth of that time.
+"""
+
 _jitter = SystemRandom()
 """A generator of our own, because programs seed the module's generator for themselves."""
 

@@ -15,7 +15,7 @@ from nexo.dialects.nexo.replies import reply_data, reply_ok, reply_parts
 from nexo.errors import LeaseLost, NotFound
 from nexo.model import Buffer
 from nexo.model.queue import ACK, NACK, RELEASE
-from nexo.names import name_of
+from nexo.names import name_of, text_of
 from nexo.protocol.frames import FieldReader, pack_str, pack_u32, text_at
 from nexo.protocol.ops import Op
 from nexo.protocol.values import check_value
@@ -59,6 +59,11 @@ def _in_its_words(lease_lost: str = "") -> Iterator[None]:
         raise NotFound("Queue not found") from None
     except LeaseLost:
         raise LeaseLost(lease_lost) from None
+
+
+def _unknown(name: str) -> NotFound:
+    """What that client reads when it pushes to a queue, or consumes from one, that is not there."""
+    return NotFound(f"Queue '{text_of(name)[:255]}' not found. Create it first.")
 
 
 class ClassicQueueRequests:
@@ -129,7 +134,10 @@ class ClassicQueueRequests:
             kind = PushKind(given.priority or 0, given.delay_ms or 0)
             kind.check()
         name = text if peer.said_hello else name_of(text)
-        self._queues.push_one(peer, name, value, kind, reply_ok(peer, request_id))
+        try:
+            self._queues.push_one(peer, name, value, kind, reply_ok(peer, request_id))
+        except NotFound:
+            raise _unknown(name) from None
 
     def _consume(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = FieldReader(payload)
@@ -138,7 +146,10 @@ class ClassicQueueRequests:
         limit = settings.classic_batch if given.batch_size is None else given.batch_size
         wait_ms = settings.classic_wait_ms if given.wait_ms is None else given.wait_ms
         done = reply_parts(peer, request_id, _delivery)
-        self._queues.pop(peer, request_id, name, limit, wait_ms, done)
+        try:
+            self._queues.pop(peer, request_id, name, limit, wait_ms, done)
+        except NotFound:
+            raise _unknown(name) from None
 
     def _ack(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = FieldReader(payload)

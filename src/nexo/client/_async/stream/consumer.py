@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from nexo.client._async import runtime
+from nexo.client._async.ahead import AskedAhead
 from nexo.client._async.closing import AsyncClosing
 from nexo.client._async.link.link import Link
 from nexo.client._async.requests import request
-from nexo.client._async.stream.ahead import QUICK_S, AskedAhead
 from nexo.client._async.stream.records import Records, StreamRecord, add_range, ranges_of
 from nexo.client.checks import reason_text, whole
-from nexo.client.connecting import LATE_S
+from nexo.client.connecting import LATE_S, QUICK_S
 from nexo.client.forks import on_fork
 from nexo.client.replies import Reply
 from nexo.errors import (

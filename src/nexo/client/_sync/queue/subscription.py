@@ -9,13 +9,15 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from nexo.client._sync import runtime
+from nexo.client._sync.ahead import AskedAhead
 from nexo.client._sync.handling import HandlerLoop
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.queue.gather import Settler
 from nexo.client._sync.queue.jobs import Job, JobBatch
 from nexo.client._sync.queue.leases import HeldLeases
 from nexo.client.checks import failure_text, seconds
-from nexo.client.connecting import pause_s
+from nexo.client.connecting import QUICK_S, pause_s
+from nexo.client.replies import Reply
 from nexo.errors import ConnectionLost, NexoError, NotFound, RequestTimeout, Unavailable
 from nexo.options.units import Duration
 from nexo.protocol.ops import Op
@@ -48,6 +50,7 @@ class QueueSubscription(HandlerLoop, Generic[T]):
         self.queue = request.queue
         self._type = type_
         self._pop = encode(request)
+        self._batch = request.limit
         self._awaited = waits_for_queue
         """Whether the queue may not be there yet."""
         self._reply_s = request.wait_ms / 1_000 + link.address.timeout_s
@@ -57,6 +60,9 @@ class QueueSubscription(HandlerLoop, Generic[T]):
         """Of the jobs whose handler has not ended."""
         self._unstarted: deque[tuple[Job[T], JobBatch[T]]] = deque()
         self._poll: Any = None
+        """The pop under way."""
+        self._asked: deque[AskedAhead] = deque()
+        """The same, if it was asked for ahead; whoever takes it out deals with it."""
         self._when_ended: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
@@ -93,6 +99,7 @@ class QueueSubscription(HandlerLoop, Generic[T]):
         if self._poll is not None:
             self._poll.cancel()
         self._release_unstarted()
+        self._drop_asked()
         if self._workers.is_current():
             return  # a handler cannot wait for its own end
         if self._task is not None and not self._task.is_current():
@@ -121,6 +128,7 @@ class QueueSubscription(HandlerLoop, Generic[T]):
             except Exception as error:
                 self._ends(f"queue {self.queue}", error)
         self._when_ended()
+        self._drop_asked()
         self._workers.drain()
         self._settler.drain()
         self._leases.close()
@@ -131,22 +139,70 @@ class QueueSubscription(HandlerLoop, Generic[T]):
         if batch is None:
             return
         self._unstarted.extend((job, batch) for job in batch)
+        half, began_s = len(batch) // 2, runtime.now_s()
         while self._unstarted:
             if self._stopping.is_set():
                 self._release_unstarted()
                 return
+            if len(self._unstarted) == half and len(batch) == self._batch:
+                self._ask_ahead(runtime.now_s() - began_s)
             self._workers.start_next(self._next_job, self._handle)
 
-    def _next(self) -> JobBatch[T] | None:
+    def _ask_ahead(self, took_s: float) -> None:
+        """Ask for the next jobs while half of these wait, if the others were done quickly."""
+        if took_s < QUICK_S / 2:
+            try:
+                self._asked.append(AskedAhead(self._ask()))
+            except NexoError as error:
+                log.info("queue %s: %s", self.queue, error)
+
+    def _ask(self) -> Any:
         self._poll = poll = self._link.poll(
             Op.Q_POP, self._pop, timeout_s=self._reply_s, impatient=True
         )
         if self._stopping.is_set():
             poll.cancel()
+        return poll
+
+    def _drop_asked(self) -> None:
+        """Release what was asked for ahead, uncounted."""
+        if (asked := self._taken_out()) is None:
+            return
+        asked.poll.cancel()
+        try:
+            batch = self._opened(asked.poll.reply())
+            if batch is not None:
+                self._release(batch)
+        except NexoError as error:
+            log.info("queue %s: %s", self.queue, error)
+
+    def _release(self, batch: JobBatch[T]) -> None:
+        self._unstarted.extend((job, batch) for job in batch)
+        self._release_unstarted()
+
+    def _next(self) -> JobBatch[T] | None:
+        """Jobs that came, asked for ahead or now; None if none did, or they waited too long."""
+        asked = self._taken_out()
+        poll = self._ask() if asked is None else asked.poll
         try:
             reply = poll.reply()
         finally:
             self._poll = None
+        batch = self._opened(reply)
+        if batch is not None and asked is not None:
+            third_s = batch.delivery.lease_ms / 3_000
+            if asked.has_waited(runtime.now_s() - third_s):
+                self._release(batch)
+                return None
+        return batch
+
+    def _taken_out(self) -> AskedAhead | None:
+        try:
+            return self._asked.popleft()
+        except IndexError:
+            return None
+
+    def _opened(self, reply: Reply) -> JobBatch[T] | None:
         if not reply:
             return None
         batch = JobBatch(self._link, self._settler, self.queue, self._type, memoryview(reply))

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from nexo.client._sync import runtime
+from nexo.client._sync.ahead import AskedAhead
 from nexo.client._sync.closing import Closing
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.requests import request
-from nexo.client._sync.stream.ahead import QUICK_S, AskedAhead
 from nexo.client._sync.stream.records import Records, StreamRecord, add_range, ranges_of
 from nexo.client.checks import reason_text, whole
-from nexo.client.connecting import LATE_S
+from nexo.client.connecting import LATE_S, QUICK_S
 from nexo.client.forks import on_fork
 from nexo.client.replies import Reply
 from nexo.errors import (

@@ -1,5 +1,5 @@
-# Generated from _async/stream/ahead.py by tools/unasync.py; edit that file instead.
-"""The batch that a consumer has asked for while it works on the one before."""
+# Generated from _async/ahead.py by tools/unasync.py; edit that file instead.
+"""The batch that a consumer or worker has asked for while it works on the one before."""
 
 from __future__ import annotations
 
@@ -7,14 +7,9 @@ from typing import Any
 
 from nexo.client._sync import runtime
 
-QUICK_S = 0.25
-"""A consumer that needs longer for a batch asks for the next one when it is done: others may
-have it meanwhile, and asking takes a thousandth of that time.
-"""
-
 
 class AskedAhead:
-    """A take under way, or what it brought."""
+    """A long poll under way, or what it brought."""
 
     __slots__ = ("arrived_s", "poll")
 
@@ -28,5 +23,5 @@ class AskedAhead:
         self.arrived_s = runtime.now_s()
 
     def has_waited(self, before_s: float) -> bool:
-        """Whether its records have been here since ``before_s``."""
+        """Whether its reply has been here since ``before_s``."""
         return self.arrived_s is not None and self.arrived_s <= before_s
