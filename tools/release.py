@@ -51,7 +51,7 @@ PROGRAMS = {
     "django": "import nexo.integrations.django.cache, nexo.integrations.django.tasks",
     "channels": "import nexo.integrations.django.channels",
     "otel": "import nexo.integrations.opentelemetry",
-    "protobuf": "import google.protobuf, nexo.contracts",
+    "protobuf": "import google.protobuf.message, nexo",  # used with the extra sql
 }
 """A program for each extra, which runs where only the wheel and this extra are installed."""
 
