@@ -37,6 +37,7 @@ _ACTION = {
     "description": "Not needed with a bearer token.",
 }
 _JSON = "application/json"
+_EVENTS = "The data of each event; that of an event named `problem`, the last, is a Problem."
 _REFS = "#/components/schemas/{name}"
 _REFUSALS = {
     "400": "The request is malformed or contradicts itself.",
@@ -97,6 +98,8 @@ def _operation(
 ) -> dict[str, Any]:
     gives, takes = schemas[repr(row.gives)], schemas[repr(row.takes)]
     media = "text/event-stream" if row.live else "text/plain" if row.gives is str else _JSON
+    if media == "text/event-stream":
+        gives = {"anyOf": [gives, schemas[repr(Problem)]], "description": _EVENTS}
     success = _reply(row.summary, media, gives)
     if media == _JSON:
         success["content"][media]["example"] = examples.reply(gives, components)
