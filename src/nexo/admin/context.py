@@ -1,7 +1,7 @@
-"""What an endpoint is called with: the brokers as the caller may use them, and who the caller is.
+"""The context of an endpoint: the brokers as the caller may use them, and the caller.
 
-The brokers decide about every request themselves. What is known of users here only shows them in
-advance what they may do.
+The brokers decide about every request themselves. Permissions are known here only to
+show users in advance what they may do.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Credentials:
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     caller: str | None = None
-    """Where they are: the brokers count failed logins by address."""
+    """The caller's address: the brokers count failed logins by it."""
 
 
 NOBODY = Credentials()
@@ -47,7 +47,7 @@ NOBODY = Credentials()
 
 
 class May(msgspec.Struct, frozen=True):
-    """What a user may do to a thing, or without its name to some thing of a broker."""
+    """A user's permissions on a thing, or without its name on some thing of a broker."""
 
     read: bool = True
     write: bool = True
@@ -76,7 +76,7 @@ class Accounts(Protocol):
         """Every user, by name."""
 
     def may(self, user: str, broker: Broker, name: str) -> May:
-        """What a user may do to ``name``; for an empty one, to anything at all."""
+        """A user's permissions on ``name``; for an empty one, on anything at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +85,17 @@ class ServerAccess:
 
     settings: Settings
     brokers: Address
-    """Where its brokers are."""
+    """The addresses of its brokers."""
     credentials: Credentials = NOBODY
-    """Who this process is."""
+    """The identity of this process."""
     accounts: Accounts | None = None
     """Its users; None while authentication is off."""
     url: str = ""
-    """What users open."""
+    """The address that users open."""
 
     @property
     def run_folder(self) -> Path | None:
-        """Where the processes of this server share their state; None if it is one process."""
+        """The folder of the state that this server's processes share; None for one process."""
         folder = self.brokers.door_folder
         return Path(folder) if folder else None
 
@@ -125,7 +125,7 @@ class LoginSeen(msgspec.Struct):
 
 
 class DashboardLogins(Protocol):
-    """Who is logged in to this dashboard."""
+    """The logins of this dashboard."""
 
     def seen(self) -> list[LoginSeen]:
         """Every login, the newest first."""
@@ -163,7 +163,7 @@ class ApiContext:
     user: str | None = None
     """The caller's name; None while authentication is off."""
     logins: DashboardLogins | None = None
-    """Who is logged in to this dashboard; None while nobody has to."""
+    """The logins of this dashboard; None while nobody has to log in."""
     watchable: Watchable = _everything
     """Which brokers the caller may read as a whole; asked again for every use."""
     names: Names = _unasked

@@ -20,7 +20,7 @@ from nexo.options.option import Described, Unfit, Unit
 
 
 class Option(msgspec.Struct):
-    """What an option is, and what it may be."""
+    """An option: its name, type and allowed values."""
 
     name: str
     title: str

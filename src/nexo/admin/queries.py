@@ -46,7 +46,7 @@ class QueryColumn(msgspec.Struct, frozen=True):
 
 
 class QueryAnswer(msgspec.Struct):
-    """What the query returned, or why it was refused."""
+    """The result of the query, or the reason of its refusal."""
 
     columns: list[QueryColumn] = []
     rows: list[list[Any]] = []

@@ -85,7 +85,7 @@ def python_value(value: NewValue) -> object:
 
 
 def _source(value: NewValue) -> str:
-    """What ``text`` is, or would be for ``data``."""
+    """The type of ``text``, or the one that ``data`` would have."""
     given = b"" if isinstance(value.data, msgspec.UnsetType) else bytes(value.data)
     if (value.text is None) == (not given):
         raise InvalidInput("a value has either text or data")

@@ -1,6 +1,6 @@
 """The ``nexo`` command: one module per subcommand, imported when it is called.
 
-A module offers a click command or group named ``command``. What all commands share is not
+A module offers a click command or group named ``command``. Code that all commands share is not
 declared there: ``--url``, ``--timeout`` and ``--json`` are added here to
 every command that talks to a server, and errors of the package are printed here.
 """

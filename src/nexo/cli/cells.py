@@ -43,7 +43,7 @@ _UNITS = ("_ms", "_bytes", "_s")
 
 
 def label(name: str) -> str:
-    """What a field is called; its unit shows in the value."""
+    """The heading of a field; its unit shows in the value."""
     if name in _LABELS:
         return _LABELS[name]
     if not name.endswith("per_s"):

@@ -1,4 +1,4 @@
-"""What every command shares: where the server is, how long to wait, how to print."""
+"""Options of every command: the server, how long to wait, how to print."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CommonOptions:
     as_json: bool = False
 
     def client_options(self) -> ConnectOptions:
-        """What a client gets besides the address."""
+        """The client's settings besides the address."""
         return {} if self.timeout_s is None else {"timeout": self.timeout_s}
 
 
@@ -247,7 +247,7 @@ def _json(raw: bytes) -> object:
 
 
 def load_name(text: str) -> object:
-    """What ``module:name`` refers to; the working folder is searched first, as with python -m."""
+    """Import what ``module:name`` names, from the working folder first, as python -m does."""
     module, _, path = text.partition(":")
     if not (module and path):
         raise click.BadParameter(f"{text!r} is not module:name")

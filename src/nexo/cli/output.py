@@ -1,4 +1,4 @@
-"""What commands print: tables and sentences for people, lines for programs.
+"""The output of commands: tables and sentences for people, lines for programs.
 
 Results go to standard output, everything about the work (progress, notes) to
 standard error, so that a pipe sees results only. A table in a pipe has neither frame
@@ -132,7 +132,7 @@ def text(found: str) -> None:
 
 
 def done(sentence: str, **facts: object) -> None:
-    """What was done: a sentence, or its facts as one JSON object."""
+    """Report a change: a sentence, or its facts as one JSON object."""
     if common().as_json:
         line(facts)
     else:

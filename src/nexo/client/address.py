@@ -1,4 +1,4 @@
-"""Where a server is and how to talk to it, read from a URL.
+"""The address of a server and how to talk to it, read from a URL.
 
 ``nexo://user:password@host:7654?timeout=30&while_down=fail``; ``nexos://`` is the same
 over TLS. Several servers are ``nexo://a:7654,b:7654``: the first that answers is used.

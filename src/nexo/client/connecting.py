@@ -31,7 +31,7 @@ class Reached:
 
 
 def reason(error: Exception) -> str:
-    """What went wrong; for mistakes about TLS, also what to do."""
+    """The reason of a failed connection; for mistakes about TLS, also what to do."""
     import ssl  # noqa: PLC0415 - slow to import, and most connections do without
 
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -36,7 +36,7 @@ class ContractInfo:
 
 @dataclass(frozen=True, slots=True)
 class BackfillResult:
-    """What filling the columns of older records did."""
+    """The outcome of filling the columns of older records."""
 
     files: int = 0
     records: int = 0

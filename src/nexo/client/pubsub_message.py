@@ -57,7 +57,7 @@ class Message(msgspec.Struct, Generic[T], frozen=True, eq=False):
 
     @property
     def value(self) -> T:
-        """What was published, checked and converted if the subscription has a type."""
+        """The published value, checked and converted if the subscription has a type."""
         decoded: T = decode_value(self.encoded, self._type)
         return decoded
 

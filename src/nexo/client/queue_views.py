@@ -1,4 +1,4 @@
-"""What queue clients return and accept: ids, options, dead letters, states; no I/O."""
+"""Values that queue clients return and accept: ids, options, dead letters, states; no I/O."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def chunks(
     raw: Sequence[bytes], keys: JobKeys, dedup_keys: JobKeys, welcome: Welcome | None,
     headers: Sequence[bytes | None] | None = None,
 ) -> list[tuple[int, int]]:  # fmt: skip
-    """Where to cut jobs so that no request grows too large; `PayloadTooLarge` if one alone is."""
+    """Cut jobs so that no request grows too large; `PayloadTooLarge` if one alone is."""
     most, count = room_bytes(welcome, CHUNK_BYTES), len(raw)
     sizes = _sizes(raw, keys, dedup_keys) if keys or dedup_keys or headers else None
     if sizes is not None and headers is not None:
@@ -143,7 +143,7 @@ class JobView(Generic[T]):
     encoded: bytes
     """The value as it travels (`nexo.protocol.values`): its type byte, then the content."""
     type_: Any
-    """What `value` is checked against and converted to, if anything."""
+    """The type that `value` is checked against and converted to, if any."""
     priority: int
     key: str | None
     pushed_ms: int
@@ -157,7 +157,7 @@ class JobView(Generic[T]):
 
     @property
     def value(self) -> T:
-        """What was pushed; `InvalidInput` if it does not fit the queue's type."""
+        """The pushed value; `InvalidInput` if it does not fit the queue's type."""
         return decode_value(self.encoded, self.type_)  # type: ignore[no-any-return]
 
     @property

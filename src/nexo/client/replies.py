@@ -1,4 +1,4 @@
-"""What a response frame means to the caller; shared by both clients."""
+"""Reads response frames for both clients."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def cancel_frame(broker: Broker, request_id: int) -> bytes:
 
 
 def control_answer(kind: int, request_id: int) -> bytes:
-    """What to send back for a frame that is no response: PONG for a PING, else nothing."""
+    """The answer to a frame that is no response: PONG for a PING, else nothing."""
     match kind:
         case FrameKind.PING:
             return frame(FrameKind.PONG, 0, request_id)

@@ -1,4 +1,4 @@
-"""What the store's client returns: values removed from it, decisions, keys of cached calls."""
+"""Results of the store's client: removed values, decisions, keys of cached calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callers of ``create`` and ``update`` write, as the options of a stream (SPEC E1)."""
+"""Reads the arguments of ``create`` and ``update`` as the options of a stream (SPEC E1)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def stream_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _aliases(options: dict[str, Any]) -> dict[str, Any]:
-    """What is spelled otherwise than in `StreamOptions`, taken out of ``options``."""
+    """Takes out of ``options`` those that `StreamOptions` spells otherwise."""
     found: dict[str, Any] = {}
     if "compaction" in options:
         compaction = options.pop("compaction")

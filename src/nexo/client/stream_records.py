@@ -37,7 +37,7 @@ Headers = Mapping[str, Any] | None
 
 
 class Published(msgspec.Struct, frozen=True, order=True, gc=False):
-    """Where a record went. Like a row: ``partition, offset = place``, ``dict(place)``.
+    """The place of a published record. Like a row: ``partition, offset = place``, ``dict(place)``.
 
     A struct that the garbage collector ignores takes a third of a named tuple's time to create.
     """
@@ -77,7 +77,7 @@ class Record(Generic[T]):
 
     @property
     def value(self) -> T:
-        """What was published, checked and converted if the stream has a type; None if deleted."""
+        """The published value, checked and converted if the stream has a type; None if deleted."""
         if self._content is None:
             return None  # type: ignore[return-value]
         decoded: T = decode_content(self._value_type, self._content, self._type)
@@ -133,7 +133,7 @@ class ParkedRecord(Record[T]):
 
 
 RecordOrPlace = Record[Any] | Published
-"""What names a record: itself, or where it is."""
+"""A record, or its place."""
 
 
 def gone(offset: int) -> tuple[object, ...]:
@@ -151,7 +151,7 @@ def shown(holder: Any) -> str:
 
 
 def slices(records: int, partitions: int | None) -> int:
-    """How many batches to cut records without a key into, so that partitions get equal shares.
+    """The number of batches to cut records without a key into, so that partitions get equal shares.
 
     A few records stay together: the batches of several requests take turns anyway (SPEC E2).
     """
@@ -257,7 +257,7 @@ class Outgoing:
             self.size_bytes += len(headers)
 
     def rows(self) -> Iterator[tuple[int, bytes | None, bytes | None, bytes]]:
-        """What was added, as `add` takes it."""
+        """The added rows, as `add` takes them."""
         keys, headers = chain(self.keys, repeat(None)), chain(self.headers, repeat(b""))
         return zip(self.types, self.values, keys, headers, strict=False)
 
@@ -330,7 +330,7 @@ def by_partition(
 
 
 class PublishedBatch(Sequence[Published]):
-    """Where each record of a `publish_many` went, in the order given.
+    """The place of each record of a `publish_many`, in the order given.
 
     Places are created on access: few callers look at any, and creating them takes a quarter as
     long as publishing. `list` turns it into what JSON encoders of web frameworks take.

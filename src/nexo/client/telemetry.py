@@ -19,7 +19,7 @@ _SYSTEM = "nexo"
 
 
 class TelemetrySettings:
-    """What `nexo.integrations.opentelemetry` changes."""
+    """The hooks that `nexo.integrations.opentelemetry` sets."""
 
     provider: Any = None
     """A tracer provider to use instead of the process's own."""

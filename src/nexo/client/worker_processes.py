@@ -28,7 +28,7 @@ LOOK_S = 0.5
 """How often sources are looked at, and processes that ended are counted."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 KILL_S = 5.0
-"""What a process may take beyond the time its jobs have to end."""
+"""The time that a process has beyond the time its jobs have to end."""
 WRONG_USAGE = 2
 _SKIPPED = {"__pycache__", "node_modules", "venv", "build", "dist"}
 

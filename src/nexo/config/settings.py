@@ -37,7 +37,7 @@ def setting(variable: str, meaning: str) -> Meta:
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a server runs with."""
+    """The settings of a server."""
 
     host: Annotated[
         str,
@@ -442,7 +442,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def lake_folder(self) -> Path:
-        """Where the lake is, unless a catalog says otherwise."""
+        """The folder of the lake, unless a catalog says otherwise."""
         return (self.lake_path or self.data_dir / "lake").absolute()
 
     @property
@@ -456,7 +456,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return tuple(part.strip() for part in self.http_origins.split(",") if part.strip())
 
     def folder(self, broker: Broker) -> Path:
-        """Where ``broker`` keeps its data."""
+        """The folder of ``broker``'s data."""
         return (self._own_folder(broker) or self.data_dir / broker.label).absolute()
 
     def folder_setting(self, broker: Broker) -> str:

@@ -1,4 +1,4 @@
-"""Where settings come from: defaults < TOML file < environment < flags (SPEC A8).
+"""Loads the settings: defaults < TOML file < environment < flags (SPEC A8).
 
 Each value is checked against its setting's type and range; an error about an unknown name
 suggests the one that was most likely meant.

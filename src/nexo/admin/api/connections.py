@@ -1,4 +1,4 @@
-"""Who is connected."""
+"""Connections and applications."""
 
 from __future__ import annotations
 

@@ -84,9 +84,9 @@ class ReadPage(msgspec.Struct):
 
     records: list[RecordEvent]
     next_offset: int
-    """Where to read on."""
+    """The next offsets to read."""
     end_offset: int
-    """Where readers stop now."""
+    """The offsets at which readers stop now."""
 
 
 @routes.live("/events")

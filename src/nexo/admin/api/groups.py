@@ -47,7 +47,7 @@ class KafkaMemberView(KafkaMember, frozen=True, kw_only=True, omit_defaults=Fals
 
 
 class KafkaGroupView(msgspec.Struct):
-    """What a group has whose members are Kafka clients."""
+    """Details of a group whose members are Kafka clients."""
 
     state: str
     """``Stable``, ``PreparingRebalance``, ``CompletingRebalance`` or ``Reconciling``."""
@@ -132,7 +132,7 @@ class SomeParked(OneGroup):
 
 
 class SeekAsk(GroupAsk):
-    """Where a group continues: exactly one of the three."""
+    """The place where a group continues: exactly one of the three."""
 
     to: Literal["beginning", "end"] | None = None
     offset: Skip | None = None
@@ -271,7 +271,7 @@ async def _seek_ordered(context: ApiContext, ask: SeekAsk) -> ChangeCount:
 
 
 async def _positions(context: ApiContext, ask: SeekAsk) -> list[int]:
-    """Where each partition is read from next."""
+    """The next offset of each partition."""
     if ask.time_ms is not None:
         request = wire.OffsetsAt(stream=ask.stream, time_ms=ask.time_ms)
         return await context.ask(Op.S_OFFSETS_AT, request, list[int])

@@ -47,7 +47,7 @@ class JobRow(msgspec.Struct):
     attempts: int
     history: list[tuple[int, str]]
     headers: dict[str, Any]
-    """What it was pushed with beside its value."""
+    """The headers that it was pushed with."""
     cause: str | None = None
     """How it died: ``nack``, ``rejected``, ``timeout``, or ``lost`` with its worker."""
     died_ms: int | None = None
@@ -148,7 +148,7 @@ def _holder(peer: ConnectionRow) -> str:
 
 @routes.get("/job")
 async def job(context: ApiContext, ask: JobAsk) -> JobState:
-    """Where a job is, what it said of itself and what it returned."""
+    """The state of a job, its progress and its result."""
     state = await context.client.queue(ask.queue).job(ask.id)
     return replace(state, progress=_plain(state.progress), result=_plain(state.result))
 

@@ -83,7 +83,7 @@ class LakeView(msgspec.Struct):
 
 
 class TableView(msgspec.Struct):
-    """What the lake has of a stream."""
+    """The part of a stream that is in the lake."""
 
     table: TableRow
     derived: list[TableRow]
@@ -104,7 +104,7 @@ class LettersView(msgspec.Struct):
 
 @dataclass(slots=True)
 class _Seen:
-    """What was read last, and the read in progress."""
+    """The last result, and the read in progress."""
 
     at_s: float = float("-inf")
     tables: list[TableHistory] | None = None

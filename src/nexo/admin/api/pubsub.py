@@ -106,7 +106,7 @@ class PublishMessageAsk(OneTopic):
 
 
 class TailAsk(msgspec.Struct, forbid_unknown_fields=True):
-    """What to watch."""
+    """A pattern to watch."""
 
     pattern: TopicName = "#"
     retained: bool = False
@@ -179,7 +179,7 @@ def _topic(row: TopicRow) -> str:
 
 @routes.get("/subscriptions")
 async def subscriptions(context: ApiContext, ask: SearchAsk) -> SubscriptionPage:
-    """Who subscribes to what, and who is too slow."""
+    """All subscriptions, with those that are too slow."""
     rows = await context.client.pubsub.subscriptions(limit=MOST_ROWS)
     rows.sort(key=lambda row: (-row.dropped, -row.waiting, row.pattern))
     return SubscriptionPage(*page(rows, ask, lambda row: f"{row.pattern} {row.client}"))

@@ -40,7 +40,7 @@ class RecordsAsk(OneStream):
     key: Annotated[str, msgspec.Meta(max_length=65_536)] | None = None
     """Only records of this key."""
     cursor: OffsetList = ""
-    """Where an earlier page began or ended; it overrides ``offset`` and ``time_ms``."""
+    """The place where an earlier page began or ended; it overrides ``offset`` and ``time_ms``."""
     direction: Literal["earlier", "later"] | None = None
     """From the place; the default is later, and earlier where no place is given."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
@@ -89,7 +89,7 @@ class PublishRecordAsk(OneStream):
 
 
 class RecordPlace(msgspec.Struct):
-    """Where a record went."""
+    """The place of a published record."""
 
     partition: int
     offset: int

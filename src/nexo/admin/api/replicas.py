@@ -13,7 +13,7 @@ routes = ApiRoutes("Replicas")
 
 
 class BrokerLog(msgspec.Struct):
-    """What a leader has shipped of one broker."""
+    """How much of one broker its leader has shipped."""
 
     broker: str
     number: int
@@ -39,7 +39,7 @@ class ReplicaPage(msgspec.Struct):
 
 @routes.get("/replicas")
 async def replicas(context: ApiContext, ask: Nothing) -> ReplicaPage:
-    """Who leads, how far behind the object store is, and what is wrong."""
+    """The leader, the lag of the object store, and problems."""
     await context.check_watchable(*Broker)
     sampler = context.sampler
     logs = [

@@ -55,7 +55,7 @@ class SqlViewsAsk(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SqlView(msgspec.Struct):
-    """What a query may name."""
+    """A view that a query may name."""
 
     name: str
     stream: str
@@ -71,7 +71,7 @@ class SqlViews(msgspec.Struct):
 
 @routes.get("/views")
 async def views(context: ApiContext, ask: SqlViewsAsk) -> SqlViews:
-    """What queries of this caller may name."""
+    """The views that queries of this caller may name."""
     found = [name for name in await context.client.streams() if ask.search in name]
     general = [SqlView(name, "") for name in sorted(GENERAL_VIEWS)]
     named = [SqlView(table_name(name), name) for name in found[: ask.limit]]

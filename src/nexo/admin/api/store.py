@@ -59,7 +59,7 @@ class KeyPage(msgspec.Struct):
 
     keys: list[KeyRow]
     cursor: str | None
-    """Where the next page starts; null at the end. A search may need several pages to find
+    """The start of the next page; null at the end. A search may need several pages to find
     anything: a page may be empty and have one."""
     total: int | None
     """Keys in the whole store."""

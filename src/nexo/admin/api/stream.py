@@ -63,7 +63,7 @@ class OneStream(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class OffsetTier(msgspec.Struct):
-    """Where a range of offsets lies; ``end`` is exclusive."""
+    """A range of offsets and its tier; ``end`` is exclusive."""
 
     tier: str
     """``lake`` (Parquet and Iceberg) or ``hot`` (the local log)."""

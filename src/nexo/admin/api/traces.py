@@ -1,4 +1,4 @@
-"""What became of one message: published, delivered to, finished by, as far as the brokers know."""
+"""The history of one message: published, delivered, finished, as far as the brokers know."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ routes = ApiRoutes("Traces")
 
 
 class GroupTrace(msgspec.Struct):
-    """What one group has done with a record."""
+    """The state of a record in one group."""
 
     group: str
     mode: Literal["shared", "ordered"]
@@ -29,7 +29,7 @@ class GroupTrace(msgspec.Struct):
     attempts: int = 0
     """Deliveries that counted; of a record in flight, with this one."""
     consumer: str | None = None
-    """Who holds it, or of an ordered group who reads its partition."""
+    """The consumer that holds it; in an ordered group, the one that reads its partition."""
     until_ms: int | None = None
     """When the lease ends, or the delay is over."""
     parked_ms: int | None = None
@@ -43,14 +43,14 @@ class RecordTrace(msgspec.Struct):
 
 
 class TopicTrace(msgspec.Struct):
-    """Who gets what is published to a topic now; what was delivered before is not kept."""
+    """The present receivers of a topic; deliveries of the past are not kept."""
 
     subscriptions: list[SubscriptionInfo]
 
 
 @routes.get("/stream/trace")
 async def record_trace(context: ApiContext, ask: RecordAsk) -> RecordTrace:
-    """What each group of a stream has done with one record."""
+    """The state of one record in each group of its stream."""
     request = wire.GroupsAsk(stream=ask.stream, record=(ask.partition, ask.offset))
     infos = await context.ask(Op.S_GROUPS, request, list[wire.GroupInfo])
     shared = [_shared(info.name, info.record) for info in infos if info.record is not None]

@@ -48,7 +48,7 @@ class EndAsk(msgspec.Struct, forbid_unknown_fields=True):
 
 @routes.get("/may")
 async def may(context: ApiContext, ask: MayAsk) -> May:
-    """What the caller may do to a thing; the brokers decide again about every request."""
+    """The caller's permissions on a thing; the brokers decide again about every request."""
     accounts = context.place.accounts
     if context.user is None or accounts is None:
         return May()

@@ -26,7 +26,7 @@ LeaseToken: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,20}$")]
 
 
 class FetchAsk(OneQueue):
-    """How many jobs, and for how long."""
+    """The number of jobs to take, and for how long."""
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
     wait_s: WaitSeconds = 0

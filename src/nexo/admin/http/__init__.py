@@ -1,1 +1,1 @@
-"""What all endpoints share: routes, logins, replies, the web socket, the API's documents."""
+"""The parts that all endpoints share: routes, logins, replies, the web socket, the documents."""

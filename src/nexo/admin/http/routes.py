@@ -31,7 +31,7 @@ class ChangeCount(msgspec.Struct):
     """The request was carried out."""
 
     count: int = 1
-    """How many things it changed."""
+    """The number of changed things."""
 
 
 @dataclass(frozen=True, slots=True)

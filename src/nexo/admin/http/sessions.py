@@ -36,7 +36,7 @@ IDLE_S = 12 * 3600
 RECHECK_S = 5.0
 PATIENCE_S = 2.0
 _ID_CHARS = 16
-"""What is shown of the hash of a login's secret."""
+"""The shown length of the hash of a login's secret."""
 
 
 class Login(msgspec.Struct, forbid_unknown_fields=True):

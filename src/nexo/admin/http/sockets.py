@@ -2,7 +2,8 @@
 
 Text frames with JSON both ways. A request is one of `SocketSubscribe`, `Unsubscribe`, `Follow`,
 `SocketPublish`, distinguished by ``do``; the answer, `SocketFinished` or `SocketRefused`, carries
-its ``id``. What is followed comes as `MessageEvent` and `RecordEvent`, distinguished by ``event``.
+its ``id``. Followed topics and streams come as `MessageEvent` and
+`RecordEvent`, distinguished by ``event``.
 """
 
 from __future__ import annotations

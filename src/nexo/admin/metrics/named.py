@@ -145,7 +145,7 @@ class NamedReadings(Collector):
         yield from self._pipelines()
 
     def _pipelines(self) -> Iterator[Metric]:
-        """What pipelines have written down, of the streams with the most records."""
+        """The progress of pipelines, for the streams with the most records."""
         pipelines = self._sampler.pipelines
         running = sum(each.alive(int(time.time() * 1000)) for each in pipelines)
         yield Gauge("nexo_pipelines_running", "Pipelines at work.", running)

@@ -208,7 +208,7 @@ class Readings(Collector):
 
 
 class Metrics:
-    """What ``/metrics`` answers."""
+    """The answer of ``/metrics``."""
 
     def __init__(self, sampler: Sampler) -> None:
         self._registry = CollectorRegistry(auto_describe=False)

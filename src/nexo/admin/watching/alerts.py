@@ -18,7 +18,7 @@ GROWTH = 1_000
 """A lag that grew by this much in a minute, and by a tenth, is worth a warning."""
 LOW_DISK_FACTOR = 4
 LATE_REPLICA_MS = 10_000
-"""What waits longer for the object store is an alert."""
+"""A longer wait for the object store is an alert."""
 RESTARTED_MS = 3_600_000
 """How long a broker's restart is an alert."""
 
@@ -35,11 +35,11 @@ class Alert(msgspec.Struct, frozen=True):
     message: str
     group: str = ""
     count: int = 1
-    """How many things it is about, if it sums up several alerts of one kind."""
+    """The number of things, if it sums up several alerts of one kind."""
 
 
 def of_broker(watch: BrokerWatch, reserve: int, now_ms: int) -> Iterator[Alert]:
-    """What is wrong with a broker; ``reserve`` is the disk it must not use up."""
+    """Alerts about a broker; ``reserve`` is the disk it must not use up."""
     name = watch.broker.label
     if not watch.up:
         yield Alert("critical", "down", name, "", f"the broker does not answer: {watch.error}")
@@ -76,7 +76,7 @@ def of_broker(watch: BrokerWatch, reserve: int, now_ms: int) -> Iterator[Alert]:
 
 
 def _lost(broker: str, lost: dict[str, Any]) -> Iterator[Alert]:
-    """What damaged files have cost a broker."""
+    """Alerts about the losses that damaged files caused."""
     if count := lost.get("count", 0):
         what = "; ".join(lost["first"][:3])
         message = f"damaged files have cost records ({_counted(count, 'place')}): {what}"
@@ -84,7 +84,7 @@ def _lost(broker: str, lost: dict[str, Any]) -> Iterator[Alert]:
 
 
 def of_queue(queue: QueueWatch) -> Iterator[Alert]:
-    """What is wrong with a queue."""
+    """Alerts about a queue."""
     info, name = queue.info, queue.info.name
     if info.losses:
         message = f"damaged files have cost jobs: {'; '.join(info.losses[:3])}"
@@ -99,7 +99,7 @@ def of_queue(queue: QueueWatch) -> Iterator[Alert]:
 
 
 def of_group(group: GroupWatch) -> Iterator[Alert]:
-    """What is wrong with a group."""
+    """Alerts about a group."""
     info = group.info
     where = ("stream", info.stream)
     if info.parked:
@@ -117,7 +117,7 @@ def of_group(group: GroupWatch) -> Iterator[Alert]:
 
 
 def of_pipeline(pipeline: PipelineProgress, now_ms: int) -> Iterator[Alert]:
-    """What is wrong with a pipeline into the lake."""
+    """Alerts about a pipeline into the lake."""
     if pipeline.running and not pipeline.alive(now_ms):
         message = f"{pipeline.id} stopped without a word: it was killed, or hangs"
         yield Alert("warning", "pipeline-silent", "stream", "", message)
@@ -138,7 +138,7 @@ def of_pipeline(pipeline: PipelineProgress, now_ms: int) -> Iterator[Alert]:
 
 
 def of_replica(state: ReplicaState) -> Iterator[Alert]:
-    """What is wrong with replication as a whole."""
+    """Alerts about replication as a whole."""
     if state.problem:
         level: Level = "critical" if state.role == "leader" else "warning"
         yield Alert(level, "replica", "stream", "", f"replication: {state.problem}")

@@ -9,7 +9,7 @@ SECONDS = 3_600
 
 
 def step(count: int, most: int) -> int:
-    """How many of ``count`` points to average into one, for at most ``most`` or one more."""
+    """The number of ``count`` points to average into one, for at most ``most`` or one more."""
     return max(1, -(-count // most))
 
 

@@ -21,7 +21,7 @@ LONG_POLLS = frozenset(
 )  # fmt: skip
 """Requests that may wait for data: their times say nothing about speed."""
 _OWN = frozenset({"q_survey", "s_survey"})
-"""What this process asks every second, whatever clients do."""
+"""Requests of this process itself, every second."""
 
 Buckets = dict[str, list[int]]
 
@@ -66,7 +66,7 @@ class RequestTimes:
         return sorted(found, key=lambda row: (-row.count, row.op))
 
     def _grown(self, seconds: int) -> Buckets:
-        """What was added in the last seconds; everything, if the broker was restarted."""
+        """The requests of the last seconds; all of them, if the broker was restarted."""
         if len(self._seen) < 2:
             return {}
         now, then = self._seen[-1], self._seen[max(0, len(self._seen) - 1 - seconds)]

@@ -68,7 +68,7 @@ class Sampler:
         self.survey = BrokerSurvey(client)
         self.topics = TopicRates()
         self.alerts: list[Alert] = []
-        """What needs attention, the worst first; many of a kind are one."""
+        """Alerts, the worst first; many of a kind are one."""
         self.alert_counts = {"critical": 0, "warning": 0}
         self.roundtrips = {broker: BucketCounts() for broker in Broker}
         self.sampled_ms = int(time.time() * 1000)
@@ -150,7 +150,7 @@ class Sampler:
 
 
 def _read_replica(folder: Path) -> ReplicaState | None:
-    """What the supervisor says of this server's part; None if it does not replicate."""
+    """This server's part in replication, by its supervisor; None if it does not replicate."""
     try:
         return msgspec.json.decode((folder / FILE).read_bytes(), type=ReplicaState)
     except (OSError, msgspec.MsgspecError):

@@ -1,4 +1,4 @@
-"""What is known of each broker, queue and group, second by second; no I/O."""
+"""Keeps the figures of each broker, queue and group, second by second; no I/O."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ TIMEOUT_S = 10.0
 
 
 class Notice(msgspec.Struct):
-    """What a web hook is sent."""
+    """The message that a web hook gets."""
 
     server: str
     """The address of the dashboard."""
@@ -40,7 +40,7 @@ class Notice(msgspec.Struct):
     raised: list[Alert]
     resolved: list[Alert]
     standing: int
-    """How many alerts there are now."""
+    """The number of present alerts."""
 
 
 class ReportedAlerts:

@@ -198,7 +198,7 @@ def _jobs_in_work(nexo: Client, name: str, limit: int, offset: int) -> list[dict
 
 
 def _connection_names(nexo: Client) -> dict[int, str]:
-    """What connections call themselves, if the caller may know."""
+    """The names of connections, if the caller may know them."""
     try:
         reply = nexo.link(Broker.QUEUE).call(Op.PEERS, bytes((Broker.QUEUE,)))
     except Forbidden:

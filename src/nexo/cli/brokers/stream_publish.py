@@ -88,7 +88,7 @@ def _headers(given: Iterable[str]) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What a line of input means."""
+    """One parsed line of input."""
 
     form: str
     key: str | None = None

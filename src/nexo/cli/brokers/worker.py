@@ -31,7 +31,7 @@ _OPTIONS = ("concurrency", "batch", "time_limit")
 
 @dataclass(frozen=True)
 class Work:
-    """What one process does; it is sent to processes that are started for it."""
+    """The task of one process; it is sent to processes that are started for it."""
 
     target: str
     queue: str | None

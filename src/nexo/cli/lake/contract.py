@@ -159,7 +159,7 @@ def _show(found: ContractInfo) -> None:
 
 
 def _terms(found: ContractInfo) -> Iterator[str]:
-    """What a contract says besides its columns."""
+    """The settings of a contract besides its columns."""
     ids = f" with schema ids {', '.join(map(str, found.schema_ids))}" if found.schema_ids else ""
     yield f"values: {found.format}{' ' * bool(found.message)}{found.message}{ids}"
     yield (

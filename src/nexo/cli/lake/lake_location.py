@@ -1,4 +1,4 @@
-"""Where the lake is that a command works on: given by options, or asked of the server."""
+"""Finds the lake that a command works on: from options, or from the server."""
 
 from __future__ import annotations
 

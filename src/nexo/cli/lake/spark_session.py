@@ -125,7 +125,7 @@ def quiet_start(*, afterwards: bool) -> Iterator[None]:
 
 
 class _HeldOutput:
-    """What is written to ``entrance``, read in a thread: kept, then passed on or dropped."""
+    """Reads ``entrance`` in a thread: keeps the text, then passes it on or drops it."""
 
     def __init__(self, drop: bool) -> None:
         self.is_started = False

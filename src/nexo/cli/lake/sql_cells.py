@@ -1,4 +1,4 @@
-"""What SQL returns, as people and programs read it: no Python in it, and times in UTC.
+"""Formats the results of SQL for people and programs: no Python in them, and times in UTC.
 
 A timestamp is a naive time in this machine's zone when Spark hands it over, while queries see UTC.
 DuckDB hands over times with their zone; a naive one is in no zone.

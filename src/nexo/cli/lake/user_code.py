@@ -46,7 +46,7 @@ def code_options(function: F) -> F:
 def plan_of(
     lake: Lake, code: Path, *, trigger_s: float, only: str, once: bool, full: str = ""
 ) -> CodePlan:
-    """What the process of users' code is to do."""
+    """The task of the process that runs users' code."""
     from pyspark_nexo.code.child import CodePlan
     from pyspark_nexo.code.loading import code_folder
 

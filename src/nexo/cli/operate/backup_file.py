@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class ArchiveManifest(msgspec.Struct, frozen=True):
-    """What the archive holds."""
+    """The contents of the archive."""
 
     format: int
     nexo: str
@@ -189,7 +189,7 @@ def reading(path: Path) -> Iterator[ArchiveReader]:
 
 
 def _target(info: tarfile.TarInfo, folders: dict[Broker, Path]) -> Path:
-    """Where to write a file: always in its broker's folder, whatever the archive says."""
+    """The path of a restored file: always in its broker's folder, whatever the archive says."""
     label, *parts = PurePosixPath(info.name).parts
     folder = next((path for broker, path in folders.items() if broker.label == label), None)
     if folder is None or not parts or ".." in parts or not info.isreg():

@@ -78,7 +78,7 @@ def _lock(settings: config.Settings, read_only: bool) -> AbstractContextManager[
 
 
 def _examine(settings: config.Settings, repair: bool) -> tuple[list[Finding], list[Finding], int]:
-    """What is wrong, what was and is mended, and how much was read."""
+    """Findings: damage, repairs, and how much was read."""
     from nexo.server.checkup import Checkup
 
     size = Checkup(settings).size_bytes

@@ -1,4 +1,4 @@
-"""What ``nexo top`` shows, worked out from the brokers' own figures at two moments."""
+"""Computes the screen of ``nexo top`` from the brokers' figures at two moments."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def _say(settings: Settings, level: str, message: str, text: str) -> None:
 
 
 def banner(settings: Settings, addresses: Addresses) -> str:
-    """Where a started server answers, who may come in and where its data is."""
+    """Print a started server's addresses, access rules and data folder."""
     rows = {"clients": addresses.url}
     if addresses.http_port is not None:
         rows["dashboard"] = f"{addresses.http_url} (in a moment)"

@@ -65,7 +65,7 @@ def command(interval_s: float, once: bool, count: int | None, limit: int) -> Non
 
 
 class Looks:
-    """What is known of a server, renewed with each look."""
+    """A server's figures, renewed with each look."""
 
     def __init__(self, nexo: Client) -> None:
         self._nexo = nexo
@@ -79,7 +79,7 @@ class Looks:
             raise errors[0]
 
     def next(self, limit: int) -> dict[str, Any]:
-        """What is shown after another look."""
+        """Look again, and return the screen."""
         before, self._before = self._before, self._look()
         return {
             "time_ms": int(time.time() * 1000),
@@ -128,7 +128,7 @@ class Looks:
 
 
 def _views(nexo: Client, interval_s: float, limit: int) -> Iterator[dict[str, Any]]:
-    """What is shown, look by look."""
+    """The screens, look by look."""
     looks = Looks(nexo)
     while True:
         time.sleep(interval_s)

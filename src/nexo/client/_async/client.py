@@ -169,7 +169,7 @@ class AsyncClient(AsyncClosing):
         return runtime.now_s() - start_s
 
     async def info(self) -> ServerInfo:
-        """What each broker reports: what it holds, its connections, disk and process."""
+        """The report of each broker: its contents, connections, disk and process."""
         found = {
             broker.label: await status(link.repeat, broker) for broker, link in self._links.items()
         }

@@ -1,4 +1,4 @@
-"""What is closed at the end of an ``async with``."""
+"""Closes an object at the end of an ``async with``."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Contract:
         return f"<{type(self).__name__} of stream {self._stream!r}>"
 
     async def info(self) -> ContractInfo:
-        """What it is now."""
+        """The contract as it is now."""
         return await self._run(lambda contract: contract.info())
 
     async def set(self, columns: Any) -> ContractInfo:

@@ -1,4 +1,4 @@
-"""What subscriptions to queues and streams have in common: a handler, called until `close`."""
+"""The base of subscriptions to queues and streams: calls a handler until `close`."""
 
 from __future__ import annotations
 

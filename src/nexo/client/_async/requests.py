@@ -24,7 +24,7 @@ async def request(send: Send, op: int, message: object, type_: type[T]) -> T:
 
 
 async def status(send: Send, broker: Broker) -> Any:
-    """What a broker says of itself."""
+    """The report of one broker."""
     return decode_value(await send(Op.STATUS, bytes((broker,))) or b"\x02{}")
 
 

@@ -170,7 +170,7 @@ class Client(Closing):
         return runtime.now_s() - start_s
 
     def info(self) -> ServerInfo:
-        """What each broker reports: what it holds, its connections, disk and process."""
+        """The report of each broker: its contents, connections, disk and process."""
         found = {broker.label: status(link.repeat, broker) for broker, link in self._links.items()}
         return convert(found, ServerInfo)
 

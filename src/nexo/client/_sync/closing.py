@@ -1,5 +1,5 @@
 # Generated from _async/closing.py by tools/unasync.py; edit that file instead.
-"""What is closed at the end of an ``with``."""
+"""Closes an object at the end of an ``with``."""
 
 from __future__ import annotations
 

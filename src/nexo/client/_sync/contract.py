@@ -41,7 +41,7 @@ class Contract:
         return f"<{type(self).__name__} of stream {self._stream!r}>"
 
     def info(self) -> ContractInfo:
-        """What it is now."""
+        """The contract as it is now."""
         return self._run(lambda contract: contract.info())
 
     def set(self, columns: Any) -> ContractInfo:

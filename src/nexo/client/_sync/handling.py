@@ -1,5 +1,5 @@
 # Generated from _async/handling.py by tools/unasync.py; edit that file instead.
-"""What subscriptions to queues and streams have in common: a handler, called until `close`."""
+"""The base of subscriptions to queues and streams: calls a handler until `close`."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def request(send: Send, op: int, message: object, type_: type[T]) -> T:
 
 
 def status(send: Send, broker: Broker) -> Any:
-    """What a broker says of itself."""
+    """The report of one broker."""
     return decode_value(send(Op.STATUS, bytes((broker,))) or b"\x02{}")
 
 

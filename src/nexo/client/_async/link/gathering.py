@@ -160,7 +160,7 @@ def _holders(receipt: object) -> int:
 
 
 (_HOLDERS_HERE,) = [_holders(each) for each in [object()]]
-"""What `_holders` returns for a receipt that only a list here holds."""
+"""The result of `_holders` for a receipt that only a list here holds."""
 
 
 def _send_later(

@@ -365,7 +365,7 @@ _ASKED_AGAIN = frozenset((Op.S_READ_MANY, Op.S_HEARTBEAT))
 were told."""
 
 Duplex: TypeAlias = Link
-"""What `Link.duplex` returns; a separate class in the sync client."""
+"""The result of `Link.duplex`; a separate class in the sync client."""
 
 
 def _added(hooks: list[Hook], hook: Hook) -> Callable[[], None]:

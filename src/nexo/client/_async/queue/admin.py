@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class QueuePart(Generic[T]):
-    """What the parts of a queue have in common."""
+    """The base of the parts of a queue."""
 
     def __init__(self, link: Link, queue: str, type_: type[T] | None = None) -> None:
         self._link = link

@@ -41,7 +41,7 @@ of the turn; a larger job is sent alone.
 """
 _JOB_BYTES = 8
 _TEXT_BYTES = 5
-"""What each job, and each of its keys, takes besides its content."""
+"""The overhead of each job, and of each of its keys."""
 WHOLE_LEASE = -1
 
 

@@ -25,7 +25,7 @@ _REMOVED = "it was taken out"
 
 
 class Collection(Generic[T]):
-    """What maps, lists and sets have in common."""
+    """The base of maps, lists and sets."""
 
     def __init__(self, link: Link, name: str, type_: type[T] | None = None) -> None:
         self.name = name

@@ -39,7 +39,7 @@ def ttl_ms(ttl: Duration | None) -> int | None:
 
 
 class StoreKeys:
-    """What is asked about keys of any kind."""
+    """Requests about keys of any kind."""
 
     def __init__(self, link: Link) -> None:
         self._link = link

@@ -46,7 +46,7 @@ MAX_BYTES = 2**53
 
 
 Along: TypeAlias = Callable[[Records[T]], SettleRecords | None]
-"""What a consumer has to report when it begins with a batch."""
+"""Reports that a consumer begins with a batch."""
 
 
 def _nothing(_: Records[Any]) -> None:
@@ -182,7 +182,7 @@ class StreamConsumer(AsyncClosing, Generic[T]):
         )
 
     async def _answer(self, poll: Any) -> Records[T]:
-        """What a take brings."""
+        """The records of one take."""
         self._poll = poll
         if self._closed:
             poll.cancel()

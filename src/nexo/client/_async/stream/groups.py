@@ -45,7 +45,7 @@ class Group(Generic[T]):
         return (await request(self._link.repeat, Op.S_GROUPS, ask, list[GroupInfo]))[0]
 
     async def lag(self) -> int:
-        """How many records the group has not finished."""
+        """The number of records that the group has not finished."""
         return (await self.info()).lag
 
     async def exists(self) -> bool:

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 _ROOM_BYTES = 1_024
-"""What an ack takes besides its result."""
+"""The room of an ack besides its result."""
 
 
 class JobBatch(Sequence["Job[T]"], Generic[T]):
@@ -186,7 +186,7 @@ class Job(Generic[T]):
 
     @property
     def value(self) -> T:
-        """What was pushed; `InvalidInput` if it does not fit the queue's type."""
+        """The pushed value; `InvalidInput` if it does not fit the queue's type."""
         return self._batch.decoded(self._raw)
 
     @property

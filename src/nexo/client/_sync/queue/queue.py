@@ -303,7 +303,7 @@ class Queue(Generic[T]):
         return job_state(link.again(look, wait_ms / 1_000 + patience_s))
 
     def result(self, job_id: str, *, wait: Duration = 30) -> Any:
-        """What a job returned, waiting for its end. The queue must have a ``result_ttl``.
+        """Wait for the end of a job, and return its result. The queue must have a ``result_ttl``.
 
         None also for a job that was cancelled, or whose result is no longer kept.
 

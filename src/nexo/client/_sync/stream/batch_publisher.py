@@ -38,7 +38,7 @@ class BatchPublisher:
         self._turn = 0
 
     def step(self, contents: list[bytes]) -> int:
-        """How many of them `plain` puts in a request; 0 if their sizes differ too much to say."""
+        """The number that `plain` puts in a request; 0 if their sizes differ too much to say."""
         count, total = len(contents), sum(map(len, contents))
         step, welcome = self._slice(count), self._link.welcome
         if total + 8 * count <= room_bytes(welcome, BATCH_BYTES):
@@ -49,7 +49,7 @@ class BatchPublisher:
         return step if largest * step <= 4 * BATCH_BYTES else 0
 
     def _slice(self, records: int) -> int:
-        """How many records without a key are sent to one partition before the next."""
+        """The number of records without a key that go to one partition before the next."""
         return -(-records // slices(records, self._publisher.count))
 
     def plain(self, kind: int, contents: list[bytes], step: int) -> PublishedBatch:
@@ -109,7 +109,7 @@ class BatchPublisher:
 
 
 def _places(calls: Sequence[Reply]) -> list[tuple[int, int, int]]:
-    """Where each request was stored; waits for all before it raises the error of one."""
+    """The places of all requests; waits for all before it raises the error of one."""
     found: list[tuple[int, int, int]] = []
     failure: NexoError | None = None
     for call in calls:

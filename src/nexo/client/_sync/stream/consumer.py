@@ -47,7 +47,7 @@ MAX_BYTES = 2**53
 
 
 Along: TypeAlias = Callable[[Records[T]], SettleRecords | None]
-"""What a consumer has to report when it begins with a batch."""
+"""Reports that a consumer begins with a batch."""
 
 
 def _nothing(_: Records[Any]) -> None:
@@ -183,7 +183,7 @@ class StreamConsumer(Closing, Generic[T]):
         )
 
     def _answer(self, poll: Any) -> Records[T]:
-        """What a take brings."""
+        """The records of one take."""
         self._poll = poll
         if self._closed:
             poll.cancel()

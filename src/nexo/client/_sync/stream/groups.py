@@ -46,7 +46,7 @@ class Group(Generic[T]):
         return (request(self._link.repeat, Op.S_GROUPS, ask, list[GroupInfo]))[0]
 
     def lag(self) -> int:
-        """How many records the group has not finished."""
+        """The number of records that the group has not finished."""
         return (self.info()).lag
 
     def exists(self) -> bool:

@@ -56,7 +56,7 @@ class StreamRecord(Record[T]):
         self.generation = generation
         self.expires_ms = lease[4]
         self.consumer = consumer
-        """Who holds its lease."""
+        """The consumer that holds its lease."""
 
     @property
     def range(self) -> Range:
@@ -110,7 +110,7 @@ class Records(Sequence[StreamRecord[T]], Generic[T]):
 
     @property
     def refused(self) -> list[wire.RefusedRange]:
-        """What was not settled by the request that took them."""
+        """The records that the request which took them did not settle."""
         return self._head.refused
 
     def are_many(self, limit: int) -> bool:

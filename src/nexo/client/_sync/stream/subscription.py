@@ -53,7 +53,7 @@ class StreamSubscription(HandlerLoop, Generic[T]):
         self._waiting: deque[StreamRecord[T]] = deque()
         """Fetched and not begun."""
         self._given_back = 0
-        """How many of the last records were released because no handler reached them."""
+        """The number of the last records that were released because no handler reached them."""
         self._running: set[StreamRecord[T]] = set()
         self._careful = False
         """A fetched record may have crashed another consumer: report and ack each by itself."""
@@ -241,7 +241,7 @@ class StreamSubscription(HandlerLoop, Generic[T]):
             log.info("group %r: %s", self._consumer.group, error)
 
     def _begins(self, generation: int) -> list[Range]:
-        """What a handler works on or starts next, unless it was reported before."""
+        """The records that a handler works on or starts next, unless they were reported before."""
         if self._workers is not None:
             records = _emptied(self._begun)
         else:
