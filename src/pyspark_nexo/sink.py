@@ -22,7 +22,7 @@ from pyspark.sql.types import StringType, StructType
 
 from nexo.errors import ConfigError, Conflict, InvalidOption
 from nexo.hot_log import HotLog
-from nexo.lake.staging import StagingPlace, staging_at, staging_here, staging_of
+from nexo.lake.writing.staging import StagingPlace, staging_at, staging_here, staging_of
 from nexo.protocol.values import ValueType
 from pyspark_nexo.options import SourceOptions
 from pyspark_nexo.publishing.once import LedgerMark, StagedFile, publish_once

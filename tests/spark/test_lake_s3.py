@@ -14,14 +14,14 @@ import nexo
 from nexo.contracts import StreamContract
 from nexo.errors import Conflict
 from nexo.lake.catalog import Lake
+from nexo.lake.folder.swapping import drop_expired
 from nexo.lake.maintenance.sweep import stored_files
 from nexo.lake.progress import now_ms
 from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.settings import LakeSettings
-from nexo.lake.staging import staging_of
-from nexo.lake.swapping import drop_expired
 from nexo.lake.typed.columns import set_schema
 from nexo.lake.user_tables import get_user_table
+from nexo.lake.writing.staging import staging_of
 from nexo.protocol.values import ValueType
 from pyspark_nexo.code.child import CodePlan, graph_of
 from pyspark_nexo.code.child import refresh as made_anew

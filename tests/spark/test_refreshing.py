@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 
 from nexo.errors import Conflict
-from nexo.lake import swapping
 from nexo.lake.catalog import Lake
 from nexo.lake.changes.keyed import CHANGES_SUFFIX, find_keyed
 from nexo.lake.files import FileWriter, target
+from nexo.lake.folder import swapping
+from nexo.lake.folder.swapping import MADE_FOR, checkpoints_of, drop_expired
 from nexo.lake.once import BatchMark, last_batches
 from nexo.lake.settings import LakeSettings
-from nexo.lake.swapping import MADE_FOR, checkpoints_of, drop_expired
 from nexo.lake.tables import USER
 from nexo.lake.user_tables import TableShape, ensure_user_table, get_user_table, user_tables
 from pyspark_nexo.code.definitions import CodePlace, Definitions, OutputDefinition, OutputKind
@@ -37,7 +37,7 @@ CODE = Definitions({"Gold.t": OUTPUT})
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from nexo.lake import swapping
+from nexo.lake.folder import swapping
 from nexo.lake.catalog import Lake
 from nexo.lake.settings import LakeSettings
 from tests.spark.test_refreshing import refresh

@@ -12,7 +12,7 @@ import pytest
 import nexo
 from nexo import testing
 from nexo.lake.settings import LakeSettings
-from nexo.lake.staging import StagingPlace, staging_of
+from nexo.lake.writing.staging import StagingPlace, staging_of
 from tests.spark.killed_jobs import BUSY_S, CLUSTER, executors, finish, started
 from tests.timing import wait_until
 

@@ -20,7 +20,7 @@ from nexo.access.grants import parse_grant
 from nexo.access.users import UsersFile
 from nexo.batch.murmur import partition_of
 from nexo.errors import ConfigError, Conflict, Corrupt, Forbidden, InvalidOption
-from nexo.lake.staging import StagingPlace, staging_at, staging_here
+from nexo.lake.writing.staging import StagingPlace, staging_at, staging_here
 from nexo.protocol.values import ValueType
 from pyspark_nexo.options import LEDGER
 from pyspark_nexo.options import parse as parse_options

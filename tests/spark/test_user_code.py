@@ -20,10 +20,10 @@ from nexo import cli
 from nexo.contracts import StreamContract
 from nexo.errors import NexoError, NotFound
 from nexo.lake.catalog import Lake
+from nexo.lake.folder.swapping import drop_expired
 from nexo.lake.maintenance.sweep import sweep
 from nexo.lake.paths import local_file
 from nexo.lake.progress import now_ms
-from nexo.lake.swapping import drop_expired
 from nexo.lake.typed.columns import set_schema
 from nexo.lake.user_tables import ensure_user_table, get_user_table
 from nexo.lake.writing.modes import all_files

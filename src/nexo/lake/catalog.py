@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from nexo.lake.tables import (
     RECORDS,
     STREAM,
     USER,
+    NewTable,
     StreamId,
     belongs,
     is_of,
@@ -52,16 +52,6 @@ NEW_TABLE = {
 FEW_TABLES = 200
 KEPT_OF_MANY = {"history.expire.min-snapshots-to-keep": "20"}
 """Further ones, of tables beyond so many of a lake: a pipeline has all snapshots in memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewTable:
-    """A table to be made."""
-
-    name: str
-    schema: Schema
-    spec: PartitionSpec
-    properties: dict[str, str]
 
 
 class Lake:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from nexo.errors import Conflict
 
 if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
@@ -207,3 +209,13 @@ def only_added(before: Table, now: Table) -> bool:
             return False
         number = snapshot.parent_snapshot_id
     return number == wanted
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """A table to be made."""
+
+    name: str
+    schema: Schema
+    spec: PartitionSpec
+    properties: dict[str, str]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from nexo.errors import Conflict, NexoError
 from nexo.lake.catalog import Lake
+from nexo.lake.folder.swapping import CHECKPOINT, CHECKPOINTS, MADE_FOR, checkpoints_of
 from nexo.lake.once import last_batches
 from nexo.lake.progress import FlowProgress, now_ms, total
-from nexo.lake.swapping import CHECKPOINT, CHECKPOINTS, MADE_FOR, checkpoints_of
 from nexo.lake.tables import newest_snapshot, table_name
 from nexo.lake.user_tables import find_user_table, get_user_table
 from pyspark_nexo.code import cdc

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from nexo.errors import Conflict, InvalidInput, NotFound
 from nexo.lake.catalog import Lake
 from nexo.lake.changes.keyed import BESIDE, CHANGES_SUFFIX, STATE_SUFFIX
-from nexo.lake.progress import now_ms
-from nexo.lake.swapping import (
+from nexo.lake.folder.swapping import (
     CHECKPOINT,
     KEPT_UNTIL,
     MADE_FOR,
@@ -24,6 +23,7 @@ from nexo.lake.swapping import (
     drop,
     rename_together,
 )
+from nexo.lake.progress import now_ms
 from nexo.lake.tables import USER, table_name
 from nexo.lake.user_tables import find_user_table, user_tables
 from pyspark_nexo.code.definitions import Definitions, OutputKind

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from nexo.errors import Conflict, DoesNotFit
 from nexo.lake.catalog import Lake
+from nexo.lake.folder.swapping import CHECKPOINT
 from nexo.lake.once import BatchMark
-from nexo.lake.swapping import CHECKPOINT
 from nexo.lake.tables import USER
 from nexo.lake.user_tables import ensure_user_table, get_user_table
 from nexo.lake.writing.modes import all_files

@@ -28,7 +28,7 @@ from nexo.errors import (
     TransactionAborted,
     Unavailable,
 )
-from nexo.lake.staging import StagingPlace
+from nexo.lake.writing.staging import StagingPlace
 from nexo.protocol.stream_publishing import ROUTE
 from pyspark_nexo.publishing.staged import StagedBatch, staged_batches
 from pyspark_nexo.tiering import Probe

@@ -31,7 +31,7 @@ class BatchPlace(NamedTuple):
 _Rows: TypeAlias = list[PlacedRow]
 
 
-class Outbox:
+class RowOutbox:
     """Rows that wait to be sent. What sending means is up to `_send`."""
 
     def __init__(self, broker: HotLog, stream: str, partitions: int, value_type: int) -> None:
@@ -106,7 +106,7 @@ class Outbox:
         )
 
 
-class DirectOutbox(Outbox):
+class DirectOutbox(RowOutbox):
     """Publishes each batch at once, as an idempotent producer of its own.
 
     Another attempt may bring its rows in another order, for example after a shuffle, so nothing

@@ -13,8 +13,8 @@ from typing import IO, NamedTuple
 from nexo.batch import Flags
 from nexo.errors import Corrupt
 from nexo.hot_log import HotLog
-from nexo.lake.staging import StagingPlace
-from pyspark_nexo.publishing.outbox import BatchPlace, Outbox
+from nexo.lake.writing.staging import StagingPlace
+from pyspark_nexo.publishing.outbox import BatchPlace, RowOutbox
 
 _NAME = Struct("<I")
 _FRAME = Struct("<iiI")
@@ -33,7 +33,7 @@ class StagedBatch(NamedTuple):
     entry: bytes
 
 
-class StagedOutbox(Outbox):
+class StagedOutbox(RowOutbox):
     """Writes each batch into a staged file, which there is once there are rows."""
 
     def __init__(

@@ -231,10 +231,10 @@ def _line(pipeline: PipelineProgress) -> str:
 def maintain(grace_s: float, snapshots: int | None, **where: Any) -> None:
     """Merge small files, expire old snapshots, delete what nothing needs any more."""
     lake = open_lake(**where)
+    from nexo.lake.folder.swapping import drop_expired
     from nexo.lake.maintenance import maintain as maintenance
     from nexo.lake.progress import now_ms, read_progress
-    from nexo.lake.staging import sweep_staging
-    from nexo.lake.swapping import drop_expired
+    from nexo.lake.writing.staging import sweep_staging
 
     busy = [each.id for each in read_progress(lake.settings.folder) if each.alive(now_ms())]
     if busy and grace_s < _SAFE_GRACE_S:

@@ -29,7 +29,7 @@ from nexo.model import Broker
 
 _BY_ID = 13
 """From this version on topics have their ids."""
-Topic: TypeAlias = str | UUID
+TopicRef: TypeAlias = str | UUID
 
 
 class UnfitRecords(Refused):
@@ -53,7 +53,7 @@ def produce(request: Request) -> None:
     A client that wants no answer is disconnected after an error.
     """
 
-    def finish(rows: list[tuple[Topic, KafkaMessage]]) -> None:
+    def finish(rows: list[tuple[TopicRef, KafkaMessage]]) -> None:
         if request["acks"] != 0:
             request.answer({"topics": by_topic(rows)})
             return
@@ -64,14 +64,17 @@ def produce(request: Request) -> None:
     request.session.work(_produce(request, Gather(finish)))
 
 
-def _produce(request: Request, gather: Gather[tuple[Topic, KafkaMessage]]) -> Iterator[int]:
+def _produce(request: Request, gather: Gather[tuple[TopicRef, KafkaMessage]]) -> Iterator[int]:
     for topic, part in rows_of(request, by_id=request.version >= _BY_ID):
         yield from _produce_one(request, topic, part, gather)
     gather.complete()
 
 
 def _produce_one(
-    request: Request, topic: Topic, part: KafkaMessage, gather: Gather[tuple[Topic, KafkaMessage]]
+    request: Request,
+    topic: TopicRef,
+    part: KafkaMessage,
+    gather: Gather[tuple[TopicRef, KafkaMessage]],
 ) -> Iterator[int]:
     done = gather.expect()
     index: int = part["index"]

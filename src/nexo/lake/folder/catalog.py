@@ -43,7 +43,7 @@ from nexo.lake.paths import delete_files, sync_local, write_file
 from nexo.lake.snapshot import Draft
 
 if TYPE_CHECKING:
-    from nexo.lake.catalog import NewTable
+    from nexo.lake.tables import NewTable
 
 _KEPT_TABLES = 1_000
 """Tables whose metadata is kept in memory, at least."""

@@ -23,7 +23,7 @@ import msgspec
 
 from nexo.errors import NexoError
 from nexo.lake.settings import LakeSettings
-from nexo.lake.staging import sweep_staging
+from nexo.lake.writing.staging import sweep_staging
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -76,7 +76,7 @@ class Rounds:
 
     def _sweep(self) -> None:
         from nexo.lake.catalog import Lake
-        from nexo.lake.swapping import drop_expired
+        from nexo.lake.folder.swapping import drop_expired
 
         try:
             sweep_staging(self._lake)

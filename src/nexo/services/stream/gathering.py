@@ -23,7 +23,7 @@ log = logging.getLogger("nexo.stream")
 MOST_RECORDS, MOST_BYTES = 4096, 1024**2
 """A batch of this size is stored at once."""
 
-Stored: TypeAlias = Callable[[NexoError | None, int, int], None]
+RecordStored: TypeAlias = Callable[[NexoError | None, int, int], None]
 """``stored(error, partition, offset)`` answers who published a record."""
 
 
@@ -37,7 +37,7 @@ class GatheredRecords:
         self.index = index
         self.values: list[bytes] = []
         self.types: list[int] = []
-        self.waiting: list[Stored] = []
+        self.waiting: list[RecordStored] = []
         self.size_bytes = 0
 
 
@@ -49,7 +49,7 @@ class RecordGathering:
         self._open: dict[tuple[int, int], GatheredRecords] = {}
 
     def add(
-        self, stream: OpenStream, index: int, value_type: int, content: bytes, stored: Stored
+        self, stream: OpenStream, index: int, value_type: int, content: bytes, stored: RecordStored
     ) -> None:
         """Store a record with this turn; raises if the stream does not take it."""
         options = stream.options

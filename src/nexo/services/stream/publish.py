@@ -15,7 +15,7 @@ from nexo.model import Broker
 from nexo.services.connection import Connection, Done, T, user_of
 from nexo.services.stream.core import Core
 from nexo.services.stream.exposure import stored_here
-from nexo.services.stream.gathering import RecordGathering, Stored
+from nexo.services.stream.gathering import RecordGathering, RecordStored
 from nexo.services.stream.permits import permit_producer
 
 
@@ -86,7 +86,7 @@ class Publishing:
         name: str,
         value_type: int,
         content: bytes,
-        stored: Stored,
+        stored: RecordStored,
         partition: int = ROUTE,
         partitions: int = 0,
     ) -> None:

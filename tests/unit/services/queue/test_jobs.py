@@ -92,7 +92,7 @@ def test_without_the_setting_the_first_user_is_told_to_create_it() -> None:
         (Op.Q_POP, encode(PopJobs("q"))),
         (Op.Q_INFO, encode(Look("q", to_use=True))),
     ):
-        with pytest.raises(NotFound, match="Create it first"):
+        with pytest.raises(NotFound, match="create it first"):
             peer.call(op, payload)
 
 
