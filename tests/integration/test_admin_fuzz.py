@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.parse
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,8 @@ import nexo
 from nexo.admin.api import TABLE
 from nexo.admin.http.openapi import document
 from nexo.admin.http.routes import Endpoint
+from nexo.errors import InvalidName
+from nexo.model import check_name
 from nexo.testing import process
 from tests.integration.admin_api import ACTION, Api
 
@@ -54,7 +57,8 @@ def of(schema: dict[str, Any]) -> st.SearchStrategy[Any]:  # noqa: PLR0911, PLR0
         return st.sampled_from(schema["enum"])
     match schema.get("type"):
         case "string" if "pattern" in schema:
-            return st.from_regex(schema["pattern"], fullmatch=True)
+            known = [name for name in KNOWN if re.search(schema["pattern"], name)]
+            return st.sampled_from([*known, *known, "x"]) | st.from_regex(schema["pattern"])
         case "string":
             return st.sampled_from(KNOWN) | st.text(
                 min_size=schema.get("minLength", 0), max_size=min(schema.get("maxLength", 30), 30)
@@ -156,6 +160,18 @@ def test_the_documented_example_is_a_sensible_request(
         query = {name: item for name, item in given.items() if item is not None}
         reply = api.request("GET", f"{path}?{urllib.parse.urlencode(query)}")
     assert reply.status in (200, 404, 409), reply.body
+
+
+@given(st.text("aZ9._:/-é ", max_size=6))
+def test_the_documented_names_are_those_that_the_server_takes(name: str) -> None:
+    schema = SCHEMAS["OneQueue"]["properties"]["queue"]
+    fits = re.search(schema["pattern"], name) is not None
+    try:
+        check_name(name)
+    except InvalidName:
+        assert not fits
+    else:
+        assert fits
 
 
 @pytest.mark.parametrize("row", [row for row in TABLE if not row.live], ids=lambda row: row.path)

@@ -18,6 +18,12 @@ from nexo.errors import AlreadyExists, InvalidName, InvalidOption
 from nexo.options.described import described
 from nexo.options.option import Described, Unfit, Unit
 
+_UNITS: dict[Unit | None, str] = {
+    "ms": r"^\d+(\.\d+)? ?(ms|s|m|h|d)$",
+    "bytes": r"^\d+ ?([KMGT]i?)?B?$",
+}
+"""The written form of numbers with a unit, by the unit of their field."""
+
 
 class Option(msgspec.Struct):
     """An option: its name, type and allowed values."""
@@ -97,11 +103,11 @@ def _schema(one: Described) -> dict[str, Any]:
     found: dict[str, Any] = {"title": one.title, "description": one.meaning}
     if one.choices:
         return found | {"enum": one.choices}
-    kinds = [_JSON[shape.kind], *(["string"] if one.unit in ("ms", "bytes") else [])]
-    limits = {"minimum": shape.least, "maximum": shape.most}
+    limits = {"minimum": shape.least, "maximum": shape.most, "pattern": _UNITS.get(one.unit)}
+    kind = _JSON[shape.kind]
     return (
         found
-        | {"type": kinds if len(kinds) > 1 else kinds[0]}
+        | {"type": [kind, "string"] if one.unit in _UNITS else kind}
         | {name: limit for name, limit in limits.items() if limit is not None}
     )
 

@@ -12,7 +12,15 @@ T = TypeVar("T")
 Limit: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=500)]
 Skip: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Search: TypeAlias = Annotated[str, msgspec.Meta(max_length=1_024)]
-Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+Name: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=1,
+        max_length=255,
+        extra_json_schema={"pattern": r"^(?!/)(?!(.*/)?\.\.?(/|$))[A-Za-z0-9._:/-]+$"},
+    ),
+]
+"""A name that `check_name` allows; its errors are better than those of a pattern."""
 JobKey: TypeAlias = Annotated[str, msgspec.Meta(max_length=1_024)]
 Priority: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=255)]
 WaitSeconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=60)]

@@ -38,6 +38,8 @@ _ACTION = {
 }
 _JSON = "application/json"
 _EVENTS = "The data of each event; that of an event named `problem`, the last, is a Problem."
+_ONE_OF = {"NewValue": ("text", "data"), "SeekAsk": ("to", "offset", "time_ms")}
+"""Fields of which a request has exactly one."""
 _REFS = "#/components/schemas/{name}"
 _REFUSALS = {
     "400": "The request is malformed or contradicts itself.",
@@ -72,6 +74,8 @@ def document(table: Iterable[Endpoint]) -> dict[str, Any]:
     types = {repr(kind): kind for row in rows for kind in (row.takes, row.gives)}
     types[repr(Problem)] = Problem
     schemas, components = msgspec.json.schema_components(types.values(), ref_template=_REFS)
+    for name, names in _ONE_OF.items():
+        components[name]["oneOf"] = [{"required": [each]} for each in names]
     by_key = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for row in rows:
