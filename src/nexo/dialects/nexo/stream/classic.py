@@ -103,10 +103,14 @@ class ClassicRequests:
         peer.ok(request_id)
 
     def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Delete a stream and its groups."""
+        """Delete a stream and its groups. OK also if there is none, for that client."""
         name = name_in(peer, FieldReader(payload))
-        with self._in_classic_words(name, "Stream not found"):
+        try:
             self._admin.delete(peer, name, reply_ok(peer, request_id))
+        except NotFound:
+            if peer.said_hello:
+                raise NotFound("Stream not found") from None
+            peer.ok(request_id)
 
     def publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Store one value; the reply is its sequence."""
