@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -251,6 +252,20 @@ def test_a_queue_for_replies_leaves_nothing_behind(
             publish(other, "yes", routing_key="reply-1", delivery_mode="transient")
         assert drain(1)[0].payload == "yes"
     publish(connection, "too late", routing_key="nobody", delivery_mode="transient")
+    assert client.queues() == []
+
+
+def test_a_queue_that_deletes_itself_ends_with_its_consumer(
+    connection: Connection, client: nexo.Client
+) -> None:
+    """Each `inspect` makes one in its thread: they would gather, with two threads each."""
+    queue = Queue("reply-2", auto_delete=True, expires=60, durable=False)
+    for text in ("first", "again"):
+        with consuming(connection, queue, no_ack=True) as drain:
+            publish(connection, text, routing_key="reply-2", delivery_mode="transient")
+            assert drain(1)[0].payload == text
+        assert connection.transport.mailboxes == {}
+    assert not [each.name for each in threading.enumerate() if "reply-2" in each.name]
     assert client.queues() == []
 
 

@@ -93,7 +93,7 @@ class Channel(virtual.Channel):
         if ttl_ms := given.get("x-message-ttl"):
             transport.ttls_ms[queue] = int(ttl_ms)
         if exclusive or (auto_delete and given.get("x-expires")):
-            self._mailbox(queue)
+            self._mailbox(queue).auto_delete |= auto_delete
         elif auto_delete:
             transport.undecided.add(queue)  # its first binding or use decides what it is
         else:
@@ -124,7 +124,7 @@ class Channel(virtual.Channel):
         exchange, transport = exchange or "amq.direct", self.connection
         kind = self.typeof(exchange).type
         if queue in transport.undecided and kind == "fanout":
-            self._mailbox(queue)
+            self._mailbox(queue).auto_delete = True
         if queue in transport.mailboxes:
             if (exchange, routing_key) not in transport.mailboxes[queue].subscriptions:
                 pattern = transport.routes.pattern(exchange, kind, routing_key)
@@ -147,7 +147,7 @@ class Channel(virtual.Channel):
     ) -> None:
         if if_empty and self._size(queue):
             return
-        if mailbox := self.connection.mailboxes.pop(queue, None):
+        if (mailbox := self.connection.mailboxes.pop(queue, None)) is not None:
             mailbox.close()
             return
         self.connection.routes.forget_queue(queue)
@@ -303,8 +303,10 @@ class Channel(virtual.Channel):
             return
         if intake := self._intakes.pop(consumer_tag, None):
             intake.stop()
-        elif mailbox := self.connection.mailboxes.get(consumer.queue):
+        elif (mailbox := self.connection.mailboxes.get(consumer.queue)) is not None:
             mailbox.attach(None)
+            if mailbox.auto_delete:
+                self.queue_delete(consumer.queue)
 
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
         transport = self.connection

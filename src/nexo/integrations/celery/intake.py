@@ -192,6 +192,8 @@ class Mailbox:
         self._waiting: list[_WaitingMessage] = []
         """The best priority first, then the oldest."""
         self._ttl_ms = ttl_ms
+        self.auto_delete = False
+        """Whether it ends with its consumer rather than with the connection."""
         self._clock = clock
         self.consumer: Callable[[dict[str, Any]], None] | None = None
         self.subscriptions: dict[tuple[str, str], Subscription[Any]] = {}
