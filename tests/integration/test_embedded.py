@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import struct
 import warnings
 
 import pytest
 
+import nexo
+from nexo.config import Settings
+from nexo.server.embedded import EmbeddedServer
 from nexo.testing import Server
 
 
@@ -26,6 +31,24 @@ def test_connections_that_were_just_made_end_with_it(how: str) -> None:
                     assert _ended(connection)
             server.close()
     assert not [str(warning.message) for warning in left]
+
+
+async def test_it_ends_though_a_client_has_just_reset_its_connection() -> None:
+    """The system then refuses to end the stream, before the reset was read (SPEC A7)."""
+    server = EmbeddedServer(Settings(port=0))
+    await server.open()
+    async with nexo.AsyncClient(f"nexo://127.0.0.1:{server.port}") as client:
+        await client.store.set("k", 1)
+        lingering = socket.create_connection(("127.0.0.1", server.port))
+        lingering.sendall(b"\x01\xff")
+        while len(server.host.sessions) < 2:
+            await asyncio.sleep(0)
+        lingering.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        lingering.close()  # says RST, and no turn of the loop comes between
+        for session in list(server.host.sessions):
+            session.dismiss()
+        await server.close()
+    assert not server.host.sessions
 
 
 def _ended(connection: socket.socket) -> bool:

@@ -20,7 +20,7 @@ _monotonic = time.monotonic
 from tests.simulation import seams  # noqa: E402, F401 - replaces the clocks first
 
 # isort: split
-from tests.simulation import regressions  # noqa: E402
+from tests.simulation import calls, regressions  # noqa: E402
 from tests.simulation.forks import Result, Runner  # noqa: E402
 from tests.simulation.shrink import ddmin, shorten  # noqa: E402
 
@@ -36,11 +36,14 @@ def main() -> int:
     parser.add_argument("--no-shrink", action="store_true")
     parser.add_argument("--save", metavar="NAME", help="keep what --seed shrinks as a regression")
     parser.add_argument("--regressions", action="store_true", help="run those that are kept")
+    parser.add_argument("--calls", metavar="SCRIPT", help="fail each call of a script once")
     parser.add_argument("--stop", metavar="CHECK", help="stop once this check has found something")
     parser.add_argument("--cpu-s", type=float, default=math.inf, help="begin no seed after so much")
     given = parser.parse_args()
     if given.regressions:
         return _run_regressions(given.workers)
+    if given.calls:
+        return _fail_calls(given)
     runner = Runner(given.scenario, given.workers)
     if given.seed is not None:
         return _replay(runner, given)
@@ -103,6 +106,22 @@ def _replay(runner: Runner, given: argparse.Namespace) -> int:
         regressions.save(regressions.FOLDER / f"{given.save}.json", kept)
     print(json.dumps({"seed": seed, "check": wanted}))
     return 1
+
+
+def _fail_calls(given: argparse.Namespace) -> int:
+    """Some cases of a script, drawn by ``--first``; all with ``--seeds 0``."""
+    script = calls.SCRIPTS[given.calls]
+    first = given.first if given.first is not None else random.SystemRandom().randrange(1 << 40)
+    print(f"calls of {given.calls}, drawn by {first}", flush=True)
+    failed, cases, cpu_s = 0, 0, 0.0
+    for fault, result in calls.run(script, given.seeds, first):
+        cases += 1
+        cpu_s += result.seconds
+        if result.findings:
+            failed += 1
+            print(f"{fault}: {': '.join(result.findings[0])}", flush=True)
+    print(f"{cases} cases, {cpu_s:.0f} s of the processor: {failed} with findings")
+    return 1 if failed else 0
 
 
 def _run_regressions(workers: int) -> int:

@@ -123,13 +123,13 @@ class Bucket:
         process = world.current
         assert process is not None
         us = process.machine.name
+        failing = self.failing.get(us)
+        way = failing.popleft() if failing else ""
         self.travel()
         if (us, MACHINE) in self._network.silent:
             self.never(what)
         if us in self.down:
             raise StoreFailed(f"{what}: 503 slow down")
-        failing = self.failing.get(us)
-        way = failing.popleft() if failing else ""
         if way == CONFLICT and what != "put":
             way = BEFORE
         if way:
@@ -158,11 +158,12 @@ class Bucket:
         raise StoreFailed(f"{what}: timed out")
 
 
-_KINDS = ("log", "lease", "base", "file", "reset", "standby", "handover", "server")
+KINDS = ("log", "lease", "base", "file", "reset", "standby", "handover", "server")
+"""Of objects: a word of their keys."""
 
 
 def _kind(key: str) -> str:
-    return next((part for part in key.split("/") if part in _KINDS), "all")
+    return next((part for part in key.split("/") if part in KINDS), "all")
 
 
 class BucketStore:

@@ -24,13 +24,10 @@ from tests.simulation.world import US
 if TYPE_CHECKING:
     from tests.simulation.world import Machine, Process
 
+ROOMY = 1 << 40
+"""Bytes of a disk that is never full."""
 _SECTOR = 512
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
-CALLS = (
-    "open", "create", "read", "write", "truncate", "sync", "sync_all", "list", "make_folder",
-    "remove", "rename", "size", "free",
-)  # fmt: skip
-
 
 _Rename: TypeAlias = "tuple[Path | None, Path | None, Inode | None, frozenset[Path]]"
 """From, to, and which file; None for a name that is new or removed, and for a folder. And whose
@@ -104,7 +101,7 @@ class Disk:
         self.children: dict[Path, dict[str, None]] = {}
         self.faults: list[DiskFault] = []
         self.sync_us = self.chance.choice(((50, 400), (200, 900), (900, 6_000), (50, 20_000)))
-        self.capacity = 1 << 40
+        self.capacity = ROOMY
         self.boots = 1
         self._users: list[tuple[Process | None, SimFiles]] = []
         self._durable: dict[Path, Inode | None] = {}
@@ -117,6 +114,11 @@ class Disk:
     def users(self, process: Process) -> list[SimFiles]:
         """What a process made to use this disk."""
         return [files for user, files in self._users if user is process]
+
+    def is_sound_for(self, process: Process) -> bool:
+        """Whether all that a process asks will be done, as far as is known now."""
+        broken = any(files.is_broken for files in self.users(process))
+        return not broken and not self.faults and self.capacity == ROOMY
 
     @property
     def unsynced_s(self) -> float:
@@ -353,7 +355,7 @@ class SimFiles:
 
     def is_full(self, more: int) -> bool:
         disk = self.disk
-        return disk.capacity < 1 << 40 and disk.used + more > disk.capacity
+        return disk.capacity < ROOMY and disk.used + more > disk.capacity
 
     @property
     def is_broken(self) -> bool:
@@ -442,8 +444,8 @@ class SimFiles:
 
     def free_bytes(self, folder: Path) -> int:
         self.check_call("free", folder)
-        if self.disk.capacity == 1 << 40:
-            return 1 << 40
+        if self.disk.capacity == ROOMY:
+            return ROOMY
         return max(0, self.disk.capacity - self.disk.used)
 
     def freeze(self, folder: Path) -> Frozen:

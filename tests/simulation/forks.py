@@ -7,6 +7,7 @@ import pickle
 import select
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.scenarios import SCENARIOS
 
 if TYPE_CHECKING:
-    from tests.simulation.system import Knobs
+    from tests.simulation.knobs import Knobs
 
 
 @dataclass
@@ -31,6 +32,7 @@ class Result:
     seconds: float = 0.0
     """Of one core."""
     knobs: Knobs | None = None
+    happenings: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 class Runner:
@@ -118,6 +120,7 @@ class Runner:
             sum(actor.ops for actor in system.actors),
             time.thread_time() - began_s,
             system.knobs,
+            world.happenings,
         )
 
 

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 Place = tuple[str, int]
 _FIRST_FD = 1_000_000
 """Far from any real descriptor, so that a system call on one of ours fails."""
+PARTLY = 0
+"""Instead of an error: only the first byte is sent."""
+_BROKEN = (errno.ECONNRESET, errno.ETIMEDOUT, errno.EPIPE)
+"""Errors after which a connection is gone."""
 
 
 class Network:
@@ -38,6 +42,8 @@ class Network:
         self.slow: dict[tuple[str, str], int] = {}
         """Directions with so many more microseconds of lag."""
         self.connections: list[tuple[SimSocket, SimSocket]] = []
+        self.failing: int | None = None
+        """The error of the socket call that is being made."""
         self._next_fd = _FIRST_FD
         self._next_port = 40_000
 
@@ -54,6 +60,9 @@ class Network:
         listener = self.listeners.get(place)
         there = place[0]
         us = process.machine.name
+        if number := self.error_of("connect"):
+            _fail(ended, OSError(number, os.strerror(number)))
+            return
         if (us, there) in self.silent or (there, us) in self.silent:
             return  # the caller's own time-out ends it
         wait_ns = self.lag_ns(us, there) + self.lag_ns(there, us)
@@ -84,6 +93,12 @@ class Network:
         return ours
 
     # -- faults -------------------------------------------------------------------
+
+    def error_of(self, call: str) -> int | None:
+        """A socket call is made: the number of its error, if it fails."""
+        self.world.happened(f"socket {call}")
+        number, self.failing = self.failing, None
+        return number
 
     def between(self, one: str, other: str) -> list[tuple[SimSocket, SimSocket]]:
         """Open connections between two machines; ``*`` stands for any."""
@@ -229,7 +244,8 @@ class SimSocket:
         return -1 if self.gone else self._fd
 
     def send(self, data: Any, flags: int = 0) -> int:
-        self._check()
+        if self._call("send") == PARTLY:
+            data = memoryview(data)[:1]
         pipe = self.out
         assert pipe is not None
         if self._shut:
@@ -244,7 +260,7 @@ class SimSocket:
         return self.send(b"".join(parts))
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        self._check()
+        self._call("recv")
         if not self.arrived:
             if self.ended:
                 return b""
@@ -265,6 +281,16 @@ class SimSocket:
         if not peer.gone and peer.process.alive:  # its window opens
             self.network.world.after(self.network.lag_ns(self.here[0], self.there[0]), peer.arm)
 
+    def _call(self, call: str) -> int | None:
+        """Begin a call; raises its error."""
+        number = self.network.error_of(call)
+        if number in _BROKEN:
+            self.reset_both(f"{call} fails")
+        self._check()
+        if number:
+            raise OSError(number, os.strerror(number))
+        return number
+
     def _check(self) -> None:
         if self.gone:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
@@ -272,7 +298,7 @@ class SimSocket:
             raise ConnectionResetError(self.error, os.strerror(self.error))
 
     def shutdown(self, how: int) -> None:
-        self._check()
+        self._call("shutdown")
         if how != socket.SHUT_RD and not self._shut and self.out is not None:
             self._shut = True
             self.out.send(None)
@@ -304,7 +330,9 @@ class SimSocket:
             raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
         return self.there
 
-    def setsockopt(self, *_: Any) -> None: ...
+    def setsockopt(self, *_: Any) -> None:
+        if number := self.network.error_of("setsockopt"):
+            raise OSError(number, os.strerror(number))
 
     def getsockopt(self, *_: Any) -> int:
         return self.error
@@ -370,6 +398,8 @@ class SimListener:
     def accept(self) -> tuple[SimSocket, Place]:
         if not self.backlog:
             raise BlockingIOError(errno.EAGAIN, "nobody waits")
+        if number := self.network.error_of("accept"):
+            raise OSError(number, os.strerror(number))
         sock = self.backlog.pop(0)
         return sock, sock.there
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from tests.simulation.forks import Result, Runner
+from tests.simulation.knobs import Knobs
 from tests.simulation.schedule import Fault
-from tests.simulation.system import Knobs
 
 FOLDER = Path(__file__).parent / "regressions"
 SEEDS = range(1, 9)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tests.simulation.network import PARTLY
 from tests.simulation.world import MS, S
 
 WINDOWS_S = (0.05, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 30.0)
@@ -37,6 +38,8 @@ class Fault:
             parts.append(f"for {self.for_ns / S:.3f} s")
         if self.calls:
             parts.append(f"{'/'.join(self.calls)} {errno.errorcode.get(self.number, '')}")
+        elif self.kind == "socket":
+            parts.append(errno.errorcode.get(self.number, "one byte only"))
         elif self.number:
             parts.append(str(self.number))
         return " ".join(parts)
@@ -55,6 +58,16 @@ CALLS = (
     ("open",), ("create",), ("read",), ("write",), ("write",), ("truncate",), ("sync", "sync_all"),
     ("rename",), ("remove",), ("list",), ("size",), ("make_folder",), ("write", "truncate"),
 )  # fmt: skip
+SOCKETS: dict[str, tuple[int, ...]] = {
+    "accept": (errno.EMFILE, errno.ENOBUFS, errno.ECONNABORTED),
+    "connect": (errno.EMFILE, errno.ECONNREFUSED, errno.ETIMEDOUT, errno.EADDRNOTAVAIL),
+    "recv": (errno.ECONNRESET, errno.ETIMEDOUT, errno.ENOBUFS),
+    "send": (errno.ECONNRESET, errno.EPIPE, errno.ENOBUFS, PARTLY),
+    "shutdown": (errno.ENOTCONN,),
+    "setsockopt": (errno.ENOBUFS,),
+}
+"""How each call on a socket fails. Python itself repeats those that a signal interrupts."""
+WRITES = ("sync *", "sync *", "rename *", "write *")
 EVENTS = ("rename *", "create *", "truncate *", "remove *", "write *", "sync *")
 
 
@@ -96,8 +109,9 @@ def _one(
             details["for_ns"] = duration_ns(chance, longest_s if is_pause else 5.0)
             if kind.endswith("_one"):
                 details["number"] = chance.getrandbits(10)
-            if chance.random() < 0.3:
-                details["event"] = chance.choice(events)
+            is_power = kind in {"power", "lose"}  # it matters between a write and its sync
+            if chance.random() < (0.6 if is_power else 0.3):
+                details["event"] = chance.choice(WRITES if is_power else events)
                 details["count"] = int(2000 ** chance.random())
         case "store":
             details["number"] = chance.getrandbits(20)
@@ -107,6 +121,11 @@ def _one(
         case "disk":
             details["number"] = chance.choice(ERRORS)
             details["calls"] = chance.choice(CALLS)
+        case "socket":
+            call = chance.choice(list(SOCKETS))
+            details["event"] = f"socket {call}"
+            details["count"] = int(5000 ** chance.random())
+            details["number"] = chance.choice(SOCKETS[call])
         case "cut":
             details["number"] = int(4 ** (chance.random() * 7))
         case "silence" | "slow" | "outage":

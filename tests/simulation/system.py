@@ -7,12 +7,12 @@ import gc
 import random
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
 from tests.simulation import jobs, seams
-from tests.simulation.disk import Disk, DiskFault, SimFiles
+from tests.simulation.disk import ROOMY, Disk, DiskFault, SimFiles
+from tests.simulation.knobs import Knobs
 from tests.simulation.loop import SimLoop
 from tests.simulation.network import Network
 from tests.simulation.schedule import EventFaults, Fault, draw
@@ -65,47 +65,6 @@ AREAS: dict[str, tuple[tuple[str, type[Actor]], ...]] = {
 """Who acts, by what it is about."""
 
 
-@dataclass
-class Knobs:
-    """What differs between runs beside the faults."""
-
-    settings: dict[str, Any] = field(default_factory=dict)
-    modules: dict[str, Any] = field(default_factory=dict)
-    """Module constants, by ``module:name``."""
-    machines: int = 2
-    lag_us: tuple[int, int] = (30, 400)
-    areas: tuple[str, ...] = tuple(AREAS)
-    bucket_lag_us: tuple[int, int] = (300, 4_000)
-    bucket_page: int = 1000
-    """Keys that one request of a list gives."""
-    skew_s: int = 0
-    """How far the second server's clock is ahead."""
-    damaged: bool = False
-    """Whether the bucket itself may lose objects."""
-
-
-def draw_knobs(chance: random.Random) -> Knobs:
-    """One run of four keeps the defaults; each has three of the areas."""
-    areas = tuple(chance.sample(list(AREAS), 3))
-    if chance.random() < 0.25:
-        return Knobs(areas=areas)
-    return Knobs(
-        areas=areas,
-        settings={
-            "segment_bytes": chance.choice((16, 64, 1024, 64 * 1024)) * 1024,
-            "flush_ms": chance.choice((5, 50, 200)),
-            "max_open_files": chance.choice((8, 256)),
-            "store_snapshot_ms": chance.choice((0, 500, 5_000)),
-        },
-        modules={
-            "nexo.storage.log:_INDEX_EVERY": chance.choice((1, 16, 256)) * 4096,
-            "nexo.storage.index:SPACING": chance.choice((512, 8 * 1024)),
-        },
-        machines=chance.choice((1, 2, 3)),
-        lag_us=chance.choice(((30, 400), (200, 5_000), (5_000, 60_000))),
-    )
-
-
 class Server:
     """The embedded server on a machine: started, ended in many ways, started again."""
 
@@ -153,7 +112,9 @@ class Server:
         ended = asyncio.Event()
         process.loop.add_signal_handler(15, ended.set)
         await ended.wait()
+        struck, sound = self.system.struck, self.disk.is_sound_for(process)
         await server.close()
+        self.system.server_stopped(clean=sound and struck == self.system.struck)
         self.system.world.story(f"{process.name} has ended")
         self.system.world.after(200 * MS, self.start)
         process.kill()
@@ -165,7 +126,7 @@ class System:
     targets: ClassVar[dict[str, tuple[float, tuple[str, ...]]]] = {
         "kill": (3, ("m0",)), "power": (1.5, ("m0",)), "pause": (2, ("m0",)), "term": (1, ("m0",)),
         "disk": (6, ("m0",)), "cut": (2, ("m0",)), "silence": (1, ("m0",)), "slow": (1, ("m0",)),
-        "full": (0.7, ("m0",)), "clock": (0.5, ("m0",)),
+        "full": (0.7, ("m0",)), "clock": (0.5, ("m0",)), "socket": (1.5, ("m0", "m0", "c0", "c1")),
     }  # fmt: skip
     most_faults = 40
     faults_s = FAULTS_S
@@ -187,6 +148,7 @@ class System:
         for where, value in self.knobs.modules.items():
             module, _, name = where.partition(":")
             setattr(__import__(module, fromlist=["_"]), name, value)
+        self.faults_s = self.knobs.faults_s or self.faults_s
         self.network = Network(world)
         self.network.lag_us = self.knobs.lag_us
         seams.replace_threads()
@@ -196,6 +158,8 @@ class System:
         self.faults = list(faults)
         self.is_quiet = False
         self.lives = 0
+        self.struck = 0
+        """How many faults there were."""
         self.clock_was_set = False
         self._models: dict[str, Model] = {}
         self._shared: dict[str, Any] = {}
@@ -207,8 +171,25 @@ class System:
         self._checked = 0
 
     def draw_knobs(self, chance: random.Random) -> Knobs:
-        """What differs in this run."""
-        return draw_knobs(chance)
+        """One run of four keeps the defaults; each has three of the areas."""
+        areas = tuple(chance.sample(list(self.areas), 3))
+        if chance.random() < 0.25:
+            return Knobs(areas=areas)
+        return Knobs(
+            areas=areas,
+            settings={
+                "segment_bytes": chance.choice((16, 64, 1024, 64 * 1024)) * 1024,
+                "flush_ms": chance.choice((5, 50, 200)),
+                "max_open_files": chance.choice((8, 256)),
+                "store_snapshot_ms": chance.choice((0, 500, 5_000)),
+            },
+            modules={
+                "nexo.storage.log:_INDEX_EVERY": chance.choice((1, 16, 256)) * 4096,
+                "nexo.storage.index:SPACING": chance.choice((512, 8 * 1024)),
+            },
+            machines=chance.choice((1, 2, 3)),
+            lag_us=chance.choice(((30, 400), (200, 5_000), (5_000, 60_000))),
+        )
 
     def draw_faults(self, chance: random.Random) -> list[Fault]:
         """What goes wrong in this run."""
@@ -313,12 +294,18 @@ class System:
             return
         self.world.story(f"fault {fault}")
         self.world.troubles += 1
+        self.struck += 1
         getattr(self, f"_{fault.kind}")(fault)
 
     def models(self, broker: str = "") -> list[Model]:
         """Those that a broker's fate concerns; all if it is not named."""
         known = self._models.values()
         return [model for model in known if not broker or model.broker in ("", broker)]
+
+    def server_stopped(self, *, clean: bool) -> None:
+        """A server has ended as it was asked to."""
+        for model in self._models.values():
+            model.server_stopped(clean=clean)
 
     def server_ended(self, broker: str = "") -> None:
         """A process of a server is gone, in whatever way."""
@@ -376,7 +363,7 @@ class System:
         self.world.after(fault.for_ns, self._not_full, disk)
 
     def _not_full(self, disk: Disk) -> None:
-        disk.capacity = 1 << 40
+        disk.capacity = ROOMY
 
     def _cut(self, fault: Fault) -> None:
         pairs = self.network.between(fault.target, "*")
@@ -385,6 +372,9 @@ class System:
             pipe = pair[fault.number % 2].out
             if pipe is not None:
                 pipe.cut_after = fault.number
+
+    def _socket(self, fault: Fault) -> None:
+        self.network.failing = fault.number
 
     def _silence(self, fault: Fault) -> None:
         for other in self.world.machines:

@@ -7,9 +7,10 @@ from collections import deque
 from typing import Any, ClassVar
 
 from tests.simulation.bucket import LAGS_US, WAYS, Bucket, Put
+from tests.simulation.knobs import Knobs
 from tests.simulation.replicated import PORT, ReplicaServer, Worker
 from tests.simulation.schedule import EVENTS, Fault, draw
-from tests.simulation.system import AREAS, Knobs, System
+from tests.simulation.system import AREAS, System
 from tests.simulation.world import Machine, Process, S
 
 # isort: split
@@ -46,6 +47,7 @@ class Two(System):
         "kill": (3, _NAMES), "kill_one": (3, _NAMES), "power": (1, _NAMES), "lose": (0.7, _NAMES),
         "pause": (5, _NAMES), "pause_one": (3, _NAMES), "term": (1.5, _NAMES), "cut": (1, _NAMES),
         "silence": (1.5, (*_NAMES, "store")), "slow": (0.5, _NAMES), "clock": (0.5, _NAMES),
+        "socket": (1, _NAMES),
         "store": (4, _NAMES), "outage": (1.5, (*_NAMES, "*")), "disk": (0.5, _NAMES),
     }  # fmt: skip
     damages: ClassVar[dict[str, tuple[float, tuple[str, ...]]]] = {

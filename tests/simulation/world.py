@@ -12,7 +12,7 @@ import heapq
 import os
 import random
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,8 @@ class World:
         self.excused: set[str] = set()
         """Checks that promise nothing in this run any more."""
         self.events = 0
+        self.happenings = Counter[tuple[str, str]]()
+        """How often the code on each machine did something that faults are tied to."""
         self.troubles = 0
         """Faults that struck and connections that ended; who measures times looks for them."""
         self.kept: list[object] = []
@@ -123,6 +125,8 @@ class World:
 
     def happened(self, name: str) -> None:
         """The running code did something that a fault may be tied to."""
+        if self.current is not None:
+            self.happenings[self.current.machine.name, name] += 1
         self.on_event(name, self.current)
 
     @property

@@ -262,7 +262,11 @@ class BaseSession(ABC):
         self.flush()
         self.closed = True
         if self._transport.can_write_eof():
-            self._transport.write_eof()
+            try:
+                self._transport.write_eof()
+            except OSError as error:  # its client reset it, which was not read yet
+                self.kick(str(error))
+                return
         elif not self._client_leaves:
             self._transport.close()
             return

@@ -6,6 +6,7 @@ import os
 import random
 import tempfile
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -35,6 +36,8 @@ class Story:
     findings: list[Finding] = field(default_factory=list)
     events: int = 0
     digest: str = ""
+    happenings: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Faults are not tied to events here."""
 
     def add(self, line: str) -> None:
         self.events += 1

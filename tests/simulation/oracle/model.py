@@ -11,6 +11,9 @@ class Model:
     broker: ClassVar[str] = ""
     """Whose fate concerns it; of any broker if empty."""
 
+    def server_stopped(self, *, clean: bool) -> None:
+        """The broker has ended as it was asked to; nothing went wrong meanwhile if ``clean``."""
+
     def server_ended(self) -> None:
         """The broker's process is gone, in whatever way."""
 

@@ -42,6 +42,9 @@ class KeyModel(Model):
     """Whether a restart finds an older state instead of none."""
     writes: list[Write] = field(default_factory=lambda: [Write(ABSENT, -1.0, -1.0, certain=True)])
     _restart: list[Write] = field(default_factory=list)
+    _stopped: bool | None = None
+    """Whether its last stop was clean, until it serves again; None after a crash."""
+    _served: bool = True
 
     def writing(self, value: Any) -> Write:
         """A write begins."""
@@ -64,21 +67,28 @@ class KeyModel(Model):
             ends = Write(ABSENT, write.began_s + ttl_s, write.until_s)
             self.writes.append(ends)
 
+    def server_stopped(self, *, clean: bool) -> None:
+        self._stopped = clean
+
     def server_ended(self) -> None:
         now_s = self.world.now_s
         for write in self.writes:
             if not write.asked:
                 write.ended_s = min(write.ended_s, now_s)
             write.until_s = inf
-        values = {ABSENT, *(write.value for write in self.writes)} if self.kept else {ABSENT}
-        self._restart = [
-            Write(value, now_s, certain=not self.kept) for value in sorted(values, key=str)
-        ]
-        self.writes += self._restart
+        if not self._stopped:  # a clean stop has saved all keys, for the next start
+            is_sure = not self.kept and self._stopped is None and self._served
+            values = {ABSENT, *(write.value for write in self.writes)} if self.kept else {ABSENT}
+            added = [Write(value, now_s, certain=is_sure) for value in sorted(values, key=str)]
+            self._restart += added
+            self.writes += added
+        self._stopped, self._served = None, False
 
     def server_started(self) -> None:
         for write in self._restart:
             write.ended_s = min(write.ended_s, self.world.now_s)
+        self._restart.clear()
+        self._served = True
 
     def read(self, value: Any, began_s: float) -> None:
         """A read that began then returned the value."""

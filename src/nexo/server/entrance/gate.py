@@ -140,7 +140,12 @@ class Gate:
 
     def _welcome(self, listener: Listener, sock: socket.socket, address: str) -> None:
         sock.setblocking(False)
-        tune(sock)
+        try:
+            tune(sock)
+        except OSError as error:  # it is gone, or the system has no room: its client may try again
+            log.info("a connection is closed that could not be set up: %s", error.strerror)
+            sock.close()
+            return
         entered = self._silent if self._may_be_silent and not listener.tls else self._waiting
         self._enter(entered, sock, address)
         if sock in entered:
