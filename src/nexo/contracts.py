@@ -52,7 +52,7 @@ class StreamContract:
     stream: str
 
     def info(self) -> ContractInfo:
-        """What it is now."""
+        """The contract as it is now."""
         table, _ = self.known_table()
         return self._shown(table)
 

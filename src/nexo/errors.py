@@ -15,16 +15,16 @@ class NexoError(Exception):
 
     code: ClassVar[str] = "ERROR"
     field: str | None = None
-    """What of the caller's request it is about, where that is known."""
+    """The part of the caller's request that it is about, where known."""
 
     @property
     def message(self) -> str:
-        """What was wrong and what to do, as shown to the user."""
+        """The mistake and what to do, as shown to the user."""
         return str(self.args[0]) if self.args else self.code
 
 
 def internal_error() -> NexoError:
-    """What a client is answered about a mistake of ours; the caller logs the mistake itself."""
+    """The answer to a client about a mistake of ours; the caller logs the mistake itself."""
     return NexoError("internal error; the server's log has details")
 
 

@@ -24,12 +24,12 @@ _NEEDS = {
 
 
 def hint(missing: str, extra: str) -> str:
-    """What to install."""
+    """The text of an error that names the extra to install."""
     return f"{missing} is not installed: pip install 'nexo-broker[{extra}]'"
 
 
 def missing(error: ModuleNotFoundError) -> ConfigError | None:
-    """What to install for a module of the lake that is not there; None for any other module."""
+    """The error for a missing module of the lake; None for any other module."""
     name = (error.name or "").partition(".")[0]
     return ConfigError(hint(name, "spark")) if name in _MODULES["spark"] else None
 

@@ -38,7 +38,7 @@ class HotLog:
         self._link.close()
 
     def status(self) -> dict[str, Any]:
-        """What the broker says of itself."""
+        """The broker's report of itself."""
         found: dict[str, Any] = status(self._link.call, Broker.STREAM)
         return found
 
@@ -59,7 +59,7 @@ class HotLog:
         return request(self._link.call, Op.S_DESCRIBE, ask, wire.StreamInfo)
 
     def describe_all(self, streams: Iterable[str]) -> dict[str, wire.StreamInfo | NexoError]:
-        """What `describe` returns of each, or why it fails; asked together."""
+        """The result of `describe` for each, or its failure; asked together."""
         names = list(streams)
         replies = self._each(Op.S_DESCRIBE, [wire.StreamName(stream=name) for name in names])
         return {
@@ -113,7 +113,7 @@ class HotLog:
         self._link.call(Op.S_PUBLISH, publish_head(stream, partition, count), head, *body)
 
     def first_batches(self, asks: Sequence[wire.Read]) -> list[ReplyOrError]:
-        """What the broker replies to several reads, asked together; for `read` to begin with."""
+        """The replies to several reads, asked together; for `read` to begin with."""
         return self._each(Op.S_READ, asks)
 
     def read(

@@ -47,7 +47,7 @@ IDLE_SETTLING_S = 1.0
 LONGEST_SYNC_S = 60
 """How long a stopping broker may wait for the disk without being killed."""
 CLIENT_NAME_CHARS = 128
-"""What is kept of the name a client gives itself."""
+"""The kept length of the name that a client gives itself."""
 
 # -- other protocols ----------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ def name_of(text: str) -> str:
 
 
 def text_of(name: str) -> str:
-    """What `name_of` made ``name`` of; a name that it never makes stands for itself."""
+    """Inverse of `name_of`; other names are returned unchanged."""
     if not name.endswith(_MARK):
         return name
     raw = name[: -len(_MARK)].encode()

@@ -1,4 +1,4 @@
-"""What a topic and a pattern look like, and which patterns match which topics (SPEC C1, C5).
+"""The syntax of topics and patterns, and their matching (SPEC C1, C5).
 
 Levels are separated by ``/`` and may be empty. ``+`` stands for one level, ``#`` for the
 rest and for the level before it. A wildcard as first level does not match topics that
@@ -18,7 +18,7 @@ SHARE = "$share"
 REPLIES = "$reply"
 """Topics for replies: ``$reply/inbox/...``, where the inbox is a name nobody can guess."""
 MIN_INBOX_CHARACTERS = 22
-"""What 128 random bits take in URL-safe base64."""
+"""The length of 128 random bits in URL-safe base64."""
 
 
 def check_topic(topic: str) -> list[str]:
@@ -35,7 +35,7 @@ def check_topic(topic: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What a subscription asks for, taken apart."""
+    """The pattern of a subscription, taken apart."""
 
     text: str
     group: str | None

@@ -1,4 +1,4 @@
-"""What Spark's Declarative Pipelines do not have: expectations of rows.
+"""Adds expectations of rows to Spark's Declarative Pipelines.
 
 Decorate a query function below ``@dp.table``::
 
@@ -62,6 +62,6 @@ def _expecting(expectation: Expectation) -> Callable[[_Query], _Query]:
 
 
 def expectations_of(query: Callable[..., Any]) -> Sequence[Expectation]:
-    """What is expected of a query's rows."""
+    """The expectations of a query's rows."""
     found: Sequence[Expectation] = getattr(query, _KEPT, ())
     return found

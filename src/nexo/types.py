@@ -1,4 +1,4 @@
-"""What clients hand out, by name, for annotations: ``def send(job: Job[Mail]) -> None``.
+"""The types that clients hand out, for annotations: ``def send(job: Job[Mail]) -> None``.
 
 Names as here are of the sync client, those that begin with ``Async`` of the async one; what
 neither waits nor asks is the same in both.

@@ -13,7 +13,7 @@ EVERYTHING = "*"
 
 
 class Action(enum.StrEnum):
-    """What a request does to the thing it names."""
+    """The access that a request needs to the thing it names."""
 
     READ = "read"
     """Get, subscribe, consume and acknowledge, inspect."""

@@ -44,7 +44,7 @@ def read_internal_token(run_folder: Path | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ClientCredentials:
-    """What a client logs in with, in whatever protocol: a user and password, or a token."""
+    """The credentials of a client, in whatever protocol: a user and password, or a token."""
 
     user: str | None = None
     password: str | None = field(default=None, repr=False)

@@ -31,7 +31,7 @@ _MAX_CHARS = 4_096
 
 
 class ScramKeys(NamedTuple):
-    """What the server knows of a password."""
+    """The keys that the server keeps of a password."""
 
     iterations: int
     salt: bytes
@@ -44,7 +44,7 @@ class ScramKeys(NamedTuple):
 
 
 def make_keys(password: str) -> dict[str, str]:
-    """What to keep of a password, for each mechanism."""
+    """Derive the keys to keep of a password, for each mechanism."""
     return {
         mechanism: str(_keys(name, password, secrets.token_bytes(_SALT_BYTES)))
         for mechanism, name in HASHES.items()

@@ -160,7 +160,7 @@ def _zstd_pieces(zstandard: Any, packed: bytes, size: int) -> Iterator[bytes]:
 
 
 def _parts(packed: bytes) -> Iterator[bytes]:
-    """What is packed, in parts: unpackers copy what they have not used yet."""
+    """The packed bytes in parts: unpackers copy those that they have not used yet."""
     return (packed[at : at + _PART_BYTES] for at in range(0, len(packed), _PART_BYTES))
 
 

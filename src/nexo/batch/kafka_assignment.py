@@ -1,4 +1,4 @@
-"""What members of a classic group of Kafka consumers send each other, as far as we read it.
+"""Reads the messages that members of a classic Kafka group send each other, as far as needed.
 
 An assignment is, big-endian: version (2 bytes), a list of topics (4-byte count; each its name with
 a 2-byte length, and a list of 4-byte partitions), user data. A subscription has a list of names

@@ -51,7 +51,7 @@ class HeldJob(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """What becomes of a job."""
+    """The outcome of a job."""
 
     place: HeldJob
     how: JobOutcome

@@ -12,14 +12,14 @@ T = TypeVar("T")
 _FLUSH_S = 5.0
 _GATHER_S = 0.002
 _MOST = 10_000
-"""What may wait to be sent; beyond that, callers wait until the oldest have been sent."""
+"""The most that may wait to be sent; beyond it, callers wait until the oldest have been sent."""
 
 
 class BackgroundSender(ABC, Generic[T]):
     """All that is added while `send` runs is sent together, in its next call."""
 
     def __init__(self, thread: str, enough: int = 1) -> None:
-        """What is added waits a moment for more, unless ``enough`` wait already."""
+        """Added items wait a moment for more, unless ``enough`` wait already."""
         self._thread_name = thread
         self._enough = enough
         self._waiting: deque[T] = deque()
@@ -74,7 +74,7 @@ class BackgroundSender(ABC, Generic[T]):
             self.send(items)
 
     def _next(self) -> list[T]:
-        """What waits, as soon as it is enough; nothing after `close`."""
+        """The waiting items, as soon as they are enough; none after `close`."""
         with self._change:
             self._sending = False
             self._change.notify_all()

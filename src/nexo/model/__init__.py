@@ -58,7 +58,7 @@ def safer(one: Persistence, other: Persistence) -> Persistence:
 
 
 class Policy(enum.StrEnum):
-    """What happens to messages that wait for a slow subscriber and no longer fit (SPEC C4)."""
+    """The treatment of messages that wait for a slow subscriber and no longer fit (SPEC C4)."""
 
     DROP_OLDEST = "drop_oldest"
     DROP_NEWEST = "drop_newest"

@@ -1,4 +1,4 @@
-"""What clients ask of pub/sub and get from it, in values that all layers share."""
+"""Requests and replies of pub/sub, in values that all layers share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the queue broker shows, in values that the engine, the services and the clients share."""
+"""Reports of the queue broker, in values that the engine, the services and the clients share."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class QueueInfo:
     failed_total: int
     died_total: int
     losses: list[str] = field(default_factory=list)
-    """What damage to its files has cost; empty for nearly every queue."""
+    """Losses by damage to its files; empty for nearly every queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class JobState:
     progress: Any
     """The progress it last reported while running."""
     result: Any
-    """What it returned, while the queue keeps results."""
+    """Its result, while the queue keeps results."""
     replaced_by: str | None = None
     """The id of the job that replaced it; the queue remembers the last 10,000."""
 

@@ -1,4 +1,4 @@
-"""What each broker reports about itself, as ``client.info()`` returns it.
+"""The report of each broker about itself, as ``client.info()`` returns it.
 
 Fields that only a newer server sends are ignored; those that an older one does not send have their
 defaults.
@@ -17,7 +17,7 @@ class Durations(Reported, frozen=True):
     """How long things took."""
 
     p50_ms: float | None = None
-    """What half of them stayed below; None if there were none."""
+    """Half of them stayed below this; None if there were none."""
     p99_ms: float | None = None
     sum_s: float = 0.0
     buckets: list[int] = []
@@ -25,7 +25,7 @@ class Durations(Reported, frozen=True):
 
 
 class ConnectionLimits(Reported, frozen=True):
-    """What connections may take, and how often one was closed or rejected for it."""
+    """The limits of connections, and how often one was closed or rejected for them."""
 
     max_connections: int = 0
     turned_away: int = 0
@@ -80,7 +80,7 @@ class ReplicaInfo(Reported, frozen=True):
 
 
 class LostData(Reported, frozen=True):
-    """What damage to files has cost."""
+    """Losses by damage to files."""
 
     count: int = 0
     first: list[str] = []
@@ -88,7 +88,7 @@ class LostData(Reported, frozen=True):
 
 
 class BrokerInfo(Reported, frozen=True):
-    """What every broker reports."""
+    """The part of a report that every broker has."""
 
     connections: int = 0
     dialects: dict[str, int] = {}
@@ -189,7 +189,7 @@ class StreamsInfo(BrokerInfo, frozen=True):
 
 
 class ServerInfo(Reported, frozen=True):
-    """What the four brokers report."""
+    """The reports of the four brokers."""
 
     store: StoreInfo
     pubsub: PubSubInfo

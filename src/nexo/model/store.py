@@ -1,4 +1,4 @@
-"""What the store answers, in values that its engine makes, the protocol carries and clients get."""
+"""Answers of the store, in values that its engine makes, the protocol carries and clients get."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ class RateAnswer(AsArray, frozen=True):
 
     allowed: bool
     remaining: int | float
-    """What could still be taken now."""
+    """The number that could still be taken now."""
     retry_ms: int
     """Time until a retry can succeed; 0 if it was allowed."""

@@ -1,4 +1,4 @@
-"""What the stream broker shows and is asked, in values that all layers share.
+"""Requests and reports of the stream broker, in values that all layers share.
 
 The engine and the services make or read them, the protocol carries them as they are, and clients
 get them, so a field that is added here is added everywhere.
@@ -112,7 +112,7 @@ class StateReply(AsArray, frozen=True):
 
 
 class SettleRecords(AsArray, frozen=True):
-    """What became of leased records."""
+    """The outcome of leased records."""
 
     stream: str
     group: str
@@ -123,11 +123,11 @@ class SettleRecords(AsArray, frozen=True):
     delay_ms: int = 0
     reason: str = ""
     begins: list[Range] = []
-    """What a handler begins with next: saves a separate ``start`` request."""
+    """The records that a handler begins next: saves a separate ``start`` request."""
 
 
 class RecordState(AsMap, frozen=True):
-    """What a shared group has done with one record, as far as it knows."""
+    """The state of one record in a shared group, as far as it knows."""
 
     state: str
     """``unread``, ``in_flight``, ``delayed`` or ``waiting`` (both to be delivered again),
@@ -135,7 +135,7 @@ class RecordState(AsMap, frozen=True):
     attempts: int = 0
     """Deliveries that counted, with the current one of a record in flight."""
     consumer: str | None = None
-    """Who holds it."""
+    """The consumer that holds it."""
     until_ms: int | None = None
     """When the lease ends, or the delay is over."""
     parked_ms: int | None = None
@@ -189,7 +189,7 @@ class GroupInfo(AsMap, frozen=True):
 
 
 class Assigned(AsMap, frozen=True):
-    """What a member owns, gives up and waits for in a generation.
+    """The partitions that a member owns, gives up and waits for in a generation.
 
     It works on ``owned`` only, gives up ``revoked`` before it confirms the generation with a
     heartbeat, and will own ``awaited`` once others have given it up.
@@ -224,7 +224,7 @@ class KafkaMember(AsMap, frozen=True):
 
 
 class KafkaGroup(AsMap, frozen=True):
-    """What a group of Kafka clients has besides."""
+    """Further details of a group of Kafka clients."""
 
     state: str
     """``Stable``, ``PreparingRebalance``, ``CompletingRebalance`` or ``Reconciling``."""

@@ -99,7 +99,7 @@ def merged(given: Mapping[str, Any], base: T, what: str) -> T:
 
 
 def _fault(options: type[msgspec.Struct], given: Mapping[str, Any]) -> str:
-    """What is wrong with the first of ``given`` that an option cannot be."""
+    """The mistake in the first of ``given`` that an option cannot be."""
     known = described(options)
     for name, value in given.items():
         if name not in known:

@@ -53,13 +53,13 @@ class Described:
     name: str
     annotation: Any
     type: inspect.Type
-    """What it holds, if it is not None."""
+    """The type of its value, if it is not None."""
     default: Any
     meaning: str
     title: str
     """Its label in a form."""
     unit: Unit | None
-    """What its numbers count; a name that ends in a unit says it."""
+    """The unit of its numbers; a name that ends in a unit says it."""
     usual: bool
     """It is often changed: forms show it first."""
     fixed: bool
@@ -75,12 +75,12 @@ class Described:
 
     @property
     def keyword(self) -> str:
-        """What people write: the name of a duration without its unit."""
+        """The name that people write: that of a duration has no unit."""
         return self.name.removesuffix(f"_{self.unit}") if self.is_duration else self.name
 
     @property
     def choices(self) -> list[str]:
-        """What it may be, if it is one of a few words."""
+        """The allowed words, if it is one of a few."""
         return _choices(self.annotation)
 
     @property
@@ -97,7 +97,7 @@ class Described:
 
     @property
     def allowed(self) -> str:
-        """What it must be, in words."""
+        """The rule for its values, in words."""
         if choices := self.choices:
             return f"one of {', '.join(choices)}"
         match self.type:

@@ -142,7 +142,7 @@ _OLD_NAMES = {
     "rate_per_s": "rate",
     "key_rate_per_s": "key_rate",
 }
-"""What version 0.1.0 wrote to its files."""
+"""Names that version 0.1.0 wrote to its files."""
 
 
 def options(given: dict[str, Any], base: QueueOptions | None = None) -> QueueOptions:

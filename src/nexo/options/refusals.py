@@ -15,7 +15,7 @@ _INDEX = re.compile(r"\[(\d+)\]")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 
 UNWRITABLE: Final = (OverflowError, UnicodeEncodeError, TypeError)
-"""What encoders raise for a number, a text or an object that cannot travel."""
+"""Errors of encoders for a number, a text or an object that cannot travel."""
 
 
 def unwritable(error: Exception) -> InvalidInput:
@@ -29,7 +29,7 @@ def unwritable(error: Exception) -> InvalidInput:
 
 
 def in_words(error: msgspec.ValidationError, type_: Any) -> str:
-    """What msgspec found wrong in a ``type_``: the field, then what it may be."""
+    """Reads msgspec's error about a ``type_``: the field, then its allowed values."""
     found = _PLACE.fullmatch(str(error))
     said, path = (found["said"], found["path"]) if found else (str(error), "")
     fields = tuple(getattr(type_, "__struct_fields__", ()))

@@ -154,7 +154,7 @@ def _size_of(folder: Path) -> int:
 
 
 def _matching(folder: Path, patterns: tuple[str, ...]) -> Iterator[Path]:
-    """What is named like one of ``patterns``, and in no hidden folder."""
+    """The paths that match one of ``patterns``, and are in no hidden folder."""
     for pattern in patterns:
         for path in sorted(folder.rglob(pattern)):
             hidden = any(part.startswith(".") for part in path.parent.relative_to(folder).parts)
@@ -190,7 +190,7 @@ def _damage(log: SegmentedLog, folder: Path, damage: Damage) -> Finding:
 
 
 def _planned(changes: list[DryChange]) -> Iterator[Finding]:
-    """What opening would do to the files, as findings."""
+    """The changes that opening would make to the files, as findings."""
     for change in changes:
         name = change.path.name
         if change.verb == "cut" and parse_name(name):

@@ -1,4 +1,4 @@
-"""What is done at the end of a turn of the loop: services, then syncs, then replies.
+"""The end of a turn of the loop: services, then syncs, then replies.
 
 A request passes all three in one turn: each would cost a turn of its own, with a look at every
 socket in between. A lone client does not even wait for the end of the turn: as long as the same

@@ -1,4 +1,4 @@
-"""What a host gives to one service: time, files, wake-ups and durability."""
+"""The interface of a host to one service: time, files, wake-ups and durability."""
 
 from __future__ import annotations
 

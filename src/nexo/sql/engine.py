@@ -198,7 +198,7 @@ class QueryViews:
         return set(self._by_view.values())
 
     def _list(self, name: str) -> None:
-        """What a query may name: views, and whose they are."""
+        """The views that a query may name, with their streams."""
         views = [*((each, None) for each in COLUMNS), *self._by_view.items()]
         schema = pa.schema([("name", pa.string()), ("stream", pa.string())])
         rows = [{"name": view, "stream": stream} for view, stream in sorted(views)]

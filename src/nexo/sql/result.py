@@ -1,4 +1,4 @@
-"""What a query returned: an Arrow table, with conversions."""
+"""The result of a query: an Arrow table, with conversions."""
 
 from __future__ import annotations
 

@@ -65,13 +65,13 @@ class Loss:
 
 @dataclass(slots=True)
 class Recovery:
-    """What recovery found in a journal."""
+    """The findings of a journal's recovery."""
 
     snapshot: bytes | None
     records: Iterator[tuple[int, bytes]]
     """Offset and bytes of each record since the snapshot."""
     losses: list[Loss] = field(default_factory=list)
-    """What is lost; complete once ``records`` is exhausted."""
+    """The losses; complete once ``records`` is exhausted."""
 
     def replay(self, apply: Callable[[int, bytes], None]) -> None:
         """Apply every record. One that fails to apply because others are missing is lost too."""

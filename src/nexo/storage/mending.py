@@ -111,7 +111,7 @@ def _with_body(entry: bytes, head: Header, stored: bytes | None) -> bytes | None
 
 @cache
 def _tables() -> tuple[list[int], list[int]]:
-    """What a byte adds to a CRC32, and which byte does by the top byte of what it adds."""
+    """The change that a byte makes to a CRC32, and the byte by the top byte of its change."""
     table = [_step(byte) for byte in range(256)]
     by_top = sorted(range(256), key=lambda byte: table[byte] >> 24)
     return table, by_top

@@ -1,4 +1,4 @@
-"""What storage needs from the file system."""
+"""The calls that storage needs from the file system."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def room_after(end: int, segment_bytes: int) -> memoryview:
 
 
 def without_room(region: bytes) -> bytes:
-    """What precedes the room at the end of a file; ``region`` starts where an entry should."""
+    """The bytes before the room at the end of a file; ``region`` starts where an entry should."""
     end = len(region) - len(region) % ALIGN
     if region[end:] != MARK[: len(region) - end]:
         return region

@@ -375,7 +375,7 @@ class Segment:
             logger.error("%s: the file header is damaged; its entries are intact", self.path)
 
     def damage_at(self, position: int, offset: int) -> Damage:
-        """What is lost at ``position``, where the entry with ``offset`` should be."""
+        """The loss at ``position``, where the entry with ``offset`` should be."""
         known = self.damages.get(offset)
         if known is None:
             known = self.damages[offset] = self._measure_damage(position, offset)

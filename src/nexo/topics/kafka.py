@@ -41,7 +41,7 @@ def library(module: str = "aiokafka") -> Any:
 
 
 def connection_options(url: str) -> dict[str, Any]:
-    """What aiokafka's clients are made with.
+    """The arguments of aiokafka's clients.
 
     ``kafka://user:password@host:9092,host:9092?security_protocol=SASL_SSL``.
     """
@@ -84,7 +84,7 @@ def _text(value: Any) -> bytes:
 
 
 def row_of(record: Any) -> Sequence[Any]:
-    """What a Kafka record holds, in the order `TopicMessage` takes it."""
+    """The fields of a Kafka record, in the order in which `TopicMessage` takes them."""
     headers = dict(record.headers)
     kind = headers.pop(TYPE_HEADER, None)
     texts = {name: raw.decode(errors="replace") for name, raw in headers.items()}

@@ -1,4 +1,4 @@
-"""What users of topics hold: messages, places, descriptions, events; shared by both clients."""
+"""Values that users of topics hold: messages, places, descriptions, events; for both clients."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class RecordMetadata(Position):
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a group has stored for a partition."""
+    """The stored position of a group in a partition."""
 
     offset: int
     """The last message that was processed; -1 if the group has begun but processed none."""
@@ -170,7 +170,7 @@ class Committed:
 
 
 def committed_of(rows: Iterable[CommittedAt]) -> dict[TopicPartition, Committed]:
-    """What a group has stored, by partition."""
+    """The stored positions of a group, by partition."""
     return {
         TopicPartition(row.topic, row.partition): Committed(
             row.offset, row.metadata, datetime.fromtimestamp(row.committed_ms / 1000, UTC)

@@ -1,4 +1,4 @@
-"""What an exactly-once context keeps, and in which form; shared by both clients."""
+"""The stored form of an exactly-once context; shared by both clients."""
 
 from __future__ import annotations
 

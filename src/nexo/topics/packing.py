@@ -80,7 +80,7 @@ class Packed(Generic[D]):
 
 @dataclass(slots=True, eq=False)
 class PartitionBacklog(Generic[D]):
-    """What waits for one partition."""
+    """The messages that wait for one partition."""
 
     at: TopicPartition
     waiting: deque[Packed[D]] = field(default_factory=deque)

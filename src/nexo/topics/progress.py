@@ -34,7 +34,7 @@ class MessageProgress(Generic[T]):
         self.stored.clear()
 
     def so_far(self, metadata: str) -> dict[TopicPartition, tuple[int, str]]:
-        """What to commit if all that is held counts as processed."""
+        """The commits if all that is held counts as processed."""
         held = {each.topic_partition: (each.offset, metadata) for each in self.held}
         before = self.processed.items()
         return {at: (offset, metadata or said) for at, (offset, said) in before} | held

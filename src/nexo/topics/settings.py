@@ -124,7 +124,7 @@ def topic_options(
     compaction: bool | None,
     min_cleanable_dirty_ratio: float | None,
 ) -> dict[str, Any]:
-    """What `Topic` was given, in Kafka's words."""
+    """The options of `Topic`, in Kafka's words."""
     config: dict[str, Any] = {}
     if retention is not None:
         config["retention.ms"] = option_ms("retention", retention)

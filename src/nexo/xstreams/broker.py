@@ -130,7 +130,7 @@ class StreamBroker(Closing):
     def xpending(
         self, stream: str, group: str, consumer: str | None = None
     ) -> list[PendingMessage]:
-        """What the group, or one consumer, has not acknowledged, by id."""
+        """The messages that the group, or one consumer, has not acknowledged, by id."""
         checks.names(stream=stream, group=group, **({"consumer": consumer} if consumer else {}))
         return self._xpending(stream, group, consumer)
 

@@ -175,7 +175,7 @@ class LocalStreamBroker(StreamBroker):
         return taken
 
     def _bell(self, group: LocalGroup, consumer: LocalConsumer) -> Condition:
-        """What to wait for: a message, or room for one."""
+        """The event to wait for: a message, or room for one."""
         if consumer.pending < self.limits.max_pending:
             return group.arrived
         if group.unread:

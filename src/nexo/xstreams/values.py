@@ -1,4 +1,4 @@
-"""What a stream broker returns, and what a worker puts into ``<stream>.dlq``."""
+"""Results of a stream broker, and the values that a worker puts into ``<stream>.dlq``."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Arrived(NamedTuple):
 
 
 class Channel(virtual.Channel):
-    """What producers publish on and consumers read from."""
+    """The channel that producers publish on and consumers read from."""
 
     supports_fanout = True
     do_restore = False

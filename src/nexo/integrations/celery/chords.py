@@ -34,7 +34,7 @@ _READ_AT_ONCE = 100
 _START = 1_000_000
 """Where counters start: one that is below was lost with the store, and says nothing."""
 CALLED = "called"
-"""What the lock of a chord holds whose body has been called."""
+"""The value of the lock of a chord whose body has been called."""
 
 
 def insist(call: Callable[..., T], *args: Any, **options: Any) -> T:
@@ -44,7 +44,7 @@ def insist(call: Callable[..., T], *args: Any, **options: Any) -> T:
 
 
 class Chord:
-    """What is kept of one chord, for ``expires_s``."""
+    """The state of one chord, kept for ``expires_s``."""
 
     def __init__(
         self, client: Client, prefix: str, key: str, group: str, expires_s: int | None
@@ -93,7 +93,7 @@ class Chord:
         return self._tasks("added", MAX_PARTS)
 
     def parts(self) -> dict[str, Any]:
-        """What is kept of each part, by its task."""
+        """The state of each part, by its task."""
         tasks = sorted(self._tasks("part", MAX_PARTS))
         if len(tasks) >= MAX_PARTS:
             return insist(self._parts.all)

@@ -26,13 +26,13 @@ from nexo.protocol.queue import PopJobs, encode
 
 _WAIT_MS = 20_000
 _UNLIMITED = 1_000
-"""What a channel without a prefetch count takes at once."""
+"""The number that a channel without a prefetch count takes at once."""
 _STOP_S = 5.0
 _GATHER_S = 0.002
 """How long a consumer that still has messages lets room gather before it asks for more."""
 
 MAILBOX_MESSAGES = 10_000
-"""What may wait for a consumer that lives with its queue; the oldest are dropped."""
+"""The most that wait for a consumer that lives with its queue; the oldest are dropped."""
 
 
 class Window:
@@ -185,7 +185,7 @@ class _WaitingMessage(NamedTuple):
 
 
 class Mailbox:
-    """What waits for a consumer that lives with its queue, and who gets it."""
+    """The messages for a consumer that lives with its queue, and who gets them."""
 
     def __init__(self, ttl_ms: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
         """Each message waits for ``ttl_ms`` at most, if given, or for as long as it says."""

@@ -108,7 +108,7 @@ def whole(number: Any) -> int:
 
 
 def _json(values: dict[str, Any]) -> dict[str, Any]:
-    """What JSON cannot hold, such as times, in the form that kombu gives it."""
+    """Encode values that JSON cannot hold, such as times, as kombu does."""
     return msgspec.json.decode(kombu_json.dumps(values), type=dict[str, Any])
 
 

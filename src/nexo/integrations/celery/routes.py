@@ -72,7 +72,7 @@ class CeleryRoutes:
         return "/".join([f"{self._root}/exchange", _level(exchange), *map(_level, key.split("."))])
 
     def pattern(self, exchange: str, kind: str, key: str) -> str:
-        """What a queue bound with ``key`` subscribes to; `matches` decides where # is not last."""
+        """The pattern of a queue bound with ``key``; `matches` decides where # is not last."""
         if kind == "fanout":
             return f"{self._root}/exchange/{_level(exchange)}/#"
         if kind == "direct":

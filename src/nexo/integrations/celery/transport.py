@@ -160,7 +160,7 @@ class Transport(virtual.Transport):
     # -- queues
 
     def name(self, queue: str) -> str:
-        """What a queue is called on the server."""
+        """The name of a queue on the server."""
         return name_of(self._prefix + queue)
 
     def queue(self, queue: str) -> Queue[Any]:

@@ -28,7 +28,7 @@ _BATCH = 100
 
 
 class Backend(Protocol):
-    """What the outbox has to know of a task backend."""
+    """The outbox's view of a task backend."""
 
     alias: str
     database: str

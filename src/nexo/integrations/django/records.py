@@ -63,7 +63,7 @@ class TaskCall:
 
 @dataclass
 class TaskRecord:
-    """What is known of a task."""
+    """The record of a task."""
 
     message: TaskCall
     status: str = "READY"
@@ -78,7 +78,7 @@ class TaskRecord:
 
     @classmethod
     def read(cls, raw: dict[str, Any]) -> TaskRecord:
-        """What `asdict` gave."""
+        """Inverse of `asdict`."""
         return cls(**{**raw, "message": TaskCall(**raw["message"])})
 
     def result(self) -> TaskResult:
@@ -109,7 +109,7 @@ def moment_text(when: datetime | None) -> str | None:
 
 
 def moment(text: str | None) -> datetime | None:
-    """What `moment_text` was given: naive again in a project without time zones."""
+    """Inverse of `moment_text`: naive in a project without time zones."""
     if not text:
         return None
     found = datetime.fromisoformat(text)

@@ -150,7 +150,7 @@ class TaskWorker:
         return record
 
     def _call(self, record: TaskRecord, result: TaskResult) -> BaseException | None:
-        """What the task raised; a cancelled task or `SystemExit` is its failure too."""
+        """The error of the task; a cancelled task or `SystemExit` is its failure too."""
         context = (TaskContext(task_result=result),) if result.task.takes_context else ()
         try:
             returned = result.task.call(*context, *result.args, **result.kwargs)

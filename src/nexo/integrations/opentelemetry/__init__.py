@@ -39,7 +39,7 @@ class _Carrier(Protocol):
 
     @property
     def headers(self) -> Mapping[str, Any]:
-        """What it carries beside its value."""
+        """The headers beside its value."""
 
 
 @contextmanager

@@ -20,7 +20,7 @@ FORMAT = 2
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """What the file holds; fields unknown here are ignored."""
+    """The contents of the file; fields unknown here are ignored."""
 
     format: int
     nexo: str = "an unknown version"

@@ -18,7 +18,7 @@ from nexo import limits
 
 
 class ServerState(enum.StrEnum):
-    """What the server is doing."""
+    """The state of the server."""
 
     STARTING = "starting"
     """Brokers recover their data."""

@@ -1,4 +1,4 @@
-"""What a process asks of the machine: descriptors, processor, memory, locks, systemd."""
+"""Calls of a process to the machine: descriptors, processor, memory, locks, systemd."""
 
 from __future__ import annotations
 

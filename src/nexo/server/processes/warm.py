@@ -32,7 +32,7 @@ GO = b"g"
 MESSAGE_BYTES = 65_536
 _DESCRIPTORS = 64
 _BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""What a terminal or a service manager sends to all; the supervisor decides what follows."""
+"""Signals that a terminal or a service manager sends to all; the supervisor handles them."""
 
 
 class Launch(NamedTuple):

@@ -157,7 +157,7 @@ def load(broker: Broker, settings: Settings) -> None:
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """What ``work`` returns; None if the process is asked to stop before."""
+    """The result of ``work``; None if the process is asked to stop before."""
     working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
     await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()

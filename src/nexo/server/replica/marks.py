@@ -1,4 +1,4 @@
-"""What a data folder and a run of the server remember of replication."""
+"""The notes about replication in a data folder and of a run of the server."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def shown_path(run: Path, broker: Broker) -> Path:
 
 
 class Term(msgspec.Struct, frozen=True):
-    """What a broker's process must know of the leadership that it serves in."""
+    """The facts about the leadership that a broker's process serves in."""
 
     server: str
     term: str
@@ -59,7 +59,7 @@ class Term(msgspec.Struct, frozen=True):
 
 
 class RunNotes:
-    """What the supervisor tells the brokers' processes, for this run of the server only."""
+    """The supervisor's note to the brokers' processes, for this run of the server only."""
 
     def __init__(self, run: Path, make_files: Callable[[], Files]) -> None:
         self._run = run
@@ -112,7 +112,7 @@ class _Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Marks:
-    """What a data folder remembers of replication."""
+    """The note about replication in a data folder."""
 
     def __init__(self, settings: Settings, make_files: Callable[[], Files]) -> None:
         """Threads may use it at once, so each call has files of its own."""
@@ -191,7 +191,7 @@ class Marks:
 
 
 def _old_note(data: bytes) -> _Note | None:
-    """What 0.2 wrote: the mark alone. A note that is damaged promises nothing."""
+    """Read the note of 0.2: the mark alone. A note that is damaged promises nothing."""
     try:
         return _Note(msgspec.json.decode(data, type=Mark), EQUAL)
     except msgspec.DecodeError:

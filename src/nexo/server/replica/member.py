@@ -42,7 +42,7 @@ class Brokers(Protocol):
 
 
 class Member:
-    """What both roles use."""
+    """The parts that both roles use."""
 
     def __init__(
         self,

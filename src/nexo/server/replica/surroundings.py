@@ -1,4 +1,4 @@
-"""What a replica uses of the world around it, so that a simulator can give another one."""
+"""A replica's calls to the world around it, so that a simulator can give another one."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class DryFiles:
         self.boot_id = boot_id()
         self.changes: list[DryChange] = []
         self.patches: dict[Path, list[tuple[int, bytes]]] = {}
-        """What would have been written within the length of each file."""
+        """The bytes that would have been written within the length of each file."""
         self._made: set[Path] = set()
 
     def open(self, path: Path, *, create: bool = False) -> DryFile:

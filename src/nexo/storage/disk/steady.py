@@ -28,7 +28,7 @@ _ANSWERS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectory
 
 
 def typed(error: OSError, what: str) -> NexoError:
-    """What a refused call on a file means to a client."""
+    """The client's error for a refused call on a file."""
     reason = error.strerror or str(error)
     if error.errno in _NO_SPACE:
         return DiskFull(f"no space left to write {what}: free some")

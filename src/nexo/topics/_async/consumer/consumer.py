@@ -136,7 +136,7 @@ class AsyncConsumer(Generic[T]):
 
     @property
     def topics(self) -> Sequence[str]:
-        """What it is subscribed to."""
+        """The topics that it is subscribed to."""
         return self._subscription.topics
 
     @property
@@ -284,7 +284,7 @@ class AsyncConsumer(Generic[T]):
             self._progress.committed(commits)
 
     async def committed(self, partition: int = 0, topic: str | None = None) -> Committed | None:
-        """What the group has stored for a partition: offset, metadata and time."""
+        """The group's stored position in a partition: offset, metadata and time."""
         at = topic_partition_of(partition, topic, self._subscription.topics)
         reader = await self._subscription.joined()
         return await reader.committed(at)

@@ -1,4 +1,4 @@
-"""What transactions need from the consumer whose messages they commit (SPEC H1, H3)."""
+"""The interface of a consumer to transactions that commit its messages (SPEC H1, H3)."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class KafkaReader:
 
     @property
     def assignment(self) -> Sequence[TopicPartition]:
-        """What it owns."""
+        """The partitions that it owns."""
         return () if self._consumer is None else _ours(self._consumer.assignment())
 
     async def join(self) -> None:
@@ -86,7 +86,7 @@ class KafkaReader:
     # -- reading
 
     async def fetch(self, max_records: int, timeout_s: float) -> list[TopicMessage[Any]]:
-        """What aiokafka has read ahead."""
+        """The records that aiokafka has read ahead."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
         self._interrupted = False

@@ -137,7 +137,7 @@ class Consumer(Generic[T]):
 
     @property
     def topics(self) -> Sequence[str]:
-        """What it is subscribed to."""
+        """The topics that it is subscribed to."""
         return self._subscription.topics
 
     @property
@@ -285,7 +285,7 @@ class Consumer(Generic[T]):
             self._progress.committed(commits)
 
     def committed(self, partition: int = 0, topic: str | None = None) -> Committed | None:
-        """What the group has stored for a partition: offset, metadata and time."""
+        """The group's stored position in a partition: offset, metadata and time."""
         at = topic_partition_of(partition, topic, self._subscription.topics)
         reader = self._subscription.joined()
         return reader.committed(at)

@@ -218,7 +218,7 @@ class Membership:
                 self._take(news)
 
     def _gone(self, news: ordered.Assigned) -> list[TopicPartition]:
-        """What is lost with a new generation; within one, partitions are only added."""
+        """The partitions lost with a new generation; within one, partitions are only added."""
         if news.generation <= self.generation:
             return []
         return [at for at in self.owned if at not in _partitions(news)]

@@ -22,7 +22,7 @@ from nexo.integrations.django.tasks import DjangoTaskBackend
 from nexo.integrations.django.worker import TaskWorker
 
 _OPTIONS = ("backend", "queue", "threads", "stop_timeout", "no_relay")
-"""What one process needs to know."""
+"""The options that each process gets."""
 
 
 class Command(BaseCommand):
