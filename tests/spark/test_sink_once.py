@@ -111,6 +111,19 @@ def test_a_batch_that_is_repeated_after_any_death_is_published_once(
     assert stored(log) == sorted(ROWS)
 
 
+@pytest.mark.parametrize("point", ["before the staging", "staged"])
+def test_a_task_that_dies_leaves_nothing_but_what_the_sweep_takes(
+    url: str, place: StagingPlace, log: Any, point: str
+) -> None:
+    sink = sink_of(url, place)
+    with pytest.raises(Died):
+        staged(replace(sink, probe=dying(point)), ROWS)
+    assert published(sink, staged(sink, ROWS[::-1]), batch(0))
+    assert stored(log) == sorted(ROWS)
+    place.sweep(grace_s=-1)
+    assert place.files() == []
+
+
 @pytest.mark.parametrize("point", POINTS[:3])
 def test_of_two_drivers_with_one_checkpoint_one_publishes(
     url: str, place: StagingPlace, log: Any, point: str
