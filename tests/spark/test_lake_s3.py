@@ -103,16 +103,16 @@ def test_a_table_that_was_made_anew_takes_its_place_in_the_bucket(lake: Lake) ->
 def test_users_tables_are_filled_and_made_anew_in_a_bucket(
     spark: SparkSession, lake: Lake, client: nexo.Client, url: str, tmp_path: Path
 ) -> None:  # SPEC P1, P7
-    client.stream("orders").create(partitions=2).publish_many([{"n": n} for n in range(20)])
+    client.stream("bucket_orders").create(partitions=2).publish_many([{"n": n} for n in range(20)])
     (tmp_path / "code").mkdir()
-    text = "CREATE STREAMING TABLE {} AS SELECT {} v FROM STREAM orders"
+    text = "CREATE STREAMING TABLE {} AS SELECT {} v FROM STREAM bucket_orders"
     (tmp_path / "code" / "t.sql").write_text(text.format("kept", "offset"))
     settings = lake.settings
     plan = CodePlan(str(tmp_path / "code"), str(settings.folder), settings.catalog, url=url)
     assert FlowsRunner(graph_of(spark, plan), print).once() == 20
     (tmp_path / "code" / "t.sql").write_text(text.format("kept", "offset * 2"))
     assert made_anew(spark, structs.replace(plan, full=("kept",)), lambda _: None) == 20
-    client.stream("orders").publish({"n": 20})
+    client.stream("bucket_orders").publish({"n": 20})
     assert FlowsRunner(graph_of(spark, plan), print).once() == 1
     found = get_user_table(lake, "kept").scan().to_arrow().column("v").to_pylist()
     assert sorted(found)[:4] == [0, 0, 2, 2]
