@@ -29,7 +29,9 @@ def started(
     """
     given = {f"SINK_JOB_{name.upper()}": str(number) for name, number in settings.items()}
     lake = str(served.data_dir / "lake")
-    environment = os.environ | given | {"SINK_JOB_LAKE": lake, "PYTHONPATH": str(Path.cwd())}
+    environment = (
+        os.environ | given | {"SINK_JOB_LAKE": lake, "PYTHONPATH": f"{Path.cwd()}:{Path.cwd()}/src"}
+    )
     script = "import os, runpy, sys\n"
     if kill is not None:
         counter = folder / f"count {kill[0]}"
