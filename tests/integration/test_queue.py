@@ -492,7 +492,7 @@ async def test_queues_are_listed_deleted_and_purged(aclient: Client) -> None:  #
     assert await one.delete()
     assert not await one.delete()
     assert not await one.exists()
-    with pytest.raises(NotFound, match=r"^Queue 'one' not found\. Create it first\.$"):
+    with pytest.raises(NotFound, match=r"^queue 'one' not found: create it first$"):
         await one.push(1)
 
 

@@ -309,7 +309,7 @@ def test_a_worker_whose_queue_is_gone_ends_with_the_reason(
             assert any("KeyError: 'missing'" in line for line in lines)
             queue.delete()
             rest = "".join(lines)
-            assert "Queue 'work' not found" in rest
+            assert "queue 'work' not found" in rest
             assert "Traceback" not in rest
             assert worker.wait(WAIT_S) == 1
         finally:
