@@ -98,6 +98,10 @@ class Bench:
         """RabbitMQ; durable queues and confirms are the client's choice."""
         return self._serve(peers.rabbitmq())
 
+    def kafka(self, partitions: int, *, sync: bool = False) -> Server:
+        """Kafka with KRaft, one node; ``sync`` flushes each batch before its answer."""
+        return self._serve(peers.kafka(partitions, sync=sync))
+
     def close(self) -> None:
         """End everything, last first."""
         self._stack.close()

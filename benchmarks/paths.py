@@ -24,7 +24,7 @@ from nexo.config import load
 from nexo.dialects.nexo.inbox import Inbox
 from nexo.dialects.session import READ_BYTES
 from nexo.model import Broker
-from nexo.protocol.frames import FrameKind, Status, frame
+from nexo.protocol.frames import HEADER_SIZE, FrameKind, Status, frame, pack_str
 from nexo.protocol.ops import Op
 from nexo.server.embedded import EmbeddedServer
 from nexo.storage.log import SegmentedLog
@@ -36,6 +36,7 @@ VALUE = b"x" * 100
 BATCH = 100
 RUN = 1_000
 TASKS = 100
+CONNECTIONS = 50
 NOW_MS = 1_700_000_000_000
 _NEVER_MS = 24 * 3_600_000
 
@@ -227,6 +228,32 @@ async def _stream_tasks(on: Ground) -> Work:
     return lambda: asyncio.gather(*(publish() for _ in range(TASKS)))
 
 
+async def _stream_singles(on: Ground) -> Work:
+    await on.client.stream("log", bytes).create()
+    asked = frame(FrameKind.REQUEST, Op.S_PUB, 1, pack_str("log") + b"\0" + VALUE)
+    return await _alone(on, asked, HEADER_SIZE + 8)
+
+
+async def _queue_singles(on: Ground) -> Work:
+    await on.client.queue("work", bytes).create(persistence="file_async")
+    payload = pack_str("work") + pack_str("{}") + b"\0" + VALUE
+    return await _alone(on, frame(FrameKind.REQUEST, Op.Q_PUSH, 1, payload), HEADER_SIZE)
+
+
+async def _alone(on: Ground, asked: bytes, reply_bytes: int) -> Work:
+    """Each of many connections of the documents' client asks once, and reads its reply."""
+    (host, port), *_ = on.client.address.places
+    opened = [await asyncio.open_connection(host, port) for _ in range(CONNECTIONS)]
+
+    async def once() -> None:
+        for _, writer in opened:
+            writer.write(asked)
+        for reader, _ in opened:
+            await reader.readexactly(reply_bytes)
+
+    return once
+
+
 async def _stream_group(on: Ground) -> Work:
     stream = await on.client.stream("log", bytes).create()
     consumer = stream.consume("group", batch=BATCH)
@@ -260,6 +287,8 @@ PATHS = {
         HotPath("queue-tasks", f"{TASKS} tasks with one push each", _queue_tasks),
         HotPath("stream-publish", f"publish_many of {BATCH}", _stream),
         HotPath("stream-tasks", f"{TASKS} tasks with one publish each", _stream_tasks),
+        HotPath("stream-singles", f"{CONNECTIONS} connections publish once", _stream_singles),
+        HotPath("queue-singles", f"{CONNECTIONS} connections push once", _queue_singles),
         HotPath("stream-group", f"publish, fetch and ack of {BATCH}", _stream_group),
     )
 }

@@ -104,7 +104,8 @@ def _without_settings() -> dict[str, str]:
     from nexo.config import SETTINGS  # noqa: PLC0415 - peers work where nexo is not installed
 
     known = {each.variable for each in SETTINGS.values()}
-    return {key: value for key, value in os.environ.items() if key not in known}
+    dropped = known | {"PYTHONDONTWRITEBYTECODE"}  # as pip installs it, it is compiled
+    return {key: value for key, value in os.environ.items() if key not in dropped}
 
 
 def _as_environ(options: Mapping[str, object]) -> dict[str, str]:
@@ -191,6 +192,19 @@ def rabbitmq() -> Iterator[Server]:
 
 
 @contextmanager
+def kafka(partitions: int, *, sync: bool) -> Iterator[Server]:
+    """Apache Kafka, broker and controller in one process."""
+    from benchmarks import kafka_broker  # noqa: PLC0415 - it uses this module
+
+    port = free_port()
+    with _folder() as folder:
+        command = kafka_broker.command(folder, port, partitions, sync=sync)
+        said = f"KRaft, 1 GB heap, {'flush.messages=1' if sync else 'its own flush'}"
+        with _running("kafka", command, port, folder, said, wait_s=90) as server:
+            yield server
+
+
+@contextmanager
 def _running(
     name: str,
     command: Sequence[str],
@@ -221,6 +235,7 @@ _URLS = {
     "redis": "redis://127.0.0.1:{}",
     "nats": "nats://127.0.0.1:{}",
     "mosquitto": "mqtt://127.0.0.1:{}",
+    "kafka": "127.0.0.1:{}",
     "rabbitmq": "amqp://guest:guest@127.0.0.1:{}/",
 }
 _FIRST_WORDS = {
@@ -229,6 +244,7 @@ _FIRST_WORDS = {
     "mosquitto": b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04ping",
     "rabbitmq": b"AMQP\x00\x00\x09\x01",
     "nats": b"",
+    "kafka": b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff",
 }
 
 

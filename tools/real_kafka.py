@@ -22,7 +22,7 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   </dependencies>
 </project>
 """
-_CLUSTER = "AAAAAAAAAAAAAAAAAAAAAA"
+CLUSTER = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 def jars(folder: Path) -> Path:
@@ -63,7 +63,7 @@ def main(folder: Path, port: int) -> int:
     java = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{jars(folder)}/*"]
     config = properties(folder, port)
     if not (folder / "data").exists():
-        options = ["format", "--standalone", "-t", _CLUSTER, "-c", str(config)]
+        options = ["format", "--standalone", "-t", CLUSTER, "-c", str(config)]
         subprocess.run([*java, "kafka.tools.StorageTool", *options], check=True)
     return subprocess.call([*java, "kafka.Kafka", str(config)])
 
