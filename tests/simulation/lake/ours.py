@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -163,16 +163,25 @@ def newest(site: Site, meanwhile: Meanwhile) -> None:
     meanwhile()
     if not steps:
         return
-    changed = site.of("latest").state != before
+    is_same = site.lake.unchanged({"latest": table})
     try:
         latest.finish(table, steps, written)
     except Conflict:
-        if not changed:
+        if is_same:
             raise
         return
-    if changed:
+    changed = before.rows.items() ^ site.of("latest").state.rows.items()
+    if not taken.keys().isdisjoint(row.partition for _, row in changed):
         raise found("once", "newest records were replaced although others changed them meanwhile")
-    site.change("latest", lambda _: made)
+    site.change("latest", lambda state: _taken(state, made, taken))
+
+
+def _taken(state: State, made: State, partitions: Container[int | None]) -> State:
+    """A state with some partitions' rows and offsets as they were made."""
+    rows = {name: row for name, row in state.rows.items() if row.partition not in partitions}
+    rows |= {name: row for name, row in made.rows.items() if row.partition in partitions}
+    ends = {number: end for number, end in made.held.items() if number in partitions}
+    return replace(state, rows=rows, held=state.held | ends)
 
 
 def contract(site: Site, table: Table) -> None:
