@@ -122,7 +122,7 @@ class Planner:
         if isinstance(info, NexoError):
             raise info
         table = self.tables.get(info.name)
-        if table is None or not matches(table, info):
+        if table is None or not matches(table, info) or self._is_others(info.name):
             return True, None
         rows, size_bytes = behind(table, info.partitions)
         if rows and wanted(info.name, rows, size_bytes):
@@ -130,6 +130,13 @@ class Planner:
         self.tracker.looked(info.name, table, rows, asked_ms)
         self._report(broker, info, table)
         return False, table
+
+    def _is_others(self, name: str) -> bool:
+        """Whether another program may have changed a table, perhaps rolled it back.
+
+        Another catalog than a folder's is asked only once there are new records.
+        """
+        return not self.lake.settings.catalog and name not in self._unchanged
 
     def _load(self, infos: Sequence[wire.StreamInfo]) -> list[str]:
         """Read streams' tables, made if missing; raises if the catalog fails for several.

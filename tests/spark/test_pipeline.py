@@ -57,6 +57,22 @@ def test_every_record_is_in_the_table_once_with_its_offsets(
     assert len(table.metadata.snapshots) == 2
 
 
+def test_a_table_that_is_rolled_back_is_filled_again_though_nothing_new_comes(
+    client: nexo.Client, pipeline: Pipeline, lake: Lake
+) -> None:  # SPEC I4
+    orders = client.stream("orders").create(tiering=True)
+    for text in ("first", "second"):
+        orders.publish(text)
+        assert pipeline.run_once() == 1
+    table = lake.get("orders")
+    first = table.metadata.snapshots[0].snapshot_id
+    table.manage_snapshots().rollback_to_snapshot(first).commit()
+    assert places(lake, "orders") == [(0, 0)]
+    assert pipeline.run_once() == 1
+    assert places(lake, "orders") == published(client, "orders")
+    assert pipeline.run_once() == 0
+
+
 def test_values_keys_headers_and_times_arrive_unchanged(
     client: nexo.Client, pipeline: Pipeline, lake: Lake
 ) -> None:

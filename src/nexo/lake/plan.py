@@ -78,8 +78,8 @@ def planned_ranges(
         end = min(part.stable_offset, first + share)
         if ends is not None:
             end = min(end, ends[partition])
-        if end > first:
-            gap = (first - lost, first) if (lost := missing_before(part, after)) else None
+        gap = (first - lost, first) if (lost := missing_before(part, after)) else None
+        if end > first or (gap and end == first):  # a gap is noted, if only that is new
             found.append(PlannedRange(partition, after, first, end, record_bytes(part), gap))
     return found
 

@@ -20,6 +20,17 @@ def test_what_another_pipeline_took_beyond_the_target_is_no_lost_record() -> Non
     assert (planned.first, planned.end) == (3, 5)
 
 
+def test_records_that_no_tier_has_are_noted_though_nothing_new_comes() -> None:
+    """Another program rolled the table back after the log had dropped what was tiered."""
+    part = PartitionInfo(
+        start_offset=0, next_offset=9, stable_offset=9, size_bytes=9, tiered_offset=9, hot_offset=9
+    )
+    (planned,) = planned_ranges("log", {0: 4}, [part], BatchLimits())
+    assert (planned.first, planned.end, planned.gap) == (9, 9, (4, 9))
+    assert list(planned.tasks(BatchLimits())) == []
+    assert planned_ranges("log", {0: 9}, [part], BatchLimits()) == []
+
+
 def test_a_lake_that_is_ahead_of_the_broker_is_refused() -> None:
     with pytest.raises(Conflict, match="the broker lost records"):
         planned_ranges("log", {0: 10}, [PART], BatchLimits(), [5])
