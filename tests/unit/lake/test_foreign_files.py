@@ -188,8 +188,8 @@ def test_deleted_rows_are_gone_from_replay_sql_and_newest_records(
 
 def test_maintenance_applies_deletes_and_goes_on(lake: Lake, filled: Filler) -> None:
     gone = deleted_some(filled)
-    for _ in range(2):
-        maintain(filled.table, EAGER)
+    for care in (Care(min_files=1_000, grace_s=0), EAGER):  # not only where files are merged
+        maintain(filled.table, care)
         assert not any(each.deletes for each in file_ranges(filled.table.refresh()))
         assert replayed(lake) == written(gone)
     filled.append([b"0:40"])
