@@ -155,7 +155,6 @@ def test_a_transaction_of_nothing_is_rolled_back(client: TransactionalClient) ->
 
 AFTER_TIMEOUT_V2: dict[str, tuple[Step, object]] = {
     "produce": (lambda it, who: [it.produce(who, 1, v) for v in (11, 12)], [OLD, OLD]),
-    "commit": (lambda it, who: [it.move_on(who)[0], it.move_on(who)[0]], [NO_TXN, NO_TXN]),
     "older versions": (lambda it, who: [it.end(who, version=v) for v in (3, 4)], [FENCED, FENCED]),
     "offsets": (lambda it, who: [it.commit_offsets(who, v) for v in (4, 5)], [OLD, OLD]),
     "two later": (
@@ -191,6 +190,18 @@ def test_a_producer_that_started_anew_is_not_taken_for_the_one_before(
     assert client.init(old, 5) == ("NONE", (producer, epoch + 1))
     for committed in (True, False):
         assert client.move_on(old, committed=committed) == (FENCED, (-1, -1))
+
+
+def test_a_late_commit_is_fenced_so_that_kafka_streams_goes_on() -> None:
+    """Kafka says INVALID_TXN_STATE, for which Streams ends. A client's own mistake is that."""
+    desk = Desk()
+    client = TransactionalClient(Line(desk).ask, desk.after, TOPIC)
+    old = client.time_out()
+    assert [client.move_on(old)[0] for _ in range(2)] == [FENCED, FENCED]
+    _, new = client.move_on(old, committed=False)
+    assert client.produce(new, version=12) == "NONE"
+    assert client.move_on(new, committed=False)[0] == "NONE"
+    assert client.move_on(new)[0] == NO_TXN
 
 
 def test_a_client_learns_of_an_epoch_once_it_is_durable() -> None:

@@ -109,6 +109,7 @@ def check_may_be(request: Request, name: str, user: str) -> bool:
 def fence(request: Request, found: Transactional) -> None:
     """Give an id, whose transaction was rolled back, its next epoch."""
     move_on(request, found, lambda _: None)
+    found.timed_out = True
 
 
 def fence_if_gone(request: Request, found: Transactional) -> None:

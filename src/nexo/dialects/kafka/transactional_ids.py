@@ -42,6 +42,8 @@ class Transactional:
     ending: bool = False
     committed: bool | None = None
     """Whether the last one was; None before the first since the producer started."""
+    timed_out: bool = False
+    """The last one was rolled back without its doing."""
 
     @property
     def owner(self) -> Hashable:
@@ -56,7 +58,7 @@ class Transactional:
         """Its transaction is over, rolled back unless told otherwise; it has the next epoch."""
         self.replaced = self.session
         self.producer, self.epoch = session
-        self.number, self.committed = None, False
+        self.number, self.committed, self.timed_out = None, False, False
 
 
 class KafkaTransactions:

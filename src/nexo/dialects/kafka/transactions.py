@@ -214,7 +214,7 @@ def end(request: Request) -> None:
     try:
         found = _ended_before(request)
         if found is not None:
-            _answer_end(request, found, _again(found, wants_commit))
+            _answer_end(request, found, _late(found, wants_commit))
             return
         found = _named(request)
         if found.number is not None:
@@ -241,6 +241,16 @@ def _ended_before(request: Request) -> Transactional | None:
 
 def _again(found: Transactional, wants_commit: bool) -> Error:
     return Error.NONE if found.committed is wants_commit else Error.INVALID_TXN_STATE
+
+
+def _late(found: Transactional, wants_commit: bool) -> Error:
+    """The answer to the end of a transaction that is over.
+
+    Kafka calls the commit of one that timed out INVALID_TXN_STATE too, for which Kafka Streams
+    ends; it goes on if it is fenced, and any other producer has to start anew for either.
+    """
+    error = _again(found, wants_commit)
+    return Error.PRODUCER_FENCED if error and found.timed_out else error
 
 
 def _answer_end(request: Request, found: Transactional, error: Error) -> None:
