@@ -10,7 +10,7 @@ _KAFKA_4 = {
     12: "0-4", 13: "0-5", 14: "0-5", 15: "0-6", 16: "0-5", 17: "0-1", 18: "0-4", 19: "2-7",
     20: "1-6", 21: "0-2", 22: "0-5", 23: "2-4", 24: "0-5", 25: "0-4", 26: "0-5", 28: "0-5",
     32: "1-4", 33: "0-2", 36: "0-2", 37: "0-3", 42: "0-2", 44: "0-1", 47: "0", 60: "0-2",
-    68: "0-1", 69: "0-1", 29: "1-3", 35: "1-4", 43: "0-2", 46: "0", 55: "0-2", 57: "0-2",
+    68: "0-1", 69: "0-1", 29: "1-3", 30: "1-3", 31: "1-3", 35: "1-5", 43: "0-2", 46: "0", 55: "0-2", 57: "0-2",
     61: "0", 65: "0", 66: "0-2", 75: "0",
 }  # fmt: skip
 """The versions of Kafka 4.x by key."""
@@ -25,6 +25,8 @@ _NOTES = {
     "an open transaction, which was rolled back",
     23: "there is one leader ever",
     29: "`SECURITY_DISABLED`: permissions are grants of [users](../guide/security.md)",
+    30: "`SECURITY_DISABLED`: `nexo user` grants permissions",
+    31: "`SECURITY_DISABLED`: `nexo user` takes permissions back",
     35: "one folder",
     43: "every partition has its leader",
     46: "no partition moves",
@@ -37,7 +39,6 @@ _NOTES = {
     68: "patterns of topics without lookaround, as on Kafka, and without classes by name",
 }
 _ABSENT = [
-    ("30, 31", "changes of ACLs", "[users](../guide/security.md) are managed with `nexo user`"),
     ("34, 45", "moving log folders and partitions", "there is one broker"),
     ("38-41", "delegation tokens", "[tokens](../guide/security.md) are logins like passwords"),
     ("48, 49", "client quotas", "limits are [settings](configuration.md)"),

@@ -155,12 +155,20 @@ def test_what_clients_cannot_change_says_so(desk: Desk) -> None:
     asked = {"updates": [{"feature": "metadata.version", "level": 1, "kind": 1}], "timeout_ms": 1}
     found = line.ask(ApiKey.UPDATE_FEATURES, 1, asked)
     assert (found["error"], found["results"][0]["error"]) == (Error.FEATURE_UPDATE_FAILED,) * 2
-    acls = line.ask(
-        ApiKey.DESCRIBE_ACLS, 2,
-        {"resource_type": 2, "resource_name": None, "pattern_type": 3, "principal": None,
-         "host": None, "operation": 1, "permission": 1},
-    )  # fmt: skip
-    assert acls["error"] == Error.SECURITY_DISABLED
+
+
+def test_access_control_lists_are_as_on_a_broker_without_an_authorizer(desk: Desk) -> None:
+    line = Line(desk)
+    acl: KafkaMessage = {
+        "resource_type": 2, "resource_name": "t", "pattern_type": 3, "principal": "User:one",
+        "host": "*", "operation": 1, "permission": 1,
+    }  # fmt: skip
+    for version in (1, 3):
+        assert line.ask(ApiKey.DESCRIBE_ACLS, version, acl)["error"] == Error.SECURITY_DISABLED
+        made = line.ask(ApiKey.CREATE_ACLS, version, {"creations": [acl, acl]})
+        gone = line.ask(ApiKey.DELETE_ACLS, version, {"filters": [acl]})
+        rows = made["results"] + gone["results"]
+        assert [row["error"] for row in rows] == [Error.SECURITY_DISABLED] * 3
 
 
 @pytest.mark.parametrize(

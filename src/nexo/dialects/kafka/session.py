@@ -77,6 +77,8 @@ HANDLERS: dict[ApiKey, Callable[[Request], None]] = {
     ApiKey.DESCRIBE_QUORUM: controller.describe_quorum,
     ApiKey.UPDATE_FEATURES: controller.update_features,
     ApiKey.DESCRIBE_ACLS: controller.describe_acls,
+    ApiKey.CREATE_ACLS: controller.create_acls,
+    ApiKey.DELETE_ACLS: controller.delete_acls,
 }
 assert HANDLERS.keys() == APIS.keys()
 

@@ -43,7 +43,20 @@ def update_features(request: Request) -> None:
     request.answer({"error": error, "message": reason, "results": rows})
 
 
+_NO_ACLS: KafkaMessage = {
+    "error": Error.SECURITY_DISABLED,
+    "message": "there are no access control lists here: see `nexo user`",
+}
+"""Permissions are grants of users; tools know this answer of brokers without an authorizer."""
+
+
 def describe_acls(request: Request) -> None:
-    """There are none: permissions are grants of users, and tools know what this answer means."""
-    reason = "there are no access control lists here: see `nexo user`"
-    request.answer({"error": Error.SECURITY_DISABLED, "message": reason})
+    request.answer(_NO_ACLS)
+
+
+def create_acls(request: Request) -> None:
+    request.answer({"results": [_NO_ACLS for _ in request["creations"] or ()]})
+
+
+def delete_acls(request: Request) -> None:
+    request.answer({"results": [_NO_ACLS for _ in request["filters"] or ()]})

@@ -6,14 +6,25 @@ from nexo.dialects.kafka.format.api import Api, ApiKey
 
 _VOTER = "id:i32 directory:uuid@2+ end:i64 last_fetch_ms:i64@1+=-1 last_caught_up_ms:i64@1+=-1"
 _CURSOR = "?{ topic:str partition:i32 }"
+_ACL = """resource_type:i8 resource_name:str pattern_type:i8 principal:str host:str operation:i8
+permission:i8"""
 
 DESCRIBING = (
     Api(
         ApiKey.DESCRIBE_ACLS, 1, 3, 2,
-        """resource_type:i8 resource_name:str pattern_type:i8 principal:str host:str operation:i8
-        permission:i8""",
+        _ACL,
         """throttle:i32 error:i16 message:str=null resources:[ type:i8 name:str pattern_type:i8
         acls:[ principal:str host:str operation:i8 permission:i8 ] ]""",
+    ),
+    Api(
+        ApiKey.CREATE_ACLS, 1, 3, 2,
+        f"creations:[ {_ACL} ]", "throttle:i32 results:[ error:i16 message:str=null ]",
+    ),
+    Api(
+        ApiKey.DELETE_ACLS, 1, 3, 2,
+        f"filters:[ {_ACL} ]",
+        f"""throttle:i32 results:[ error:i16 message:str=null matching:[ error:i16 message:str=null
+        {_ACL} ] ]""",
     ),
     Api(
         ApiKey.DESCRIBE_LOG_DIRS, 1, 4, 2,
