@@ -23,6 +23,8 @@ from nexo.model import Buffer
 
 log = logging.getLogger("nexo.session")
 
+_FIRST_BYTES = 64
+"""So much of a request says how it is refused."""
 _ROOM = 64 * 1024
 """A request has this much room beside the largest payload."""
 WORK_PER_TURN = 1024**2
@@ -34,8 +36,8 @@ class Pending:
     """A request that waits for its answer; it is answered once."""
 
     session: PipelinedSession
-    data: bytes
-    """The whole request."""
+    data: bytes | bytearray
+    """The whole request; a large one as it was gathered, without a copy."""
     number: int
     """Counts the requests of the connection; identifies a wait."""
     room: int = 0
@@ -52,7 +54,7 @@ class Pending:
 
     def refuse(self, error: NexoError) -> None:
         """Answer with an error; a protocol without words for it closes the connection."""
-        if reply := self.session.refusal(self.data, error):
+        if reply := self.session.refusal(bytes(self.data[:_FIRST_BYTES]), error):
             self.send([reply])
         else:
             self.session.refuse(error)
@@ -187,8 +189,7 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
                 size = None if self._skipping else self._whole_size(at)
                 if size is None:
                     break
-                data = bytes(memoryview(self._arrived)[at : at + size])
-                at += size
+                data, at = self._taken(at, size)
                 self._run(data)
             if self._skipping is not None and not self._closing:
                 at += self._skip(self._skipping, memoryview(self._arrived)[at:])
@@ -200,7 +201,14 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
         del self._arrived[:at]
         self._note_partial(at)
 
-    def _run(self, data: bytes) -> None:
+    def _taken(self, at: int, size: int) -> tuple[bytes | bytearray, int]:
+        """The request at ``at``, and where the next one begins."""
+        if at == 0 and len(self._arrived) == size > self._usual_size:
+            data, self._arrived = self._arrived, bytearray()
+            return data, 0
+        return bytes(memoryview(self._arrived)[at : at + size]), at + size
+
+    def _run(self, data: bytes | bytearray) -> None:
         self._requests += 1
         request = Pending(self, data, self._requests, self._room)
         self._room = 0

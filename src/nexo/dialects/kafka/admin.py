@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from nexo.dialects.kafka.request import (
     by_topic,
     errors_to,
     found_by_id,
+    in_steps,
     rows_of,
     stream_of,
     topic_id,
@@ -36,6 +37,8 @@ from nexo.services.stream.admin import StreamAdmin
 _DELETED_BY_ID = 6
 _TOPIC, _BROKER = 2, 4
 """Kinds of resources that have configurations."""
+_CONFIGS_WORK = 128 * 1024
+"""All configurations of a topic are about as much work, in bytes."""
 _NO_TOPIC = Error.TOPIC_AUTHORIZATION_FAILED
 
 
@@ -55,9 +58,9 @@ def options_of_new(request: Request, partitions: int) -> StreamOptions:
 # -- topics ------------------------------------------------------------------------------
 
 
-def create_topics(request: Request) -> None:
+def create_topics(request: Request) -> Iterator[int]:
     """Create streams, or only check whether they could be."""
-    answer_each(request, "topics", "topics", _create_one)
+    return answer_each(request, "topics", "topics", _create_one)
 
 
 def _create_one(request: Request, row: KafkaMessage, done: Callable[[KafkaMessage], None]) -> None:
@@ -107,12 +110,11 @@ def _named(row: KafkaMessage) -> list[tuple[str, str | None]]:
     return [(each["name"] or "", each["value"]) for each in row["configs"] or ()]
 
 
-def delete_topics(request: Request) -> None:
+def delete_topics(request: Request) -> Iterator[int]:
     """Delete topics by name; from version 6 on by id too."""
     if request.version < _DELETED_BY_ID:
-        answer_each(request, "topics", "topics", _delete_named)
-    else:
-        answer_each(request, "named", "topics", _delete_one)
+        return answer_each(request, "topics", "topics", _delete_named)
+    return answer_each(request, "named", "topics", _delete_one)
 
 
 def _delete_named(
@@ -138,11 +140,11 @@ def _delete_one(request: Request, row: KafkaMessage, done: Callable[[KafkaMessag
         _admin(request).delete(request.session, name, deleted)
 
 
-def create_partitions(request: Request) -> None:
+def create_partitions(request: Request) -> Iterator[int]:
     """Add partitions to topics, or only check whether that could be done."""
     names = Counter(row["name"] for row in request["topics"] or ())
     twice = frozenset(name for name, times in names.items() if times > 1)
-    answer_each(request, "topics", "results", partial(_grow_one, twice))
+    return answer_each(request, "topics", "results", partial(_grow_one, twice))
 
 
 def _grow_one(
@@ -184,27 +186,41 @@ def _check_assignments(assigned: list[KafkaMessage] | None, more: int) -> None:
         raise Refused(Error.INVALID_REPLICA_ASSIGNMENT, reason)
 
 
-def delete_records(request: Request) -> None:
+def delete_records(request: Request) -> Iterator[int]:
     """Delete what lies below an offset."""
-    rows: list[tuple[str, KafkaMessage]] = []
     drop_before = _admin(request).drop_before
-    for topic, part in rows_of(request):
+
+    def delete(asked: tuple[str, KafkaMessage]) -> tuple[str, KafkaMessage]:
+        topic, part = asked
         index, offset = part["partition"], part["offset"]
         row: KafkaMessage = {"partition": index}
         try:
             row["low"] = drop_before(request.session, stream_of(topic), index, offset)
         except NexoError as error:
             row["error"] = error_of(error)
-        rows.append((topic, row))
+        return topic, row
+
+    rows = yield from in_steps(rows_of(request), delete)
     request.answer({"topics": by_topic(rows)})
 
 
 # -- configurations ----------------------------------------------------------------------
 
 
-def describe_configs(request: Request) -> None:
+def describe_configs(request: Request) -> Iterator[int]:
     """Configurations of topics and of the broker, with defaults."""
-    request.answer({"results": [_described(request, row) for row in request["resources"] or ()]})
+    seen: set[tuple[int, str | None]] = set()
+
+    def describe(row: KafkaMessage) -> KafkaMessage:
+        resource = row["type"], row["name"]
+        if resource in seen:
+            error = Refused(Error.INVALID_REQUEST, "it is asked for twice")
+            return {"type": row["type"], "name": row["name"]} | failure(error)
+        seen.add(resource)
+        return _described(request, row)
+
+    rows = yield from in_steps(request["resources"] or (), describe, _CONFIGS_WORK)
+    request.answer({"results": rows})
 
 
 def _described(request: Request, row: KafkaMessage) -> KafkaMessage:
@@ -226,23 +242,23 @@ def _described(request: Request, row: KafkaMessage) -> KafkaMessage:
     return answer | {"configs": configs}
 
 
-def alter_configs(request: Request) -> None:
+def alter_configs(request: Request) -> Iterator[int]:
     """Set all configurations of topics: what is not named gets its default."""
 
     def options(row: KafkaMessage, now: TopicConfigs) -> dict[str, Any]:
         return now.replaced(_named(row))
 
-    answer_each(request, "resources", "responses", partial(_alter_one, options))
+    return answer_each(request, "resources", "responses", partial(_alter_one, options))
 
 
-def incremental_alter_configs(request: Request) -> None:
+def incremental_alter_configs(request: Request) -> Iterator[int]:
     """Change some configurations of topics."""
 
     def options(row: KafkaMessage, now: TopicConfigs) -> dict[str, Any]:
         rows = ((each["name"] or "", each["op"], each["value"]) for each in row["configs"] or ())
         return now.changed(rows)
 
-    answer_each(request, "resources", "responses", partial(_alter_one, options))
+    return answer_each(request, "resources", "responses", partial(_alter_one, options))
 
 
 def _alter_one(

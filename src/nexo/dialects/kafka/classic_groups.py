@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from uuid import uuid4
 
 from nexo.brokers.stream.groups.kafka.model import Join, Joined, JoinRefused, MemberReply, Synced
 from nexo.dialects.kafka.describing.operations import on_group
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, group_error, refusal
-from nexo.dialects.kafka.request import Request, answer_each, caller_of, errors_to, group_of
+from nexo.dialects.kafka.request import (
+    Request,
+    answer_each,
+    caller_of,
+    errors_to,
+    group_of,
+    in_steps,
+)
 from nexo.errors import NexoError
 from nexo.names import text_of
 from nexo.services.connection import user_of
@@ -134,8 +142,9 @@ def leave_group(request: Request) -> None:
 # -- administration ----------------------------------------------------------------------
 
 
-def describe_groups(request: Request) -> None:
-    request.answer({"groups": [_described(request, group) for group in request["groups"] or ()]})
+def describe_groups(request: Request) -> Iterator[int]:
+    found = yield from in_steps(request["groups"] or (), partial(_described, request))
+    request.answer({"groups": found})
 
 
 def _described(request: Request, group: str | None) -> KafkaMessage:
@@ -182,9 +191,9 @@ def _words(given: list[str | None] | None) -> set[str]:
     return {(word or "").lower() for word in given or ()}
 
 
-def delete_groups(request: Request) -> None:
+def delete_groups(request: Request) -> Iterator[int]:
     """Delete groups without members."""
-    answer_each(request, "groups", "results", _delete_one)
+    return answer_each(request, "groups", "results", _delete_one)
 
 
 def _delete_one(request: Request, group: str | None, done: Callable[[KafkaMessage], None]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import partial
 from uuid import UUID
 
 from msgspec.structs import asdict
@@ -15,11 +16,13 @@ from nexo.dialects.kafka.format.errors import Error, error_of, refusal
 from nexo.dialects.kafka.request import (
     NO_TOPIC_ID,
     NODE_ID,
+    ROW_WORK,
     Gather,
     Request,
     errors_to,
     found_by_id,
     group_of,
+    in_steps,
     stream_of,
     topic_id,
 )
@@ -69,10 +72,10 @@ def refuse_version(request: Request) -> None:
         request.answer(request.api.response.refusal(error), form=nearest)
 
 
-def find_coordinator(request: Request) -> None:
+def find_coordinator(request: Request) -> Iterator[int]:
     """Every group and transaction is coordinated here."""
     asked = request["keys"] if request.version >= 4 else [request["key"]]
-    rows = [_coordinator(request, key) for key in asked or ()]
+    rows = yield from in_steps(asked or (), partial(_coordinator, request))
     request.answer((rows[0] if rows else {}) | {"coordinators": rows})
 
 
@@ -113,7 +116,7 @@ def _here(request: Request) -> KafkaMessage:
 # -- topics --------------------------------------------------------------------------
 
 
-def metadata(request: Request) -> None:
+def metadata(request: Request) -> Iterator[int]:
     """Topics and partitions; those asked for by name are created if the settings say so."""
     asked = request["topics"]
     cluster = _cluster(request, asks=request["cluster_operations"])
@@ -128,13 +131,23 @@ def metadata(request: Request) -> None:
         asks = request["topic_operations"]
         for outline in all_topics(request):
             gather.expect()(described_topic(request, outline, asks=asks))
+            yield _work_of(outline)
     else:
-        for row in asked:
+        for row in _without_repeats(asked):
             if row["name"] is None and row["id"] != NO_TOPIC_ID:
                 gather.expect()(_by_id(request, row["id"]))
             else:
                 _look_up(request, row["name"] or "", gather)
+            yield ROW_WORK
     gather.complete()
+
+
+def _without_repeats(asked: list[KafkaMessage]) -> Iterable[KafkaMessage]:
+    return {(row["name"], row["id"]): row for row in asked}.values()
+
+
+def _work_of(outline: Outline) -> int:
+    return ROW_WORK + outline.options.partitions * 1_024
 
 
 def _looks_again(request: Request) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
+from typing import TypeAlias
+
 from nexo.brokers.stream.groups.kafka.model import GroupError
 from nexo.brokers.stream.groups.limits import MAX_METADATA
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit, StoredOffset
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, error_of, group_error, refusal
 from nexo.dialects.kafka.request import (
+    ROW_WORK,
     Request,
     by_topic,
     caller_of,
@@ -21,8 +25,10 @@ from nexo.errors import NexoError, NotFound
 from nexo.model.stream import StreamPartition
 from nexo.names import text_of
 
+SoundCommits: TypeAlias = tuple[list[OffsetCommit], list[tuple[str, KafkaMessage]]]
 
-def sound_commits(request: Request) -> tuple[list[OffsetCommit], list[tuple[str, KafkaMessage]]]:
+
+def sound_commits(request: Request) -> Generator[int, None, SoundCommits]:
     """What may be committed, and the answer for every partition as if it were."""
     commits: list[OffsetCommit] = []
     answers: list[tuple[str, KafkaMessage]] = []
@@ -39,6 +45,7 @@ def sound_commits(request: Request) -> tuple[list[OffsetCommit], list[tuple[str,
         except NexoError as caught:
             error = error_of(caught)
         answers.append((topic, {"partition": index, "error": error}))
+        yield ROW_WORK
     return commits, answers
 
 
@@ -61,8 +68,8 @@ def check_commit(request: Request, group: str, commits: list[OffsetCommit]) -> G
     return refused
 
 
-def offset_commit(request: Request) -> None:
-    commits, answers = sound_commits(request)
+def offset_commit(request: Request) -> Iterator[int]:
+    commits, answers = yield from sound_commits(request)
 
     def done(error: NexoError | None) -> None:
         request.answer(with_error(answers, Error.NONE if error is None else refusal(error)))

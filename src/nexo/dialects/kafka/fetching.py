@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any
@@ -10,11 +11,7 @@ from uuid import UUID
 from nexo.batch.kafka_write import gap
 from nexo.dialects.kafka.format.errors import Error, error_of
 from nexo.dialects.kafka.format.wire import I16, I32, write_length
-from nexo.dialects.kafka.request import (
-    Request,
-    outline_with,
-    rows_of,
-)
+from nexo.dialects.kafka.request import ROW_WORK, Request, outline_with, rows_of
 from nexo.errors import NexoError
 from nexo.services.stream.reading import ReadFrom, RecordSlice
 
@@ -37,7 +34,7 @@ class Wanted:
     slice: RecordSlice | None = None
 
 
-def fetch(request: Request) -> None:
+def fetch(request: Request) -> Iterator[int]:
     """Read several partitions, waiting for records if there are too few."""
     if request["session_id"]:
         error = Error.FETCH_SESSION_ID_NOT_FOUND  # none is ever given out: fetches are whole
@@ -46,7 +43,11 @@ def fetch(request: Request) -> None:
     reading, session = request.session.streams.reading, request.session
     rows = rows_of(request, by_id=request.version >= _BY_ID)
     wanted = [Wanted(topic, part["partition"], part["offset"]) for topic, part in rows]
-    asked = {one: place for one in wanted if (place := _place(request, one)) is not None}
+    asked: dict[Wanted, ReadFrom] = {}
+    for one in wanted:
+        if (place := _place(request, one)) is not None:
+            asked[one] = place
+        yield ROW_WORK
 
     def done(found: list[RecordSlice] | NexoError) -> None:
         if isinstance(found, NexoError):
@@ -98,6 +99,10 @@ def _answer_empty(request: Request, wanted: list[Wanted]) -> None:
 
 
 def _answer(request: Request, wanted: list[Wanted]) -> None:
+    request.session.work(_answer_steps(request, wanted))
+
+
+def _answer_steps(request: Request, wanted: list[Wanted]) -> Iterator[int]:
     version, flexible = request.version, request.version >= _FLEXIBLE
     parts: list[Any] = []
     out = bytearray(4)
@@ -117,6 +122,7 @@ def _answer(request: Request, wanted: list[Wanted]) -> None:
         write_length(out, len(rows), I32, flexible)
         for one in rows:
             out = _write(request, one, out, parts)
+            yield ROW_WORK
         _tags(out, version)
     _tags(out, version)
     request.answer_parts([*parts, out])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from nexo.batch import decode
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, error_of
-from nexo.dialects.kafka.request import Gather, Request, by_topic, errors_to, stream_of
+from nexo.dialects.kafka.request import ROW_WORK, Gather, Request, by_topic, errors_to, stream_of
 from nexo.errors import NexoError
 from nexo.model.stream import PartitionInfo
 from nexo.services.stream.reading import ReadFrom, RecordSlice
@@ -20,7 +20,7 @@ _ONE_BATCH = 1
 AnswerPartition: TypeAlias = Callable[[KafkaMessage], None]
 
 
-def list_offsets(request: Request) -> None:
+def list_offsets(request: Request) -> Iterator[int]:
     gather: Gather[tuple[str, KafkaMessage]] = Gather(
         lambda rows: request.answer({"topics": by_topic(rows)})
     )
@@ -34,6 +34,8 @@ def list_offsets(request: Request) -> None:
             else:
                 _list_one(request, name, part, bounds, answer)
             seen.add(part["partition"])
+            yield ROW_WORK
+        yield ROW_WORK
     gather.complete()
 
 
@@ -126,13 +128,15 @@ def _time_of(found: RecordSlice, offset: int, asked_ms: int) -> int:
     return batch.timestamps()[at] if at < len(batch) else asked_ms
 
 
-def offset_for_leader_epoch(request: Request) -> None:
+def offset_for_leader_epoch(request: Request) -> Iterator[int]:
     """There has been one leader ever, so all that is there is of its epoch."""
     rows: list[tuple[str, KafkaMessage]] = []
     for topic in request["topics"] or ():
         bounds = _bounds(request, topic["name"] or "")
         for part in topic["partitions"] or ():
             rows.append((topic["name"] or "", _epoch_end(part["partition"], bounds)))
+            yield ROW_WORK
+        yield ROW_WORK
     request.answer({"topics": by_topic(rows)})
 
 

@@ -22,7 +22,7 @@ from nexo.brokers.stream.publishing import Placed
 from nexo.dialects.kafka.configs import AFTER_MAX_MS
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, failure
-from nexo.dialects.kafka.request import Gather, Request, by_topic, outline_with, rows_of
+from nexo.dialects.kafka.request import ROW_WORK, Gather, Request, by_topic, outline_with, rows_of
 from nexo.dialects.kafka.transactions import transaction_of
 from nexo.errors import Corrupt, InvalidOption, NexoError, PayloadTooLarge
 from nexo.model import Broker
@@ -47,7 +47,7 @@ def _of_records(error: NexoError) -> KafkaMessage:
     return {"errors": [{"index": index, "message": error.message} for index in error.indexes]}
 
 
-def produce(request: Request) -> None:
+def produce(request: Request) -> Iterator[int]:
     """Store one batch for each partition; each is answered by itself.
 
     A client that wants no answer is disconnected after an error.
@@ -61,12 +61,10 @@ def produce(request: Request) -> None:
         if any(row.get("error") for _, row in rows):
             request.session.finish()
 
-    request.session.work(_produce(request, Gather(finish)))
-
-
-def _produce(request: Request, gather: Gather[tuple[TopicRef, KafkaMessage]]) -> Iterator[int]:
+    gather: Gather[tuple[TopicRef, KafkaMessage]] = Gather(finish)
     for topic, part in rows_of(request, by_id=request.version >= _BY_ID):
         yield from _produce_one(request, topic, part, gather)
+        yield ROW_WORK
     gather.complete()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from struct import Struct
@@ -25,6 +25,7 @@ from nexo.errors import Forbidden, NexoError, NotFound
 from nexo.names import name_of
 from nexo.services.stream.admin import Outline
 
+R = TypeVar("R")
 T = TypeVar("T")
 log = logging.getLogger("nexo.stream")
 
@@ -33,6 +34,12 @@ _SIZE, _CORRELATION = Struct(">i"), Struct(">i")
 NODE_ID = 0
 """There is one broker."""
 NO_TOPIC_ID = UUID(int=0)
+LONG_BYTES = 16 * 1024
+"""A request of more is read, run and answered in steps."""
+_MANY = 256
+"""An answer with a longer list is written in steps."""
+ROW_WORK = 8 * 1024
+"""What one row of a request is to be done for is about as much work, in bytes."""
 _HALF = 64
 _LOW = (1 << _HALF) - 1
 
@@ -97,10 +104,24 @@ class Request:
     def __getitem__(self, field: str) -> Any:
         return self.body[field]
 
+    @property
+    def is_long(self) -> bool:
+        """Whether it may name so many things that others would wait for it."""
+        return len(self.pending.data) > LONG_BYTES
+
     def answer(self, message: KafkaMessage, form: int | None = None) -> None:
         """Answer with a message of the API's schema, of its own version or of another ``form``."""
+        version = self.version if form is None else form
+        if self.is_long or any(_is_long(field) for field in message.values()):
+            self.session.work(self._answer_steps(message, version))
+            return
         out = bytearray()
-        self.api.response.write(out, message, self.version if form is None else form)
+        self.api.response.write(out, message, version)
+        self.answer_parts([out])
+
+    def _answer_steps(self, message: KafkaMessage, version: int) -> Iterator[int]:
+        out = bytearray()
+        yield from self.api.response.write_steps(out, message, version)
         self.answer_parts([out])
 
     def answer_parts(self, body: list[Any]) -> None:
@@ -114,6 +135,10 @@ class Request:
     def answer_nothing(self) -> None:
         """The client waits for no answer."""
         self.pending.send(())
+
+
+def _is_long(field: object) -> bool:
+    return isinstance(field, list) and len(field) > _MANY
 
 
 class Gather(Generic[T]):
@@ -148,12 +173,24 @@ def answer_each(
     asked: str,
     answered: str,
     one: Callable[[Request, Any, Callable[[KafkaMessage], None]], None],
-) -> None:
+) -> Iterator[int]:
     """Answer with a row for each that is asked for, which ``one`` gives now or later."""
     gather: Gather[KafkaMessage] = Gather(lambda rows: request.answer({answered: rows}))
     for row in request[asked] or ():
         one(request, row, gather.expect())
+        yield ROW_WORK
     gather.complete()
+
+
+def in_steps(
+    rows: Iterable[R], one: Callable[[R], T], work: int = ROW_WORK
+) -> Generator[int, None, list[T]]:
+    """What ``one`` gives for each row; a step each."""
+    found: list[T] = []
+    for row in rows:
+        found.append(one(row))
+        yield work
+    return found
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from struct import Struct
+from typing import TypeAlias
 
 from nexo import limits
 from nexo.dialects.kafka import (
@@ -21,18 +22,20 @@ from nexo.dialects.kafka import (
 )
 from nexo.dialects.kafka.describing import controller, partitions, producers
 from nexo.dialects.kafka.format.apis import APIS, UNKNOWN, ApiKey
-from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.wire import I16, Input
 from nexo.dialects.kafka.oversized import OversizedProduce
 from nexo.dialects.kafka.request import KafkaConnection, Request
 from nexo.dialects.pipelined import Pending, Skipping
-from nexo.errors import ProtocolError
+from nexo.errors import NexoError, ProtocolError
 
 _SIZE = Struct(">i")
 _HEAD = Struct(">ihhi")
 _BEFORE_LOGIN = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
-HANDLERS: dict[ApiKey, Callable[[Request], None]] = {
+Handler: TypeAlias = Callable[[Request], Iterator[int] | None]
+"""Runs a request: at once, or in steps that say how much work each was."""
+
+HANDLERS: dict[ApiKey, Handler] = {
     ApiKey.PRODUCE: producing.produce,
     ApiKey.INIT_PRODUCER_ID: producer_ids.init_producer_id,
     ApiKey.ADD_PARTITIONS_TO_TXN: transactions.add_partitions,
@@ -107,16 +110,40 @@ class KafkaSession(KafkaConnection):
         data = Input(memoryview(request.data)[_HEAD.size :])
         client_id = _client_id(data)
         api = APIS.get(key, UNKNOWN)
-        body: KafkaMessage = {}
-        handle: Callable[[Request], None] = cluster.refuse_version
-        if api.low <= version <= api.high:
-            if api.is_flexible(version):
-                data.skip_tags()
-            body, handle = api.request.read(data, version), HANDLERS[api.key]
-            if client_id and request.number == 1:
-                self.name = client_id[: limits.CLIENT_NAME_CHARS]
-        self.admit(needs_login=api.key not in _BEFORE_LOGIN)
-        handle(Request(self, request, api, version, correlation, client_id, body))
+        asked = Request(self, request, api, version, correlation, client_id, {})
+        if not api.low <= version <= api.high:
+            self._handle(asked, cluster.refuse_version)
+            return
+        if client_id and request.number == 1:
+            self.name = client_id[: limits.CLIENT_NAME_CHARS]
+        if api.is_flexible(version):
+            data.skip_tags()
+        if asked.is_long:
+            self.work(self._careful(request, self._read(asked, data)))
+        else:
+            asked.body = api.request.read(data, version)
+            self._handle(asked, HANDLERS[api.key])
+
+    def _handle(self, asked: Request, handle: Handler) -> None:
+        self.admit(needs_login=asked.api.key not in _BEFORE_LOGIN)
+        if (steps := handle(asked)) is not None:
+            self.work(self._careful(asked.pending, steps))
+
+    def _read(self, asked: Request, data: Input) -> Iterator[int]:
+        """A long request, in steps from its first byte on."""
+        self.admit(needs_login=asked.api.key not in _BEFORE_LOGIN)
+        asked.body = yield from asked.api.request.read_steps(data, asked.version)
+        if (steps := HANDLERS[asked.api.key](asked)) is not None:
+            yield from steps
+
+    def _careful(self, request: Pending, steps: Iterator[int]) -> Iterator[int]:
+        """Refuse the request if a step of it fails, whenever that is."""
+        try:
+            yield from steps
+        except ProtocolError as error:
+            self.refuse(error)
+        except NexoError as error:
+            request.refuse(error)
 
 
 def _client_id(data: Input) -> str:

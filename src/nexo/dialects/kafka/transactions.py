@@ -10,7 +10,7 @@ next epoch from each that ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from nexo.access.permit import WRITE, permit
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit
@@ -40,6 +40,7 @@ from nexo.dialects.kafka.request import (
     by_topic,
     errors_to,
     group_of,
+    in_steps,
     outline_with,
     rows_of,
 )
@@ -131,10 +132,10 @@ def _open(request: Request, found: Transactional) -> None:
 # -- what a transaction has ----------------------------------------------------------------
 
 
-def add_partitions(request: Request) -> None:
+def add_partitions(request: Request) -> Iterator[int]:
     """Begin a transaction, if none is open, that will write to these partitions."""
     rows: list[tuple[str, int]] = rows_of(request)
-    errors = [_partition_error(request, topic, index) for topic, index in rows]
+    errors = yield from in_steps(rows, lambda row: _partition_error(request, *row))
     if any(errors):
         errors = [error or Error.OPERATION_NOT_ATTEMPTED for error in errors]
     else:
@@ -176,9 +177,9 @@ def add_offsets(request: Request) -> None:
         request.answer({"error": _opened(request)})
 
 
-def offset_commit(request: Request) -> None:
+def offset_commit(request: Request) -> Iterator[int]:
     """Commit offsets together with the transaction."""
-    commits, answers = sound_commits(request)
+    commits, answers = yield from sound_commits(request)
     error = Error.NONE
     try:
         found = _named(request)

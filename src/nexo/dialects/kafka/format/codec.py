@@ -11,14 +11,15 @@ does not name are skipped. Any text, bytes or array may be null (None).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from struct import Struct
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from nexo.dialects.kafka.format.wire import I16, I32, Input, write_length, write_varint
 from nexo.errors import ProtocolError
 
+T = TypeVar("T")
 KafkaMessage: TypeAlias = dict[str, Any]
 """A structure by field names."""
 
@@ -39,11 +40,23 @@ _UNTAGGED = -1
 _EMPTY: KafkaMessage = {"str": "", "bytes": b"", "uuid": UUID(int=0), "bool": False}
 
 
+_STEP = 64
+"""So many elements of an array are one step,"""
+_STEP_COST = _STEP * 4_096
+"""which is so much work, in bytes."""
+
+Steps: TypeAlias = Generator[int, None, T]
+"""Yields how much work each step was."""
+
+
 class FieldCodec(NamedTuple):
     """How one type is read and written."""
 
     read: Callable[[Input], Any]
     write: Callable[[bytearray, Any], None]
+    read_steps: Callable[[Input], Steps[Any]] | None = None
+    """The same in steps, for what may have many elements."""
+    write_steps: Callable[[bytearray, Any], Steps[None]] | None = None
 
 
 class Field(NamedTuple):
@@ -78,6 +91,14 @@ class Schema:
     def write(self, out: bytearray, message: KafkaMessage, version: int) -> None:
         """A message to bytes; what it leaves out gets its default."""
         self._kind(version).write(out, message)
+
+    def read_steps(self, data: Input, version: int) -> Steps[KafkaMessage]:
+        """`read` in steps, for messages that may be long."""
+        return _read_steps(self._kind(version), data)
+
+    def write_steps(self, out: bytearray, message: KafkaMessage, version: int) -> Steps[None]:
+        """`write` in steps."""
+        return _write_steps(self._kind(version), out, message)
 
     def refusal(self, code: int) -> KafkaMessage:
         """A message with an error wherever it has room: in itself, or in one row of its arrays."""
@@ -169,7 +190,34 @@ def _structure(fields: list[Field], version: int, flexible: bool) -> FieldCodec:
         if flexible:
             tags.write(out, message)
 
-    return FieldCodec(read, write)
+    def read_steps(data: Input) -> Steps[KafkaMessage]:
+        found: KafkaMessage = {}
+        for name, kind, _ in here:
+            found[name] = yield from _read_steps(kind, data)
+        return absent | found | (tags.read(data) if flexible else {})
+
+    def write_steps(out: bytearray, message: Mapping[str, Any]) -> Steps[None]:
+        for name, kind, default in here:
+            yield from _write_steps(kind, out, message.get(name, default))
+        if flexible:
+            tags.write(out, message)
+
+    if all(kind.read_steps is None for _, kind, _ in here):
+        return FieldCodec(read, write)
+    return FieldCodec(read, write, read_steps, write_steps)
+
+
+def _read_steps(kind: FieldCodec, data: Input) -> Steps[Any]:
+    if kind.read_steps is None:
+        return kind.read(data)
+    return (yield from kind.read_steps(data))
+
+
+def _write_steps(kind: FieldCodec, out: bytearray, value: Any) -> Steps[None]:
+    if kind.write_steps is None:
+        kind.write(out, value)
+    else:
+        yield from kind.write_steps(out, value)
 
 
 def _tags(fields: list[Field], version: int) -> FieldCodec:
@@ -235,7 +283,25 @@ def _array(of: FieldCodec, flexible: bool) -> FieldCodec:
         for item in items or ():
             of.write(out, item)
 
-    return FieldCodec(read, write)
+    def read_steps(data: Input) -> Steps[list[Any] | None]:
+        count = data.count(flexible)
+        if count < 0:
+            return None
+        items: list[Any] = []
+        for at in range(1, count + 1):
+            items.append((yield from _read_steps(of, data)))
+            if not at % _STEP:
+                yield _STEP_COST
+        return items
+
+    def write_steps(out: bytearray, items: list[Any] | None) -> Steps[None]:
+        write_length(out, -1 if items is None else len(items), I32, flexible)
+        for at, item in enumerate(items or (), 1):
+            yield from _write_steps(of, out, item)
+            if not at % _STEP:
+                yield _STEP_COST
+
+    return FieldCodec(read, write, read_steps, write_steps)
 
 
 def _plain(name: str, flexible: bool) -> FieldCodec:
