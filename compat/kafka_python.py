@@ -14,7 +14,7 @@ def run(port: int) -> Results:
     folder = sources("kafka-python", VERSION, "COMPAT_KAFKA_PYTHON")
     (folder / "test" / "__init__.py").touch()  # or Python's own package of this name is meant
     variables = {
-        "KAFKA_VERSION": "4.0.0", "KAFKA_URI": f"kafka://127.0.0.1:{port}",
+        "KAFKA_VERSION": "4.1.0", "KAFKA_URI": f"kafka://127.0.0.1:{port}",
         "KAFKA_ROOT": str(folder),  # where it would start a broker's programs
     }  # fmt: skip
     paths = [f"test/integration/test_{name}_integration.py" for name in _FILES]

@@ -94,6 +94,14 @@ def test_a_producer_that_has_become_idempotent_looks_twice_again() -> None:
     assert looks.is_due("b", "c", 2), "another address"
 
 
+def test_of_two_that_are_called_the_same_the_idempotent_one_does_not_wait() -> None:
+    """All that choose no name are called `rdkafka`."""
+    looks = SecondLooks()
+    looks.produced("a", "rdkafka", 7)
+    looks.produced("a", "rdkafka", -1)
+    assert looks.is_due("a", "rdkafka", 1)
+
+
 def test_who_produces_has_started_whichever_way_it_learnt_of_leaders() -> None:
     looks = SecondLooks()
     assert looks.is_due("a", "c", 1)

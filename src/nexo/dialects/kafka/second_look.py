@@ -7,7 +7,7 @@ its lasting connection. Here its first question is always answered as if the top
 yet, which passes: it asks again as soon as it has connected, some 50 ms later.
 
 A producer that is not idempotent would only lose these 50 ms. So it is known by its first batch,
-and spared from its second start on.
+and spared from its second start on, unless an idempotent one is called the same.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class SecondLooks:
     def __init__(self) -> None:
         self._until_ms: dict[_Client, int] = {}
         """Those that are awaited on their second connection, oldest first."""
-        self._plain: dict[_Client, None] = {}
-        """Those that are not idempotent, oldest first."""
+        self._idempotent: dict[_Client, bool] = {}
+        """Whether one that is called this has ever been idempotent; oldest first."""
 
     def is_due(self, address: str, client_id: str, now_ms: int) -> bool:
         """Whether what is asked first on a connection is a client's first question at all.
@@ -55,18 +55,17 @@ class SecondLooks:
         If so, its second connection is awaited.
         """
         key = address, client_id
-        if key in self._plain or self._until_ms.pop(key, 0) > now_ms:
+        if not self._idempotent.get(key, True) or self._until_ms.pop(key, 0) > now_ms:
             return False
         _remember(self._until_ms, key, now_ms + AGAIN_MS)
         return True
 
     def produced(self, address: str, client_id: str, producer_id: int) -> None:
         """Learn from a batch whether its client is idempotent; its start is over."""
-        self._until_ms.pop((address, client_id), None)
-        if producer_id >= 0:
-            self._plain.pop((address, client_id), None)
-        else:
-            _remember(self._plain, (address, client_id), None)
+        key = address, client_id
+        self._until_ms.pop(key, None)
+        ever = self._idempotent.get(key, False) or producer_id >= 0
+        _remember(self._idempotent, key, ever)
 
 
 def without_leader(row: KafkaMessage) -> KafkaMessage:
