@@ -10,8 +10,8 @@ _KAFKA_4 = {
     12: "0-4", 13: "0-5", 14: "0-5", 15: "0-6", 16: "0-5", 17: "0-1", 18: "0-4", 19: "2-7",
     20: "1-6", 21: "0-2", 22: "0-5", 23: "2-4", 24: "0-5", 25: "0-4", 26: "0-5", 28: "0-5",
     32: "1-4", 33: "0-2", 36: "0-2", 37: "0-3", 42: "0-2", 44: "0-1", 47: "0", 60: "0-2",
-    68: "0-1", 69: "0-1", 29: "1-3", 30: "1-3", 31: "1-3", 35: "1-5", 43: "0-2", 46: "0", 55: "0-2", 57: "0-2",
-    61: "0", 65: "0", 66: "0-2", 75: "0",
+    68: "0-1", 69: "0-1", 29: "1-3", 30: "1-3", 31: "1-3", 35: "1-5",
+    43: "0-2", 46: "0", 55: "0-2", 57: "0-2", 61: "0", 65: "0", 66: "0-2", 74: "0-1", 75: "0",
 }  # fmt: skip
 """The versions of Kafka 4.x by key."""
 _NOTES = {
@@ -34,6 +34,7 @@ _NOTES = {
     57: "refused: there are no features to switch on",
     61: "producers that the partition remembers",
     65: "transactional ids that the client may use",
+    74: "topics and the broker",
     66: "transactional ids that the client may use",
     37: "groups read new partitions from their start, also with `auto.offset.reset=latest`",
     68: "patterns of topics without lookaround, as on Kafka, and without classes by name",

@@ -157,6 +157,15 @@ def test_what_clients_cannot_change_says_so(desk: Desk) -> None:
     assert (found["error"], found["results"][0]["error"]) == (Error.FEATURE_UPDATE_FAILED,) * 2
 
 
+def test_what_has_configurations_is_listed(desk: Desk) -> None:
+    line = Line(desk)
+    every = line.ask(ApiKey.LIST_CONFIG_RESOURCES, 1, {"kinds": []})["resources"]
+    assert {"name": "0", "type": 4} in every
+    topics = line.ask(ApiKey.LIST_CONFIG_RESOURCES, 1, {"kinds": [2]})["resources"]
+    assert topics == [row for row in every if row["type"] == 2] != []
+    assert line.ask(ApiKey.LIST_CONFIG_RESOURCES, 0, {})["resources"] == []
+
+
 def test_access_control_lists_are_as_on_a_broker_without_an_authorizer(desk: Desk) -> None:
     line = Line(desk)
     acl: KafkaMessage = {
@@ -178,12 +187,13 @@ def test_access_control_lists_are_as_on_a_broker_without_an_authorizer(desk: Des
         (ApiKey.LIST_PARTITION_REASSIGNMENTS, 0),
         (ApiKey.ELECT_LEADERS, 1),
         (ApiKey.DESCRIBE_QUORUM, 0),
+        (ApiKey.LIST_CONFIG_RESOURCES, 1),
         (ApiKey.UPDATE_FEATURES, 0),
     ],
 )
 def test_who_may_use_no_stream_learns_nothing_of_the_broker(
     desk: Desk, key: ApiKey, version: int
 ) -> None:
-    asked: KafkaMessage = {"topics": [], "timeout_ms": 1, "updates": []}
+    asked: KafkaMessage = {"topics": [], "timeout_ms": 1, "updates": [], "kinds": []}
     found = Line(Door(desk), NOBODY).ask(key, version, asked)
     assert found["error"] == Error.CLUSTER_AUTHORIZATION_FAILED

@@ -105,7 +105,7 @@ class World:
             "committed": 1, "configs": "retention.ms", "value": "1", "broker": 0,
             "ids": NAME, "limit": 100, "cursor": None, "producer_ids": self.producer[0],
             "duration_ms": -1, "session_epoch": -1, "mechanism": "PLAIN", "states": "Stable",
-            "types": "classic",
+            "types": "classic", "kinds": 2,
         }  # fmt: skip
         if api.key is ApiKey.INIT_PRODUCER_ID and plain:
             names |= {"producer_id": -1, "epoch": -1}

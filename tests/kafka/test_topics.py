@@ -8,9 +8,12 @@ import pytest
 
 from nexo.access.grants import parse_grant
 from nexo.access.users import User
+from nexo.batch.kafka import COMPRESSION, parse_kafka
+from nexo.batch.kafka_pack import KINDS
 from nexo.dialects.kafka.format.apis import ApiKey
 from nexo.dialects.kafka.format.errors import Error
-from tests.kafka.batches import errors, produced, timed
+from nexo.storage.header import SIZE
+from tests.kafka.batches import batch, errors, produced, timed
 from tests.kafka.session import Door, Line
 from tests.unit.brokers.stream.desk import Desk
 
@@ -50,6 +53,27 @@ def test_a_topic_that_wants_to_be_synced_is() -> None:
         Error.INVALID_CONFIG
     )
     assert look_up(Line(desk), "other") == 0  # it was not created before
+
+
+@pytest.mark.parametrize("kind", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
+def test_a_topic_has_its_batches_in_its_own_compression(kind: str) -> None:
+    desk = Desk()
+    line = Line(desk)
+    assert create(line, "packed", compression_type=kind) == 0
+    value = b"v" * 1_000
+    asked = produced("packed", batch(value, compression=1), batch(value, compression=4))
+    assert errors(line.ask(ApiKey.PRODUCE, 8, asked)) == [0, 0]
+    stored = desk.service.core.engine.streams.get("packed")
+    for index in (0, 1):
+        ((_, entry),) = stored.partition(index).read(0, 10_000, as_stored=True)
+        assert parse_kafka(entry[SIZE:]).attributes & COMPRESSION == KINDS[kind]
+        assert desk.client().read("packed", partition=index) == [value]
+
+
+def test_a_compression_that_is_not_known_is_refused() -> None:
+    line = Line(Desk())
+    assert create(line, "packed", compression_type="brotli") == Error.INVALID_CONFIG
+    assert create(line, "packed", compression_type="producer") == 0
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "bad$", "ü", "a/b", "a b", "a" * 250])

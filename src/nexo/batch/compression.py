@@ -77,9 +77,9 @@ def _pack(kind: Compression, body: bytes) -> bytes:
             packer = zlib.compressobj(6, zlib.DEFLATED, _GZIP_WINDOW)
             return packer.compress(body) + packer.flush()
         case Compression.LZ4:
-            return bytes(_library("lz4").compress(body))
+            return bytes(library("lz4").compress(body))
         case Compression.ZSTD:
-            return bytes(_library("zstd").ZstdCompressor().compress(body))
+            return bytes(library("zstd").ZstdCompressor().compress(body))
     raise InvalidOption("'none' compresses nothing")
 
 
@@ -92,9 +92,9 @@ def _unpack(kind: Compression, packed: bytes, size: int) -> bytes:
             except zlib.error as error:
                 raise Corrupt(f"body is not gzip: {error}") from None
         case Compression.LZ4:
-            return _unpack_lz4(_library("lz4"), packed, size)
+            return _unpack_lz4(library("lz4"), packed, size)
         case Compression.ZSTD:
-            return _unpack_zstd(_library("zstd"), packed, size)
+            return _unpack_zstd(library("zstd"), packed, size)
     raise Corrupt("body is not compressed")
 
 
@@ -118,9 +118,9 @@ def unpack_kafka_pieces(kind: int, packed: bytes, piece_bytes: int) -> Iterator[
         case 2:
             return _snappy_blocks(packed, _SNAPPY_BLOCK_BYTES)
         case 3:
-            return _lz4_pieces(_library("lz4"), packed, piece_bytes)
+            return _lz4_pieces(library("lz4"), packed, piece_bytes)
         case 4:
-            return _zstd_pieces(_library("zstd"), packed, piece_bytes)
+            return _zstd_pieces(library("zstd"), packed, piece_bytes)
     raise Corrupt(f"Kafka's compression {kind} is not known here")
 
 
@@ -167,11 +167,11 @@ def _parts(packed: bytes) -> Iterator[bytes]:
 def check_kafka_kind(kind: int) -> None:
     """Raise `InvalidOption` if this installation cannot unpack it, `Corrupt` if it is unknown."""
     if kind == _KAFKA_SNAPPY:
-        _library("snappy")
+        library("snappy")
     elif kind and kind not in _KAFKA_KINDS:
         raise Corrupt(f"Kafka's compression {kind} is not known here")
     elif kind > _KAFKA_SNAPPY:
-        _library(_KAFKA_KINDS[kind].name.lower())
+        library(_KAFKA_KINDS[kind].name.lower())
 
 
 def _unpack_snappy(packed: bytes, max_bytes: int) -> bytes:
@@ -197,7 +197,7 @@ def _snappy_blocks(packed: bytes, block_bytes: int) -> Iterator[bytes]:
 
 
 def _unpack_block(packed: bytes, max_bytes: int) -> bytes:
-    cramjam = _library("snappy")
+    cramjam = library("snappy")
     try:
         if cramjam.snappy.decompress_raw_len(packed) > max_bytes:
             raise PayloadTooLarge(f"a batch unpacks to more than {max_bytes} bytes")
@@ -222,7 +222,8 @@ def _unpack_zstd(zstandard: Any, packed: bytes, size: int) -> bytes:
         raise Corrupt(f"body is not zstd: {error}") from None
 
 
-def _library(name: str) -> Any:
+def library(name: str) -> Any:
+    """The module of a compression; `InvalidOption` says how to install it."""
     try:
         return import_module(_LIBRARIES[name])
     except ImportError:

@@ -44,8 +44,8 @@ from nexo.storage.header import ALIGN, Flags, Header, parse, seal, stamp
 HEAD = Struct(">qiibIhiqqqhii")
 HEAD_SIZE = HEAD.size
 MAGIC = 2
-_LENGTH_BEFORE = 12
-_CRC_FROM = 21
+LENGTH_BEFORE = 12
+CRC_FROM = 21
 COMPRESSION, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 _NOT_KAFKA = ~int(Flags.KAFKA | Flags.SOUND)
 _json = msgspec.json.encode
@@ -71,7 +71,7 @@ class KafkaHead(NamedTuple):
     @property
     def size(self) -> int:
         """The size of the whole batch."""
-        return self.length + _LENGTH_BEFORE
+        return self.length + LENGTH_BEFORE
 
     @property
     def producer(self) -> BatchProducer:
@@ -110,7 +110,7 @@ def check_kafka(header: Header, body: Buffer) -> None:
 
 def crc_holds(head: KafkaHead, batch: Buffer) -> bool:
     """Whether a batch arrived as it was sent."""
-    return bool(crc32c(bytes(batch[_CRC_FROM : head.size])) == head.crc)
+    return bool(crc32c(bytes(batch[CRC_FROM : head.size])) == head.crc)
 
 
 def wrap(batch: Buffer) -> tuple[KafkaHead, EntryParts]:

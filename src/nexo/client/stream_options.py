@@ -32,6 +32,7 @@ class StreamSettings(TypedDict, total=False):
     min_dirty_ratio: float
     delete_retention: Duration
     max_message_bytes: int
+    kafka_compression: str
     tiering: bool
 
 

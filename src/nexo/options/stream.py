@@ -15,6 +15,7 @@ from nexo.options.option import option
 
 Strategy: TypeAlias = Literal["range", "roundRobin"]
 Cleanup: TypeAlias = Literal["delete", "compact", "delete,compact"]
+KafkaCompression: TypeAlias = Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]
 Natural: TypeAlias = Annotated[int, Meta(ge=0)]
 Positive: TypeAlias = Annotated[int, Meta(ge=1)]
 
@@ -80,6 +81,13 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Natural,
         option("0 leaves only the server's limit on a whole request.", title="Largest value"),
     ] = 0
+    kafka_compression: Annotated[
+        KafkaCompression,
+        option(
+            "How batches of Kafka clients are kept: producer leaves them as they are sent.",
+            title="Kafka's compression",
+        ),
+    ] = "producer"
     tiering: Annotated[
         bool, option("Retention frees nothing that the lake has not taken.", title="Tiering")
     ] = False

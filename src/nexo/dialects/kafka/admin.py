@@ -35,7 +35,7 @@ from nexo.options.stream import StreamOptions
 from nexo.services.stream.admin import StreamAdmin
 
 _DELETED_BY_ID = 6
-_TOPIC, _BROKER = 2, 4
+TOPIC, BROKER = 2, 4
 """Kinds of resources that have configurations."""
 _CONFIGS_WORK = 128 * 1024
 """All configurations of a topic are about as much work, in bytes."""
@@ -226,18 +226,18 @@ def describe_configs(request: Request) -> Iterator[int]:
 def _described(request: Request, row: KafkaMessage) -> KafkaMessage:
     answer: KafkaMessage = {"type": row["type"], "name": row["name"]}
     try:
-        if row["type"] == _BROKER:
+        if row["type"] == BROKER:
             _admin(request).check_knows_streams(request.session)
             configs = broker_configs(
                 _settings(request), row["keys"], request.session.advertised_address
             )
             return answer | {"configs": configs}
-        if row["type"] != _TOPIC:
+        if row["type"] != TOPIC:
             raise InvalidInput("only topics and the broker have configurations")
         found = _admin(request).outline(request.session, stream_of(row["name"]))
         configs = TopicConfigs(found.options, _settings(request)).described(row["keys"])
     except NexoError as error:
-        forbidden = Error.CLUSTER_AUTHORIZATION_FAILED if row["type"] == _BROKER else _NO_TOPIC
+        forbidden = Error.CLUSTER_AUTHORIZATION_FAILED if row["type"] == BROKER else _NO_TOPIC
         return answer | {"error": error_of(error, forbidden), "message": error.message}
     return answer | {"configs": configs}
 
@@ -273,7 +273,7 @@ def _alter_one(
         done(answer | failure(found) if isinstance(found, NexoError) else answer)
 
     with errors_to(altered):
-        if row["type"] != _TOPIC:
+        if row["type"] != TOPIC:
             raise InvalidOption("only configurations of topics can be changed")
         name = stream_of(row["name"])
         found = _admin(request).outline(request.session, name).options

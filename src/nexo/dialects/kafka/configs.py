@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from nexo.batch.compression import check_kafka_kind
+from nexo.batch.kafka_pack import KINDS
 from nexo.config import Settings
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused
@@ -28,7 +30,10 @@ _NEVER = _HIGHEST[_LONG]
 AFTER_MAX_MS = 3_600_000
 """A record may be this far ahead of the server's clock."""
 
-_OPTIONS = OPTION_OF | {"remote.storage.enable": "tiering"}
+_OPTIONS = OPTION_OF | {
+    "remote.storage.enable": "tiering",
+    "compression.type": "kafka_compression",
+}
 """A configuration: the stream's option."""
 _KINDS = {
     "retention.ms": _LONG,
@@ -38,6 +43,7 @@ _KINDS = {
     "min.cleanable.dirty.ratio": _DOUBLE,
     "delete.retention.ms": _LONG,
     "remote.storage.enable": _BOOLEAN,
+    "compression.type": _STRING,
     "flush.messages": _LONG,
     "flush.ms": _LONG,
     "min.insync.replicas": _INT,
@@ -57,13 +63,13 @@ class Fixed(NamedTuple):
 
 _ONE_COPY = "there is one broker"
 _AS_SENT = "batches are kept as they were sent"
+_LEVEL = "it holds for all topics"
 _NO_LAG = "compaction takes what is there"
 _LAKE = "the lake decides, not the topic"
 _FIXED = {
-    "compression.type": Fixed("producer", _STRING, _AS_SENT),
-    "compression.gzip.level": Fixed("-1", _INT, _AS_SENT),
-    "compression.lz4.level": Fixed("9", _INT, _AS_SENT),
-    "compression.zstd.level": Fixed("3", _INT, _AS_SENT),
+    "compression.gzip.level": Fixed("-1", _INT, _LEVEL),
+    "compression.lz4.level": Fixed("9", _INT, _LEVEL),
+    "compression.zstd.level": Fixed("3", _INT, _LEVEL),
     "message.timestamp.type": Fixed("CreateTime", _STRING, _AS_SENT),
     "message.timestamp.after.max.ms": Fixed(str(AFTER_MAX_MS), _LONG, "it holds for all topics"),
     "message.timestamp.before.max.ms": Fixed(str(_NEVER), _LONG, "it holds for all topics"),
@@ -155,7 +161,8 @@ class TopicConfigs:
     def replaced(self, configs: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
         """Options for which all configurations are set: what is not named gets its default."""
         usual = self._usual
-        reset = {name: getattr(usual, name) for name in OPTION_OF.values()}
+        kept = OPTION_OF | {"compression.type": _OPTIONS["compression.type"]}
+        reset = {name: getattr(usual, name) for name in kept.values()}
         return reset | {"persistence": usual.persistence} | self.options(configs, usual)
 
     def options(
@@ -214,6 +221,8 @@ class TopicConfigs:
             return min(value * self._now.partitions, _NEVER)
         if name == "max.message.bytes":
             return self._checked_size(value)
+        if name == "compression.type":
+            return _compression(value)
         return from_kafka(name, value)
 
     def _checked_size(self, size: int) -> int:
@@ -300,6 +309,15 @@ class TopicConfigs:
                 return "2" if now.persistence is Persistence.REPLICATED else "1"
         value = to_kafka(name, getattr(now, _OPTIONS[name]))
         return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _compression(name: str) -> str:
+    """A compression that is known and installed."""
+    if name != "producer" and name not in KINDS:
+        known = ", ".join(("producer", *KINDS))
+        raise InvalidOption(f"compression.type = {name}: must be one of {known}")
+    check_kafka_kind(KINDS.get(name, 0))
+    return name
 
 
 def _unreplicated(options: StreamOptions) -> Persistence:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from nexo.batch.kafka import (
     wrap,
 )
 from nexo.batch.kafka_check import UnkeyedRecords, check_records
+from nexo.batch.kafka_pack import KINDS, repacked
 from nexo.brokers.stream.publishing import Placed
 from nexo.dialects.kafka.configs import AFTER_MAX_MS
 from nexo.dialects.kafka.format.codec import KafkaMessage
@@ -90,6 +91,8 @@ def _produce_one(
         found = outline_with(request, topic, index)
         permit(request.session.identity, Broker.STREAM, WRITE, found.name)
         yield from _check(request, records, keyed=found.options.compacts)
+        if (kind := KINDS.get(found.options.kafka_compression)) is not None:
+            records = yield from _repacked(request, records, kind)
         head, (sealed, body) = wrap(records)
         start = request.session.streams.admin.start_offset(request.session, found.name, index)
         _store(request, found.name, index, head, b"".join((sealed, *body)), stored)
@@ -123,6 +126,14 @@ def _check(request: Request, records: memoryview, *, keyed: bool) -> Iterator[in
     except Corrupt as error:
         arrived = crc_holds(head, records)
         raise Refused(Error.INVALID_RECORD, error.message) if arrived else error from None
+
+
+def _repacked(request: Request, records: memoryview, kind: int) -> Generator[int, None, memoryview]:
+    """The batch in the compression that its topic has."""
+    if parse_kafka(records).attributes & COMPRESSION == kind:
+        return records
+    most = request.session.state.host.settings.max_payload_bytes
+    return memoryview((yield from repacked(records, kind, most)))
 
 
 def _note_producer(request: Request, producer_id: int) -> None:

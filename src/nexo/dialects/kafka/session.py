@@ -79,6 +79,7 @@ HANDLERS: dict[ApiKey, Handler] = {
     ApiKey.LIST_TRANSACTIONS: producers.list_transactions,
     ApiKey.DESCRIBE_QUORUM: controller.describe_quorum,
     ApiKey.UPDATE_FEATURES: controller.update_features,
+    ApiKey.LIST_CONFIG_RESOURCES: controller.list_config_resources,
     ApiKey.DESCRIBE_ACLS: controller.describe_acls,
     ApiKey.CREATE_ACLS: controller.create_acls,
     ApiKey.DELETE_ACLS: controller.delete_acls,

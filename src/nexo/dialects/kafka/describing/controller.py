@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from nexo.dialects.kafka.admin import BROKER, TOPIC
+from nexo.dialects.kafka.cluster import all_topics
 from nexo.dialects.kafka.describing.partitions import may_see_cluster
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error
 from nexo.dialects.kafka.request import NODE_ID, Request, by_topic
+from nexo.names import text_of
 
 _METADATA = "__cluster_metadata"
 
@@ -41,6 +44,20 @@ def update_features(request: Request) -> None:
         for row in request["updates"] or ()
     ]
     request.answer({"error": error, "message": reason, "results": rows})
+
+
+def list_config_resources(request: Request) -> None:
+    """What has configurations: topics that the client may see, and the broker."""
+    if not may_see_cluster(request):
+        request.answer({"error": Error.CLUSTER_AUTHORIZATION_FAILED})
+        return
+    found: list[KafkaMessage] = []
+    wanted = (request["kinds"] or (TOPIC, BROKER)) if request.version >= 1 else ()
+    if TOPIC in wanted:
+        found += ({"name": text_of(each.name), "type": TOPIC} for each in all_topics(request))
+    if BROKER in wanted:
+        found.append({"name": str(NODE_ID), "type": BROKER})
+    request.answer({"resources": found})
 
 
 _NO_ACLS: KafkaMessage = {

@@ -80,6 +80,10 @@ DESCRIBING = (
         state:str ]""",
     ),
     Api(
+        ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0,
+        "kinds:[]i8@1+", "throttle:i32 error:i16 resources:[ name:str type:i8@1+=16 ]",
+    ),
+    Api(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0,
         f"topics:[ name:str ] limit:i32 cursor:{_CURSOR}",
         f"""throttle:i32 topics:[ error:i16 name:str id:uuid internal:bool partitions:[ error:i16
