@@ -32,10 +32,10 @@ _SIZE = Struct(">i")
 _HEAD = Struct(">ihhi")
 _BEFORE_LOGIN = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
-Handler: TypeAlias = Callable[[Request], Iterator[int] | None]
+RequestHandler: TypeAlias = Callable[[Request], Iterator[int] | None]
 """Runs a request: at once, or in steps that say how much work each was."""
 
-HANDLERS: dict[ApiKey, Handler] = {
+HANDLERS: dict[ApiKey, RequestHandler] = {
     ApiKey.PRODUCE: producing.produce,
     ApiKey.INIT_PRODUCER_ID: producer_ids.init_producer_id,
     ApiKey.ADD_PARTITIONS_TO_TXN: transactions.add_partitions,
@@ -125,7 +125,7 @@ class KafkaSession(KafkaConnection):
             asked.body = api.request.read(data, version)
             self._handle(asked, HANDLERS[api.key])
 
-    def _handle(self, asked: Request, handle: Handler) -> None:
+    def _handle(self, asked: Request, handle: RequestHandler) -> None:
         self.admit(needs_login=asked.api.key not in _BEFORE_LOGIN)
         if (steps := handle(asked)) is not None:
             self.work(self._careful(asked.pending, steps))

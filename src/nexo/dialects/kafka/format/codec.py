@@ -45,7 +45,7 @@ _STEP = 64
 _STEP_COST = _STEP * 4_096
 """which is so much work, in bytes."""
 
-Steps: TypeAlias = Generator[int, None, T]
+CodecSteps: TypeAlias = Generator[int, None, T]
 """Yields how much work each step was."""
 
 
@@ -54,9 +54,9 @@ class FieldCodec(NamedTuple):
 
     read: Callable[[Input], Any]
     write: Callable[[bytearray, Any], None]
-    read_steps: Callable[[Input], Steps[Any]] | None = None
+    read_steps: Callable[[Input], CodecSteps[Any]] | None = None
     """The same in steps, for what may have many elements."""
-    write_steps: Callable[[bytearray, Any], Steps[None]] | None = None
+    write_steps: Callable[[bytearray, Any], CodecSteps[None]] | None = None
 
 
 class Field(NamedTuple):
@@ -92,11 +92,11 @@ class Schema:
         """A message to bytes; what it leaves out gets its default."""
         self._kind(version).write(out, message)
 
-    def read_steps(self, data: Input, version: int) -> Steps[KafkaMessage]:
+    def read_steps(self, data: Input, version: int) -> CodecSteps[KafkaMessage]:
         """`read` in steps, for messages that may be long."""
         return _read_steps(self._kind(version), data)
 
-    def write_steps(self, out: bytearray, message: KafkaMessage, version: int) -> Steps[None]:
+    def write_steps(self, out: bytearray, message: KafkaMessage, version: int) -> CodecSteps[None]:
         """`write` in steps."""
         return _write_steps(self._kind(version), out, message)
 
@@ -190,13 +190,13 @@ def _structure(fields: list[Field], version: int, flexible: bool) -> FieldCodec:
         if flexible:
             tags.write(out, message)
 
-    def read_steps(data: Input) -> Steps[KafkaMessage]:
+    def read_steps(data: Input) -> CodecSteps[KafkaMessage]:
         found: KafkaMessage = {}
         for name, kind, _ in here:
             found[name] = yield from _read_steps(kind, data)
         return absent | found | (tags.read(data) if flexible else {})
 
-    def write_steps(out: bytearray, message: Mapping[str, Any]) -> Steps[None]:
+    def write_steps(out: bytearray, message: Mapping[str, Any]) -> CodecSteps[None]:
         for name, kind, default in here:
             yield from _write_steps(kind, out, message.get(name, default))
         if flexible:
@@ -207,13 +207,13 @@ def _structure(fields: list[Field], version: int, flexible: bool) -> FieldCodec:
     return FieldCodec(read, write, read_steps, write_steps)
 
 
-def _read_steps(kind: FieldCodec, data: Input) -> Steps[Any]:
+def _read_steps(kind: FieldCodec, data: Input) -> CodecSteps[Any]:
     if kind.read_steps is None:
         return kind.read(data)
     return (yield from kind.read_steps(data))
 
 
-def _write_steps(kind: FieldCodec, out: bytearray, value: Any) -> Steps[None]:
+def _write_steps(kind: FieldCodec, out: bytearray, value: Any) -> CodecSteps[None]:
     if kind.write_steps is None:
         kind.write(out, value)
     else:
@@ -283,7 +283,7 @@ def _array(of: FieldCodec, flexible: bool) -> FieldCodec:
         for item in items or ():
             of.write(out, item)
 
-    def read_steps(data: Input) -> Steps[list[Any] | None]:
+    def read_steps(data: Input) -> CodecSteps[list[Any] | None]:
         count = data.count(flexible)
         if count < 0:
             return None
@@ -294,7 +294,7 @@ def _array(of: FieldCodec, flexible: bool) -> FieldCodec:
                 yield _STEP_COST
         return items
 
-    def write_steps(out: bytearray, items: list[Any] | None) -> Steps[None]:
+    def write_steps(out: bytearray, items: list[Any] | None) -> CodecSteps[None]:
         write_length(out, -1 if items is None else len(items), I32, flexible)
         for at, item in enumerate(items or (), 1):
             yield from _write_steps(of, out, item)
