@@ -1,6 +1,6 @@
 """The framework guides: their files, in an empty folder, pass the guides' own tests.
 
-A file is a block of ``py`` after a line with its path: "`app.py`:" or "`settings.py`, at its end:".
+A file is a block of Python after a line with its path: "`app.py`:" or "`settings.py`, at its end:".
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FILE = re.compile(r"^`([\w/.]+)`(, at its end)?:\n\n```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(
+    r"^`([\w/.]+)`(, at its end)?:\n\n```py(?:thon)?\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 
 
 def unpack(page: str, folder: Path, section: str = "") -> None:
-    text = (ROOT / "docs" / "guide" / page).read_text(encoding="utf-8")
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     if section:
         text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
         assert text
@@ -42,7 +44,13 @@ def run(folder: Path, *command: str) -> None:
 
 @pytest.mark.parametrize(
     ("page", "section"),
-    [("web.md", "FastAPI and Starlette"), ("web.md", "Flask"), ("tracing.md", "")],
+    [
+        ("quickstart.md", ""),
+        ("guide/celery.md", ""),
+        ("guide/tracing.md", ""),
+        ("guide/web.md", "FastAPI and Starlette"),
+        ("guide/web.md", "Flask"),
+    ],
 )
 def test_a_guide_ends_with_a_passing_test(page: str, section: str, tmp_path: Path) -> None:
     unpack(page, tmp_path, section)
@@ -51,6 +59,6 @@ def test_a_guide_ends_with_a_passing_test(page: str, section: str, tmp_path: Pat
 
 def test_the_guide_to_django_ends_with_a_passing_test(tmp_path: Path) -> None:
     run(tmp_path, "django", "startproject", "shop", ".")
-    unpack("django.md", tmp_path)
+    unpack("guide/django.md", tmp_path)
     run(tmp_path, "manage", "makemigrations", "--check", "--dry-run")
     run(tmp_path, "manage", "test", "-v0")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import nexo
+import nexo.topics
 from nexo import testing
 from nexo.errors import InvalidOption
 from nexo.topics import (
@@ -88,6 +88,7 @@ def test_options_in_a_dict_are_refused_by_name_and_change_nothing(client: nexo.C
     mails: Any = client.queue("mails").create()
     events: Any = client.stream("events").create()
     anything: Any = client
+    topics: Any = nexo.topics
     calls: list[tuple[str, Callable[[], Any]]] = [
         ("publish\\(value, key='u1'\\)", lambda: events.publish("v", {"key": "u1"})),
         ("create\\(partitions=4\\)", lambda: anything.stream("new").create({"partitions": 4})),
@@ -97,6 +98,11 @@ def test_options_in_a_dict_are_refused_by_name_and_change_nothing(client: nexo.C
         ("subscribe\\(handler", lambda: mails.subscribe(print, {"batchSize": 5})),
         ("publish\\(value, retain", lambda: anything.pubsub("t").publish(1, {"retain": True})),
         ("publish\\(topic, value", lambda: anything.pubsub.publish("t", 1, {"retain": True})),
+        ("set\\(key, value", lambda: anything.store.map.set("k", 1, {"ttl": 60})),
+        ("Topic\\(name", lambda: topics.Topic("new", {"partitions": 8})),
+        ("Producer\\(compression", lambda: topics.Producer({"compression": "gzip"})),
+        ("Consumer\\(topic", lambda: topics.Consumer("orders", {"groupId": "g"})),
+        ("ConsumerGroup\\(group_id", lambda: topics.ConsumerGroup("g", {"topics": ["orders"]})),
     ]
     for example, call in calls:
         with pytest.raises(InvalidOption, match=f"options are keywords here, as in {example}"):

@@ -206,7 +206,7 @@ def _place(text: str) -> tuple[str, int]:
     parts = urlsplit(f"//{text}")
     host, port = parts.hostname or "", DEFAULT_PORT if parts.port is None else parts.port
     if not host:
-        raise ValueError("a host is missing")
+        raise ValueError("a host is missing: write nexo://host:port")
     try:
         host.encode("idna")
     except UnicodeError as error:

@@ -294,5 +294,5 @@ async def delete_group(context: ApiContext, ask: GroupAsk) -> ChangeCount:
         request = wire.pack(ordered.OrderedName(group=ask.group))
         await context.client.link(Broker.STREAM).call(Op.S_ORDERED_DELETE, request)
     elif not await context.client.stream(ask.stream).group(ask.group).delete():
-        raise NotFound(f"stream {ask.stream!r} has no group {ask.group!r}")
+        raise NotFound(f"group {ask.group!r} of stream {ask.stream!r} not found")
     return ChangeCount()

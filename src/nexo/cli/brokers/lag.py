@@ -57,7 +57,7 @@ def _found(nexo: Client, stream: str | None, group: str | None) -> list[dict[str
     if stream is not None and not rows:
         nexo.stream(stream).info()  # says so if there is no such stream
         if group is not None:
-            raise NotFound(f"{stream} has no group {group!r}")
+            raise NotFound(f"group {group!r} of stream {stream!r} not found")
     return sorted(rows, key=lambda row: -row["lag"])
 
 

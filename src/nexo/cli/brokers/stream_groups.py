@@ -119,7 +119,7 @@ def delete_group(stream: str, group: str) -> None:
     """Delete a group of STREAM and its position."""
     with client() as nexo:
         if not nexo.stream(stream).group(group).delete():
-            raise NotFound(f"{stream} has no group {group!r}")
+            raise NotFound(f"group {group!r} of stream {stream!r} not found")
     output.done(f"{group} deleted", group=group, deleted=True)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Generic
+from typing import Any, Generic, Never
 
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.closing import AsyncClosing
-from nexo.client.checks import text
+from nexo.client.checks import not_keywords, text
 from nexo.client.stream_records import Headers, Key, needed_key
 from nexo.errors import AlreadyExists, NotFound
 from nexo.options.units import Duration
@@ -38,7 +38,7 @@ class AsyncTopic(AsyncClosing, Generic[T]):
     def __init__(
         self,
         name: str,
-        *,
+        *misplaced: Never,
         partitions: int | None = None,
         retention: Duration | None = None,
         compaction: bool | None = None,
@@ -46,6 +46,8 @@ class AsyncTopic(AsyncClosing, Generic[T]):
         server: AsyncClient | str | None = None,
         type_: type[T] | None = None,
     ) -> None:
+        if misplaced:
+            raise not_keywords(misplaced, "Topic(name, partitions=8)")
         self.name = text(name, "a topic's name")
         self._type = type_
         self._partitions = None if partitions is None else at_least_one("partitions", partitions)

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Generic
+from typing import Any, Generic, Never
 
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
 from nexo.client._sync.closing import Closing
-from nexo.client.checks import text
+from nexo.client.checks import not_keywords, text
 from nexo.client.stream_records import Headers, Key, needed_key
 from nexo.errors import AlreadyExists, NotFound
 from nexo.options.units import Duration
@@ -39,7 +39,7 @@ class Topic(Closing, Generic[T]):
     def __init__(
         self,
         name: str,
-        *,
+        *misplaced: Never,
         partitions: int | None = None,
         retention: Duration | None = None,
         compaction: bool | None = None,
@@ -47,6 +47,8 @@ class Topic(Closing, Generic[T]):
         server: Client | str | None = None,
         type_: type[T] | None = None,
     ) -> None:
+        if misplaced:
+            raise not_keywords(misplaced, "Topic(name, partitions=8)")
         self.name = text(name, "a topic's name")
         self._type = type_
         self._partitions = None if partitions is None else at_least_one("partitions", partitions)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import wraps
-from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, overload
+from typing import Any, Never, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from msgspec import convert
 
@@ -13,7 +13,7 @@ from nexo.client._async.requests import status
 from nexo.client._async.store.collections import StoreList, StoreMap, StoreSet
 from nexo.client._async.store.coordination import Lock, RateKind, RateLimiter
 from nexo.client._async.store.requests import StoreKeys, ask, ask_count, ttl_ms
-from nexo.client.checks import each, pairs, positive_millis
+from nexo.client.checks import each, not_keywords, pairs, positive_millis
 from nexo.client.store_values import call_key, taken
 from nexo.errors import ConnectionLost, InvalidInput
 from nexo.model import Broker
@@ -76,7 +76,7 @@ class Store(StoreKeys):
         self,
         key: str,
         value: object,
-        *,
+        *misplaced: Never,
         ttl: Duration | None = None,
         keep_ttl: bool = False,
         if_absent: bool = False,
@@ -85,6 +85,8 @@ class Store(StoreKeys):
 
         Clears any TTL the key had, unless ``keep_ttl``.
         """
+        if misplaced:
+            raise not_keywords(misplaced, "set(key, value, ttl='1h')")
         raw = encode_value(value)
         if ttl is None and not keep_ttl and not if_absent:
             request = encode_map_set(key, raw)

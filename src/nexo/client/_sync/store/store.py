@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
-from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, overload
+from typing import Any, Never, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from msgspec import convert
 
@@ -14,7 +14,7 @@ from nexo.client._sync.requests import status
 from nexo.client._sync.store.collections import StoreList, StoreMap, StoreSet
 from nexo.client._sync.store.coordination import Lock, RateKind, RateLimiter
 from nexo.client._sync.store.requests import StoreKeys, ask, ask_count, ttl_ms
-from nexo.client.checks import each, pairs, positive_millis
+from nexo.client.checks import each, not_keywords, pairs, positive_millis
 from nexo.client.store_values import call_key, taken
 from nexo.errors import ConnectionLost, InvalidInput
 from nexo.model import Broker
@@ -77,7 +77,7 @@ class Store(StoreKeys):
         self,
         key: str,
         value: object,
-        *,
+        *misplaced: Never,
         ttl: Duration | None = None,
         keep_ttl: bool = False,
         if_absent: bool = False,
@@ -86,6 +86,8 @@ class Store(StoreKeys):
 
         Clears any TTL the key had, unless ``keep_ttl``.
         """
+        if misplaced:
+            raise not_keywords(misplaced, "set(key, value, ttl='1h')")
         raw = encode_value(value)
         if ttl is None and not keep_ttl and not if_absent:
             request = encode_map_set(key, raw)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Unpack
+from typing import Any, Generic, Never, Unpack
 
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.closing import AsyncClosing
+from nexo.client.checks import not_keywords, text
 from nexo.errors import NexoError
 from nexo.topics._async.consumer.consumer import AsyncConsumer, RebalanceHandlers
 from nexo.topics._async.nexo_backend import backend_for
@@ -26,13 +27,15 @@ class AsyncConsumerGroup(AsyncClosing, Generic[T]):
     def __init__(
         self,
         group_id: str,
-        *,
-        topics: str | Iterable[str],
+        *misplaced: Never,
+        topics: str | Iterable[str] = (),
         server: AsyncClient | str | None = None,
         type_: type[T] | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        self.group_id = group_id
+        if misplaced:
+            raise not_keywords(misplaced, "ConsumerGroup(group_id, topics=['orders'])")
+        self.group_id = text(group_id, "group_id")
         self.topics = topic_names(topics)
         self._options: ConsumerOptions = {
             "rebalance_strategy": "range",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Never
+
 from nexo.batch import Compression
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.closing import AsyncClosing
-from nexo.client.checks import text
+from nexo.client.checks import not_keywords, text
 from nexo.client.stream_records import Headers, Key
 from nexo.options.units import Duration
 from nexo.topics._async.nexo_backend import backend_for
@@ -26,7 +28,7 @@ class AsyncProducer(AsyncClosing):
 
     def __init__(
         self,
-        *,
+        *misplaced: Never,
         partitioner: str | Partitioner = "murmur2",
         compression: str | None = None,
         batch_size: int = 100,
@@ -36,6 +38,8 @@ class AsyncProducer(AsyncClosing):
         delivery_timeout: Duration = 30.0,
         server: AsyncClient | str | None = None,
     ) -> None:
+        if misplaced:
+            raise not_keywords(misplaced, "Producer(compression='gzip')")
         Compression.named(compression)
         options = SenderOptions(
             compression,

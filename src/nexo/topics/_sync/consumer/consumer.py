@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal
 
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
-from nexo.client.checks import text, whole
+from nexo.client.checks import not_keywords, text, whole
 from nexo.client.forks import on_fork
 from nexo.errors import (
     Conflict,
@@ -100,6 +100,8 @@ class Consumer(Generic[T]):
         type_: type[T] | None = None,
         handlers: RebalanceHandlers | None = None,
     ) -> None:
+        if isinstance(group_id, Mapping):
+            raise not_keywords((group_id,), "Consumer(topic, group_id='g')")
         if not group_id:
             raise InvalidOption("a consumer needs a group_id")
         self.group_id = text(group_id, "group_id")

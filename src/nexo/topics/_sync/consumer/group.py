@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Unpack
+from typing import Any, Generic, Never, Unpack
 
 from nexo.client._sync.client import Client
 from nexo.client._sync.closing import Closing
+from nexo.client.checks import not_keywords, text
 from nexo.errors import NexoError
 from nexo.topics._sync.consumer.consumer import Consumer, RebalanceHandlers
 from nexo.topics._sync.nexo_backend import backend_for
@@ -27,13 +28,15 @@ class ConsumerGroup(Closing, Generic[T]):
     def __init__(
         self,
         group_id: str,
-        *,
-        topics: str | Iterable[str],
+        *misplaced: Never,
+        topics: str | Iterable[str] = (),
         server: Client | str | None = None,
         type_: type[T] | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        self.group_id = group_id
+        if misplaced:
+            raise not_keywords(misplaced, "ConsumerGroup(group_id, topics=['orders'])")
+        self.group_id = text(group_id, "group_id")
         self.topics = topic_names(topics)
         self._options: ConsumerOptions = {
             "rebalance_strategy": "range",

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from typing import Never
+
 from nexo.batch import Compression
 from nexo.client._sync.client import Client
 from nexo.client._sync.closing import Closing
-from nexo.client.checks import text
+from nexo.client.checks import not_keywords, text
 from nexo.client.stream_records import Headers, Key
 from nexo.options.units import Duration
 from nexo.topics._sync.nexo_backend import backend_for
@@ -27,7 +29,7 @@ class Producer(Closing):
 
     def __init__(
         self,
-        *,
+        *misplaced: Never,
         partitioner: str | Partitioner = "murmur2",
         compression: str | None = None,
         batch_size: int = 100,
@@ -37,6 +39,8 @@ class Producer(Closing):
         delivery_timeout: Duration = 30.0,
         server: Client | str | None = None,
     ) -> None:
+        if misplaced:
+            raise not_keywords(misplaced, "Producer(compression='gzip')")
         Compression.named(compression)
         options = SenderOptions(
             compression,
