@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks import machine
 from benchmarks.paths import PATHS, HotPath, Work, ground
-from nexo.server.loops import run as run_loop
+from nexo.server.loop import run_loop
 from tests.memory_files import MemoryFiles
 
 BASELINE = Path(__file__).parent / "baseline.json"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.paths import PATHS, HotPath, ground
-from nexo.server.loops import run as run_loop
+from nexo.server.loop import run_loop
 from nexo.storage.disk.files import OsFiles
 
 _PROFILED_S = 1.0

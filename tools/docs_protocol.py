@@ -48,7 +48,7 @@ def page() -> str:
     """The whole page."""
     parts = [INTRO, "### Types\n", _enum("frames.py", "FrameKind", FrameKind)]
     parts += ["### Status of a response\n", _enum("frames.py", "Status", Status)]
-    parts += ["## Any broker\n", _opcodes(None), *_structs(["hello.py", "backup.py"])]
+    parts += ["## Any broker\n", _opcodes(None), *_structs(["hello.py", "server.py"])]
     for broker in Broker:
         parts += [f"## {broker.label.capitalize()}\n", *_introduction(broker), _opcodes(broker)]
         parts += _structs(_modules(broker))

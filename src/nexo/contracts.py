@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.stream.stream import Stream
 from nexo.client.address import Address, parse_url
-from nexo.client.contract_views import BackfillResult, ContractColumn, ContractInfo
+from nexo.client.views import BackfillResult, ContractColumn, ContractInfo
 from nexo.errors import Conflict, InvalidOption, NotFound
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake

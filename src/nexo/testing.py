@@ -64,9 +64,9 @@ class Server:
     def start(self) -> None:
         """Recover and listen; after a stop, again on the same port."""
         require("server")
-        from nexo.server import loops
+        from nexo.server.loop import loop_factory
 
-        self._loop = loops.loop_factory()()
+        self._loop = loop_factory()()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="nexo-server", daemon=True
         )
@@ -246,7 +246,7 @@ class Process:
 
     def _has_announced(self) -> bool:
         """Whether it is this process that serves the port, and not a server that had it before."""
-        from nexo.server.processes.folder_lock import FILE
+        from nexo.server.processes.data_folder import FILE
 
         try:
             facts = json.loads((self.data_dir / FILE).read_bytes())

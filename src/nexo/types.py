@@ -15,7 +15,7 @@ from nexo.client._async.queue.jobs import Job as AsyncJob
 from nexo.client._async.queue.jobs import JobBatch as AsyncJobBatch
 from nexo.client._async.queue.queue import Queue as AsyncQueue
 from nexo.client._async.queue.subscription import QueueSubscription as AsyncQueueSubscription
-from nexo.client._async.queue.worker import Worker as AsyncWorker
+from nexo.client._async.queue.subscription import Worker as AsyncWorker
 from nexo.client._async.store.collections import StoreList as AsyncStoreList
 from nexo.client._async.store.collections import StoreMap as AsyncStoreMap
 from nexo.client._async.store.collections import StoreSet as AsyncStoreSet
@@ -36,8 +36,7 @@ from nexo.client._sync.pubsub.subscription import Subscription
 from nexo.client._sync.queue.admin import Crons, DeadLetters, Scheduled
 from nexo.client._sync.queue.jobs import Job, JobBatch
 from nexo.client._sync.queue.queue import Queue
-from nexo.client._sync.queue.subscription import QueueSubscription
-from nexo.client._sync.queue.worker import Worker
+from nexo.client._sync.queue.subscription import QueueSubscription, Worker
 from nexo.client._sync.store.collections import StoreList, StoreMap, StoreSet
 from nexo.client._sync.store.coordination import Lock, RateLimiter
 from nexo.client._sync.store.store import Store
@@ -49,12 +48,18 @@ from nexo.client._sync.stream.stream import Stream
 from nexo.client._sync.stream.subscription import StreamSubscription
 from nexo.client._sync.stream.transaction import Transaction
 from nexo.client.address import ConnectOptions
-from nexo.client.contract_views import BackfillResult, ContractColumn, ContractInfo
 from nexo.client.pubsub_message import Message, SubscribeOptions
-from nexo.client.queue_views import DeadJob, JobView, QueueSettings
-from nexo.client.store_values import RateDecision
 from nexo.client.stream_options import GroupSettings, Retention, StreamSettings
 from nexo.client.stream_records import ParkedRecord, Published, PublishedBatch, Record
+from nexo.client.views import (
+    BackfillResult,
+    ContractColumn,
+    ContractInfo,
+    DeadJob,
+    JobView,
+    QueueSettings,
+    RateDecision,
+)
 from nexo.model.pubsub import RetainedTopic, SubscriptionInfo
 from nexo.model.queue import JobState, QueueInfo, Schedule
 from nexo.model.server import (

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from nexo.batch.growth import Growths
+from nexo.batch.partitions import Growths
 from nexo.errors import ConnectionLost, NexoError, NotFound, StreamReplaced, Unauthenticated
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake

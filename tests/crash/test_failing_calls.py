@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.client.queue_views import job_view
+from nexo.client.views import job_view
 from nexo.config import Settings
 from nexo.errors import ConnectionLost, NexoError, OutcomeUnknown, RequestTimeout
 from nexo.model import Broker

@@ -13,9 +13,8 @@ from nexo.errors import Corrupt, NexoError
 from nexo.model import Persistence
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
-from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.ops import Op
-from nexo.protocol.stream_publishing import publish_head, read_places
+from nexo.protocol.stream_publishing import TxBegin, publish_head, read_places
 from nexo.storage.header import Flags
 from tests.crash.test_stream_power_loss import SyncingDesk, SyncingRuntime
 from tests.faulty_files import FaultyFiles, PowerLoss
@@ -85,7 +84,7 @@ class World:
         self._asked[request] = numbers[0], records
 
     def transact(self, peer: Peer) -> None:
-        number = peer.call(Op.S_TX_BEGIN, transactions.TxBegin(), int)
+        number = peer.call(Op.S_TX_BEGIN, TxBegin(), int)
         self.publish(peer, 1, number.to_bytes(8, "big"))
         peer.send(Op.S_TX_COMMIT, wire.pack(number))
 

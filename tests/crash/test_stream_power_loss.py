@@ -12,9 +12,8 @@ from nexo.batch import BatchProducer
 from nexo.errors import NexoError
 from nexo.model import Persistence
 from nexo.protocol import stream as wire
-from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.ops import Op
-from nexo.protocol.stream_publishing import publish_head
+from nexo.protocol.stream_publishing import TxAcks, TxBegin, TxInputs, publish_head
 from nexo.storage.disk.flusher import Flusher
 from nexo.storage.header import Flags
 from nexo.storage.ports import Files
@@ -79,12 +78,12 @@ def work(files: FaultyFiles, acked: Acked) -> None:
 
 
 def transact(peer: Peer, value: bytes, who: tuple[str, int], offset: int) -> None:
-    number = peer.call(Op.S_TX_BEGIN, transactions.TxBegin(), int)
+    number = peer.call(Op.S_TX_BEGIN, TxBegin(), int)
     for name in ("a", "b"):
         head = number.to_bytes(8, "big") + publish_head(name, 0)
         peer.ask(Op.S_TX_PUBLISH, head + peer.batch(value, flags=Flags.TRANSACTIONAL))
-    acks = [transactions.TxAcks("in", "g", *who, [(0, offset, offset + 1)])]
-    peer.ask(Op.S_TX_INPUTS, wire.pack(transactions.TxInputs(transaction=number, acks=acks)))
+    acks = [TxAcks("in", "g", *who, [(0, offset, offset + 1)])]
+    peer.ask(Op.S_TX_INPUTS, wire.pack(TxInputs(transaction=number, acks=acks)))
     peer.ask(Op.S_TX_COMMIT, wire.pack(number))
 
 
@@ -137,7 +136,7 @@ def loose_work(files: FaultyFiles) -> None:
         consumer = peer.join("s", "g")
         for got in consumer.take():
             consumer.settle("ack", got.offset)
-        transaction = peer.call(Op.S_TX_BEGIN, transactions.TxBegin(), int)
+        transaction = peer.call(Op.S_TX_BEGIN, TxBegin(), int)
         head = transaction.to_bytes(8, "big") + publish_head("s", 0)
         peer.ask(Op.S_TX_PUBLISH, head + peer.batch(b"never", flags=Flags.TRANSACTIONAL))
         peer.ask(Op.S_TX_ABORT, wire.pack(transaction))

@@ -13,7 +13,7 @@ pytest.importorskip("pyiceberg")
 
 import nexo
 from nexo import cli, testing
-from nexo.client.contract_views import BackfillResult, ContractColumn
+from nexo.client.views import BackfillResult, ContractColumn
 from nexo.errors import Conflict, InvalidInput, InvalidOption, NotFound
 from nexo.lake.catalog import Lake
 from nexo.lake.derived import dead_letters

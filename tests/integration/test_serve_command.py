@@ -13,7 +13,7 @@ from msgspec import structs
 
 import nexo
 from nexo.config import Settings
-from nexo.server.processes import folder_format
+from nexo.server.processes.data_folder import FORMAT, FORMAT_FILE, stamp_format
 from nexo.testing import free_port
 
 SERVE = [sys.executable, "-m", "nexo", "serve", "--no-dashboard"]
@@ -69,7 +69,7 @@ def test_embedded_it_is_one_process_with_all_brokers(tmp_path: Path) -> None:
 def test_a_folder_of_a_newer_version_is_refused_and_left_alone(
     tmp_path: Path, mode: tuple[str, ...]
 ) -> None:  # SPEC O7
-    stamp = tmp_path / folder_format.FILE
+    stamp = tmp_path / FORMAT_FILE
     stamp.write_text('{"format": 99, "nexo": "9.9.0", "more": []}')
     refused = run(*mode, "--port=0", "--data-dir", str(tmp_path))
     assert refused.returncode == 1
@@ -81,11 +81,11 @@ def test_a_folder_of_a_newer_version_is_refused_and_left_alone(
 def test_a_folder_is_marked_with_the_version_that_writes_it(
     tmp_path: Path, before: str | None
 ) -> None:  # SPEC O7
-    stamp = tmp_path / folder_format.FILE
+    stamp = tmp_path / FORMAT_FILE
     if before is not None:
         stamp.write_text(before)
-    folder_format.settle(Settings(data_dir=tmp_path))
-    expected = {"format": folder_format.FORMAT, "nexo": nexo.__version__}
+    stamp_format(Settings(data_dir=tmp_path))
+    expected = {"format": FORMAT, "nexo": nexo.__version__}
     assert json.loads(stamp.read_text()) == expected
 
 

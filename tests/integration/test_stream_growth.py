@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.batch.murmur import partition_of
+from nexo.batch.partitions import partition_of
 from nexo.client._async.stream.stream import Stream
 from nexo.errors import AlreadyExists, InvalidOption, NotFound
 from nexo.testing import Server

@@ -14,7 +14,7 @@ import pytest
 import nexo
 from nexo.batch import BatchProducer as ProducerId
 from nexo.batch import encode
-from nexo.batch.murmur import partition_of
+from nexo.batch.partitions import partition_of
 from nexo.errors import (
     AlreadyExists,
     ClientClosed,
@@ -31,10 +31,9 @@ from nexo.errors import (
 )
 from nexo.model import Broker
 from nexo.protocol import stream as wire
-from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
-from nexo.protocol.stream_publishing import publish_head, read_places
+from nexo.protocol.stream_publishing import ProducerStart, publish_head, read_places
 from nexo.topics import (
     AsyncAdminClient,
     AsyncConsumer,
@@ -508,9 +507,7 @@ async def test_keys_follow_a_topic_that_is_created_anew(
 async def test_a_batch_sent_twice_is_stored_once(aclient: nexo.AsyncClient) -> None:
     await fill(aclient, "t", 0)
     link = aclient.link(Broker.STREAM)
-    start = wire.unpack(
-        transactions.ProducerStart, await link.call(Op.S_PRODUCER, pack_str("")) or b""
-    )
+    start = wire.unpack(ProducerStart, await link.call(Op.S_PRODUCER, pack_str("")) or b"")
 
     async def send(sequence: int) -> int:
         me = ProducerId(start.producer, start.epoch, sequence)

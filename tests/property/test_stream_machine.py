@@ -8,9 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from nexo.batch import decode, entries
 from nexo.protocol import stream as wire
-from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.ops import Op
-from nexo.protocol.stream_publishing import publish_head, read_places
+from nexo.protocol.stream_publishing import TxBegin, publish_head, read_places
 from nexo.storage.header import Flags
 from tests.unit.brokers.stream.desk import Consumer, Desk, Peer
 
@@ -71,7 +70,7 @@ class StreamMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.open) < 3)
     @rule()
     def begin(self) -> None:
-        self.open.add(self.peer.call(Op.S_TX_BEGIN, transactions.TxBegin(timeout_ms=900_000), int))
+        self.open.add(self.peer.call(Op.S_TX_BEGIN, TxBegin(timeout_ms=900_000), int))
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), keys=st.lists(KEYS, min_size=1, max_size=5))

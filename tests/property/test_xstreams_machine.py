@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from nexo.protocol import stream as wire
-from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.ops import Op
-from nexo.protocol.stream_publishing import publish_head
+from nexo.protocol.stream_publishing import TxBegin, publish_head
 from nexo.services.stream.groups import xmessages
 from nexo.storage.header import Flags
 from tests.unit.brokers.stream.desk import Desk
@@ -113,7 +112,7 @@ class XStreamMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, LONGEST), commit=st.booleans())
     def transact(self, count: int, commit: bool) -> None:
         peer = self.client.peer
-        number = peer.call(Op.S_TX_BEGIN, transactions.TxBegin(timeout_ms=900_000), int)
+        number = peer.call(Op.S_TX_BEGIN, TxBegin(timeout_ms=900_000), int)
         batch = peer.batch(*[b"x"] * count, flags=int(Flags.TRANSACTIONAL))
         peer.ask(Op.S_TX_PUBLISH, number.to_bytes(8, "big") + publish_head("s", 0) + batch)
         peer.ask(Op.S_TX_COMMIT if commit else Op.S_TX_ABORT, wire.pack(number))

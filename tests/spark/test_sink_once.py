@@ -18,7 +18,7 @@ import nexo
 from nexo import testing
 from nexo.access.grants import parse_grant
 from nexo.access.users import UsersFile
-from nexo.batch.murmur import partition_of
+from nexo.batch.partitions import partition_of
 from nexo.errors import ConfigError, Conflict, Corrupt, Forbidden, InvalidOption
 from nexo.lake.writing.staging import StagingPlace, staging_at, staging_here
 from nexo.protocol.values import ValueType

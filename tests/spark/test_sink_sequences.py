@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.batch.murmur import partition_of
+from nexo.batch.partitions import partition_of
 from nexo.hot_log import HotLog
 from nexo.protocol.values import ValueType
 from pyspark_nexo.publishing import outbox as outboxes

@@ -17,11 +17,10 @@ from random import SystemRandom
 from typing import NamedTuple, Protocol, TypeAlias
 
 from nexo import limits
-from nexo.access import secrets
-from nexo.access.attempts import Attempts
+from nexo.access.attempts import Attempts, LoginReports
 from nexo.access.login import ClientCredentials, Identity, Logins, read_internal_token, wrong
-from nexo.access.login_reports import LoginReports
 from nexo.access.scram import Exchange
+from nexo.access.users import password_matches
 from nexo.errors import LockedOut, NexoError, Overloaded, Unauthenticated
 from nexo.model import Clock
 
@@ -184,9 +183,7 @@ class Guard:
             locked = self._attempts.locked(caller.address, name, self._clock.now_ms())
             if locked is None:
                 stored = self._logins.stored_password(name)
-                job = self._loop.run_in_executor(
-                    self._hashing, secrets.password_matches, password, stored
-                )
+                job = self._loop.run_in_executor(self._hashing, password_matches, password, stored)
                 job.add_done_callback(partial(self._hashed, stored))
                 return
             self._checks.popleft()

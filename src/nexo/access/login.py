@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nexo import limits
-from nexo.access import secrets
 from nexo.access.grants import Action, Extent, Grant
 from nexo.access.scram import Exchange
-from nexo.access.users import User, UsersFile
+from nexo.access.users import NOBODYS, User, UsersFile, hash_token, new_token
 from nexo.errors import ConfigError, Unauthenticated
 from nexo.model import Broker
 
@@ -32,7 +31,7 @@ other. It is new in every run.
 def write_internal_token(run_folder: Path) -> None:
     path = run_folder / _TOKEN_FILE
     path.touch(mode=0o600)
-    path.write_text(secrets.new_token(), encoding="ascii")
+    path.write_text(new_token(), encoding="ascii")
 
 
 def read_internal_token(run_folder: Path | None) -> str | None:
@@ -95,7 +94,7 @@ class Logins:
 
     def __init__(self, path: Path, internal_token: str | None = None) -> None:
         self._file = UsersFile(path)
-        self._internal = secrets.hash_token(internal_token) if internal_token else None
+        self._internal = hash_token(internal_token) if internal_token else None
         self.users: dict[str, User] = {}
         self._by_token: dict[str, User] = {}
         self._identities: dict[tuple[str, str | None], Identity] = {}
@@ -107,7 +106,7 @@ class Logins:
 
     def by_token(self, token: str) -> Identity:
         """The owner of a token, or `Unauthenticated`."""
-        hashed = secrets.hash_token(token)
+        hashed = hash_token(token)
         if hashed == self._internal:
             return self._identity(INTERNAL, hashed)
         user = self._by_token.get(hashed)
@@ -126,7 +125,7 @@ class Logins:
     def stored_password(self, name: str) -> str:
         """The hash to compare a password with; for an unknown user, one that matches nothing."""
         user = self.users.get(name)
-        return (user.password if user else None) or secrets.NOBODYS
+        return (user.password if user else None) or NOBODYS
 
     def verified(self, name: str, password: str, stored: str) -> Identity:
         """The user whose password matched ``stored``; `Unauthenticated` if the file has changed."""

@@ -1,5 +1,7 @@
 """The users file: names, hashed secrets and permissions, as JSON that people may read.
 
+Passwords and tokens are made, hashed and compared here, and never stored or logged in clear.
+
 Written aside and renamed, mode 0600, so a server that rereads it never sees half of it.
 Changes take a lock, so that concurrent commands lose none.
 """
@@ -8,17 +10,68 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
+import hmac
+import re
+import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
-from nexo.access import scram, secrets
+from nexo.access import scram
 from nexo.access.grants import Action, Extent, Grant, parse_grant
 from nexo.errors import AlreadyExists, ConfigError, InvalidInput, NexoError, NotFound
 from nexo.model import Broker, check_name
 from nexo.storage.disk.files import replace_private
+
+_SCRYPT_N, _SCRYPT_R, _SCRYPT_P = 2**14, 8, 1
+_SALT_BYTES, _HASH_BYTES = 16, 32
+_STORED = re.compile(rf"scrypt\$([0-9a-f]{{{2 * _SALT_BYTES}}})\$([0-9a-f]{{{2 * _HASH_BYTES}}})")
+TOKEN_PREFIX = "nexo_"
+SHORTEST_PASSWORD = 8
+
+
+def hash_password(password: str) -> str:
+    """A salted scrypt hash, with its salt, as one printable text."""
+    if len(password) < SHORTEST_PASSWORD:
+        raise InvalidInput(f"a password has at least {SHORTEST_PASSWORD} characters")
+    salt = secrets.token_bytes(_SALT_BYTES)
+    return f"scrypt${salt.hex()}${_scrypt(password, salt).hex()}"
+
+
+def check_stored(stored: str) -> None:
+    """Reject anything that `hash_password` cannot have made."""
+    if not _STORED.fullmatch(stored):
+        raise InvalidInput("a stored password is not a hash: set it with `nexo user passwd`")
+
+
+def password_matches(password: str, stored: str) -> bool:
+    """Whether ``password`` matches ``stored``. Slow on purpose."""
+    found = _STORED.fullmatch(stored)
+    if found is None:
+        return False
+    salt, digest = found.groups()
+    return hmac.compare_digest(_scrypt(password, bytes.fromhex(salt)).hex(), digest)
+
+
+NOBODYS = f"scrypt${'0' * 2 * _SALT_BYTES}${'0' * 2 * _HASH_BYTES}"
+"""Compared when the user is unknown, so that timing reveals nothing."""
+
+
+def _scrypt(password: str, salt: bytes) -> bytes:
+    raw = password.encode("utf-8", "surrogatepass")
+    return hashlib.scrypt(raw, salt=salt, n=_SCRYPT_N, r=_SCRYPT_R, p=_SCRYPT_P, dklen=_HASH_BYTES)
+
+
+def new_token() -> str:
+    """A token with enough entropy that a plain hash of it is safe."""
+    return TOKEN_PREFIX + secrets.token_urlsafe(32)
+
+
+def hash_token(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +117,7 @@ def _row(user: User) -> _Row:
 
 def _user(row: _Row) -> User:
     if row.password is not None:
-        secrets.check_stored(row.password)
+        check_stored(row.password)
     scram.check_stored(row.scram)
     grants = tuple(parse_grant(text) for text in row.grants)
     return User(check_name(row.name, "user"), row.password, row.tokens, grants, row.scram)
@@ -101,7 +154,7 @@ class UsersFile:
 
     def add(self, name: str, password: str | None, grants: Iterable[Grant]) -> None:
         """Create a user."""
-        hashed = secrets.hash_password(password) if password else None
+        hashed = hash_password(password) if password else None
         keys = scram.make_keys(password) if password else {}
         with self._changing() as users:
             if check_name(name, "user") in users:
@@ -115,7 +168,7 @@ class UsersFile:
 
     def set_password(self, name: str, password: str) -> None:
         """Replace the password."""
-        hashed, keys = secrets.hash_password(password), scram.make_keys(password)
+        hashed, keys = hash_password(password), scram.make_keys(password)
         with self._changing() as users:
             users[name] = replace(self._get(users, name), password=hashed, scram=keys)
 
@@ -126,12 +179,12 @@ class UsersFile:
 
     def add_token(self, name: str, label: str) -> str:
         """Give the user a new token and return it; it cannot be shown again."""
-        token = secrets.new_token()
+        token = new_token()
         with self._changing() as users:
             user = self._get(users, name)
             if check_name(label, "token") in user.tokens:
                 raise AlreadyExists(f"user {name!r} has a token {label!r}; revoke it first")
-            tokens = user.tokens | {label: secrets.hash_token(token)}
+            tokens = user.tokens | {label: hash_token(token)}
             users[name] = replace(user, tokens=tokens)
         return token
 

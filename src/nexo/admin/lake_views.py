@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from nexo.client.contract_views import ContractColumn
+from nexo.client.views import ContractColumn
 from nexo.config import Settings
 from nexo.lake.catalog import Lake
 from nexo.lake.failures import lake_errors

@@ -18,7 +18,7 @@ from nexo.errors import NexoError
 from nexo.model import Broker
 from nexo.model.queue import QueueSurvey
 from nexo.protocol.ops import Op
-from nexo.protocol.survey import MAX_LIMIT, SurveyAsk
+from nexo.protocol.server import MAX_LIMIT, SurveyAsk
 
 if TYPE_CHECKING:
     from nexo import Client

@@ -3,7 +3,7 @@
 Processes are spawned, so that each imports the handler's module afresh: that is also how a
 reload works. One that ends by itself is started again after a pause. SIGTERM and Ctrl-C pass on
 to all; one that has not ended by then is killed. If the first process is lost, the others stop
-as they do on SIGTERM.
+as they do on SIGTERM. `stop_signal` waits for these signals without an event loop.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from signal import SIGINT, SIGTERM
 from types import FrameType
 
 log = logging.getLogger("nexo.worker")
@@ -157,3 +158,42 @@ class WorkerProcesses:
                 log.error("process %s did not stop in time: killing it", process.pid)
                 process.kill()
                 process.join()
+
+
+class ProcessStopSignal:
+    """Catches signals from its creation, on the main thread, until ``with`` ends.
+
+    A signal may interrupt the main thread while it holds a lock, so the handler must take none,
+    which setting a `threading.Event` would. It writes to a pipe instead.
+    """
+
+    def __init__(self, *numbers: int) -> None:
+        """Without ``numbers``: SIGTERM and Ctrl-C."""
+        self._heard, self._tell = os.pipe()
+        self._ending = threading.Lock()
+        self._ended = False
+        self._before = {
+            number: signal.signal(number, lambda *_: os.write(self._tell, b"!"))
+            for number in numbers or (SIGTERM, SIGINT)
+        }
+
+    def __enter__(self) -> ProcessStopSignal:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        with self._ending:
+            self._ended = True
+            os.close(self._heard)
+            os.close(self._tell)
+
+    def set(self) -> None:
+        """Let `wait` return as if a signal had come; for other threads, at any time."""
+        with self._ending:
+            if not self._ended:
+                os.write(self._tell, b"!")
+
+    def wait(self) -> None:
+        """Return when the process is asked to stop."""
+        os.read(self._heard, 1)

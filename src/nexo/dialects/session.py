@@ -1,4 +1,9 @@
-"""What the sessions of all dialects have in common: how a connection begins, waits and ends."""
+"""What the sessions of all dialects have in common: how a connection begins, waits and ends.
+
+Memory for requests over the usual size is bounded over all connections of a protocol. A request
+takes its room before it arrives and gives it back once it is answered. Without room its connection
+is not read from; connections get room in the order in which they asked.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ import contextlib
 import logging
 from abc import ABC, abstractmethod
 from array import array
+from collections import deque
 from collections.abc import Callable
 from fcntl import ioctl
 from termios import TIOCOUTQ
@@ -15,16 +21,49 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from nexo import limits
 from nexo.access.login import ClientCredentials, Identity
 from nexo.dialects.dialect import Dialect, HostPort, Origin
-from nexo.dialects.large_requests import LargeRequests
 from nexo.errors import NexoError, Unavailable
 from nexo.model import Broker
 from nexo.services.service import Service
 
-if TYPE_CHECKING:  # a process imports its own broker only
+if TYPE_CHECKING:
     from nexo.services.pubsub.service import PubSubService
     from nexo.services.queue.service import QueueService
     from nexo.services.store.service import StoreService
     from nexo.services.stream.service import StreamService
+
+
+class LargeRequests:
+    """The room that is taken, and who waits for some."""
+
+    def __init__(self, limit_bytes: int = limits.LARGE_REQUESTS_BYTES) -> None:
+        self._limit = limit_bytes
+        self._taken = 0
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a request waits for room."""
+        return bool(self._waiting)
+
+    def take(self, size: int, given: Callable[[], None]) -> bool:
+        """Take room for a request. If there is none yet, ``given`` is called once it is taken."""
+        if self._waiting or not self._fits(size):
+            self._waiting.append((size, given))
+            return False
+        self._taken += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        """A request was answered, or its connection is gone."""
+        self._taken -= size
+        while self._waiting and self._fits(self._waiting[0][0]):
+            size, given = self._waiting.popleft()
+            self._taken += size
+            given()
+
+    def _fits(self, size: int) -> bool:
+        return not self._taken or self._taken + size <= self._limit
+
 
 log = logging.getLogger("nexo.session")
 

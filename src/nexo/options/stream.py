@@ -1,4 +1,4 @@
-"""The options of streams and of their groups (SPEC E1, F1, G1, G6, I1)."""
+"""The options of streams and of their groups (SPEC E1, F1, G1, G6, I1), also in Kafka's words."""
 
 from __future__ import annotations
 
@@ -207,3 +207,30 @@ class SharedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         """Raise `Conflict` if consumers of this group are names, not members that join."""
         if self.release:
             raise Conflict("the group's consumers keep what they are given: use nexo.xstreams")
+
+
+OPTION_OF = {
+    "retention.ms": "retention_ms",
+    "retention.bytes": "retention_bytes",
+    "cleanup.policy": "cleanup",
+    "max.message.bytes": "max_message_bytes",
+    "min.cleanable.dirty.ratio": "min_dirty_ratio",
+    "delete.retention.ms": "delete_retention_ms",
+}
+"""A configuration of Kafka's topics: the option of our streams."""
+_LIMITS = ("retention.ms", "retention.bytes")
+"""No limit is Kafka's -1 and our 0."""
+
+
+def from_kafka(key: str, value: Any) -> Any:
+    """A value as our option has it; what Kafka and we write alike stays as it is."""
+    if key in _LIMITS and value == -1:
+        return 0
+    if key == "cleanup.policy" and isinstance(value, str):  # a list, in any order
+        return ",".join(sorted({word.strip() for word in value.split(",")}, reverse=True))
+    return value
+
+
+def to_kafka(key: str, value: Any) -> Any:
+    """A value of our option as Kafka has it."""
+    return -1 if key in _LIMITS and value == 0 else value

@@ -239,7 +239,7 @@ class Op(enum.IntEnum):
     S_X_DELETE = 0xAE
     S_X_TRIM = 0xAF
     S_X_RENEW = 0x3F
-    # ours: payloads and replies are in `nexo.protocol.stream_transactions`
+    # ours: payloads and replies are in `nexo.protocol.stream_publishing`
     S_TX_OUTCOME = 0x3E
     # ours: payload and reply are in `nexo.protocol.stream_publishing`
     S_PUBLISH_EACH = 0x3D
@@ -250,7 +250,7 @@ class Op(enum.IntEnum):
     CANCEL = 0xF1
     """``broker u8, id u32``: answer that waiting request now, with nothing. No reply of its own."""
     BACKUP = 0xF2
-    """``broker u8``, then a request of `nexo.protocol.backup`."""
+    """``broker u8``, then a request of `nexo.protocol.server`."""
     PEERS = 0xF3
     """Reply: the connections of the broker's process as a JSON value, newest first."""
 

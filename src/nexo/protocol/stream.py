@@ -2,8 +2,7 @@
 
 Requests are packed as `nexo.protocol.messages` says. Batches (`nexo.batch`) follow
 raw. Publishing, ordered groups, producers and transactions have tables of their own, in
-`nexo.protocol.stream_publishing`, `nexo.protocol.stream_ordered` and
-`nexo.protocol.stream_transactions`.
+`nexo.protocol.stream_publishing` and `nexo.protocol.stream_ordered`.
 
 ================  ===============  =================================
 opcode            request          reply

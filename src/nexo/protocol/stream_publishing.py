@@ -1,4 +1,4 @@
-"""Messages between publishers and the stream broker.
+"""Messages between publishers and the stream broker, in transactions and outside.
 
 ==============  ===============================  =================================
 opcode          request                          reply
@@ -18,6 +18,24 @@ stored: describe the stream, and choose again.
 S_PUBLISH_EACH is for unrelated records for one partition, as a client gathers them in one
 loop turn. Those over the stream's limit are left out: the limit, u32, and the index of
 each, u32, follow the place of the others. If none is left, the request is rejected.
+
+Producers and transactions (SPEC G3, H1):
+
+=============  ===================================  ===============
+opcode         request                              reply
+=============  ===================================  ===============
+S_PRODUCER     name str                             `ProducerStart`
+S_TX_BEGIN     `TxBegin`                            transaction id
+S_TX_PUBLISH   transaction u64, then as S_PUBLISH   as S_PUBLISH
+S_TX_INPUTS    `TxInputs`                           OK
+S_TX_COMMIT    transaction id                       OK
+S_TX_ABORT     transaction id                       OK
+S_TX_OUTCOME   transaction id                       OK
+=============  ===================================  ===============
+
+A client that got no reply to S_TX_COMMIT sends S_TX_OUTCOME, on any connection: the reply
+is sent once it is known, and is the same: OK, or `TransactionAborted`. Ids are never
+reused.
 """
 
 from __future__ import annotations
@@ -26,7 +44,8 @@ from collections.abc import Iterator, Sequence
 from struct import Struct, error, pack, unpack
 
 from nexo.errors import ProtocolError
-from nexo.model import Buffer
+from nexo.model import AsArray, AsMap, Buffer
+from nexo.model.stream import KeyAt, TxAcks, TxOffsets
 from nexo.protocol.frames import pack_str
 
 PARTITION = Struct(">i")
@@ -80,3 +99,29 @@ def read_places(payload: Buffer) -> Iterator[tuple[int, int, int]]:
     if len(payload) % PLACE.size:
         raise ProtocolError("reply is cut short")
     return PLACE.iter_unpack(payload)
+
+
+__all__ = ["KeyAt", "TxAcks", "TxOffsets"]
+
+
+class ProducerStart(AsArray, frozen=True):
+    """The identity of an idempotent producer."""
+
+    producer: int
+    epoch: int
+
+
+class TxBegin(AsMap, frozen=True):
+    """Open a transaction, aborted automatically after ``timeout_ms``."""
+
+    timeout_ms: int = 60_000
+
+
+class TxInputs(AsMap, frozen=True):
+    """What the transaction has read."""
+
+    transaction: int
+    acks: list[TxAcks] = []
+    offsets: list[TxOffsets] = []
+    unchanged: list[KeyAt] = []
+    """If one of these keys has another newest record by then, the commit is rejected."""

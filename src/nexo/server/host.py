@@ -26,7 +26,7 @@ from nexo.model import Broker
 from nexo.server.clock import SteadyClock
 from nexo.server.dialects import DIALECTS
 from nexo.server.entrance.strangers import Strangers
-from nexo.server.loop_turn import LoopTurn
+from nexo.server.loop import LoopTurn
 from nexo.server.processes.system import process_status
 from nexo.server.runtime import HostRuntime
 from nexo.services.backup import Backups

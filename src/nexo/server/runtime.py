@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nexo.config import Settings
 from nexo.errors import DiskFull
 from nexo.model import Broker, Clock, Persistence
-from nexo.server.loop_turn import LoopTurn
+from nexo.server.loop import LoopTurn
 from nexo.services.durability import Committer
 from nexo.services.service import Service
 from nexo.storage.disk.flusher import DiskGuard, Flusher

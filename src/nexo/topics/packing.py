@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from nexo.batch.murmur import partition_of
+from nexo.batch.partitions import partition_of
 from nexo.client.stream_records import Outgoing, content_of, headers_bytes, key_bytes
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.topics.model import ProducerRecord, TopicPartition

@@ -8,9 +8,8 @@ from typing import Any
 from nexo.client.checks import whole
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.options.described import described, keywords
-from nexo.options.kafka_names import OPTION_OF, from_kafka
 from nexo.options.option import Unfit
-from nexo.options.stream import OrderedOptions, StreamOptions
+from nexo.options.stream import OPTION_OF, OrderedOptions, StreamOptions, from_kafka
 from nexo.options.units import Duration, millis
 
 _MOST_BARE_S = 600

@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
-from nexo.client._sync.closing import Closing
+from nexo.client._sync.handling import Closing
 from nexo.errors import ConnectionLost
 from nexo.protocol.values import encode_value
 from nexo.xstreams import checks

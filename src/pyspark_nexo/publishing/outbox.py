@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from nexo.batch import BatchProducer, EntryParts, encode
 from nexo.batch.encode import ANONYMOUS
-from nexo.batch.murmur import partition_of
+from nexo.batch.partitions import partition_of
 from nexo.errors import InvalidInput, PartitionsChanged
 from nexo.hot_log import HotLog
 from pyspark_nexo.publishing.rows import Content, PlacedRow, placed_rows

@@ -8,13 +8,13 @@ import msgspec
 
 from nexo.blocks import pack_block
 from nexo.model.pubsub import Subscribe, Will
-from nexo.protocol import backup, pubsub, queue, store, store_classic, stream, survey, xstreams
+from nexo.protocol import pubsub, queue, store, store_classic, stream, xstreams
 from nexo.protocol import stream_ordered as ordered
-from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import pack_str, pack_u32
 from nexo.protocol.messages import pack, pack_headed
 from nexo.protocol.ops import Op
-from nexo.protocol.stream_publishing import publish_head
+from nexo.protocol.server import BackupBegin, SurveyAsk
+from nexo.protocol.stream_publishing import TxAcks, TxBegin, TxInputs, publish_head
 
 NAME = "thing"
 GROUP = "g"
@@ -105,7 +105,7 @@ _QUEUE = {
         Op.Q_CRON_SET: queue.CronRequest,
         Op.Q_CRON_DELETE: queue.CronRequest,
         Op.Q_CRON_LIST: queue.Named,
-        Op.Q_SURVEY: survey.SurveyAsk,
+        Op.Q_SURVEY: SurveyAsk,
     }.items()
 }
 _STREAM = {
@@ -127,9 +127,7 @@ _STREAM = {
     Op.S_TX_COMMIT: _encode(1),
     Op.S_TX_ABORT: _encode(1),
     Op.S_TX_OUTCOME: _encode(1),
-    Op.S_TX_INPUTS: request(
-        transactions.TxInputs, acks=[transactions.TxAcks(NAME, GROUP, "c", 1, [(0, 0, 1)])]
-    ),
+    Op.S_TX_INPUTS: request(TxInputs, acks=[TxAcks(NAME, GROUP, "c", 1, [(0, 0, 1)])]),
     Op.S_NEXT: _encode(
         stream.Next(
             stream.SettleRecords(NAME, GROUP, "c", 1, "ack", [(0, 0, 1)]),
@@ -156,7 +154,7 @@ _STREAM = {
         Op.S_UPDATE: stream.Make,
         Op.S_LIST: stream.ListAsk,
         Op.S_READ: stream.Read,
-        Op.S_TX_BEGIN: transactions.TxBegin,
+        Op.S_TX_BEGIN: TxBegin,
         Op.S_COMPACT: stream.StreamName,
         Op.S_STATE: stream.StateAsk,
         Op.S_TIERED: stream.TieredTo,
@@ -170,7 +168,7 @@ _STREAM = {
         Op.S_COMMITTED: ordered.CommittedAsk,
         Op.S_ORDERED_SEEK: ordered.OrderedSeek,
         Op.S_ORDERED_DELETE: ordered.OrderedName,
-        Op.S_SURVEY: survey.SurveyAsk,
+        Op.S_SURVEY: SurveyAsk,
         Op.S_X_GROUP: xstreams.MakeGroup,
         Op.S_X_READ: xstreams.ReadGroup,
         Op.S_X_ACK: xstreams.Ids,
@@ -195,7 +193,7 @@ REQUESTS: dict[Op, bytes] = (
         Op.STATUS: b"\x01",
         Op.PEERS: b"\x01",
         Op.CANCEL: b"\x01" + pack_u32(1),
-        Op.BACKUP: b"\x01" + pack(backup.BackupBegin()),
+        Op.BACKUP: b"\x01" + pack(BackupBegin()),
     }
 )
 """By opcode; HELLO is no request to be permitted."""

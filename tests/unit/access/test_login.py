@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from nexo import limits
-from nexo.access import secrets
 from nexo.access.attempts import PER_ADDRESS, PER_USER, Attempts
 from nexo.access.grants import Action, Extent, parse_grant
 from nexo.access.login import INTERNAL, Identity, Logins
-from nexo.access.users import User, UsersFile, parse_users
+from nexo.access.users import User, UsersFile, parse_users, password_matches
 from nexo.errors import (
     AlreadyExists,
     ConfigError,
@@ -49,7 +48,7 @@ class Running:
 
     def login(self, name: str, password: str) -> Identity:
         stored = self.logins.stored_password(name)
-        if not secrets.password_matches(password, stored):
+        if not password_matches(password, stored):
             raise Unauthenticated
         return self.logins.verified(name, password, stored)
 

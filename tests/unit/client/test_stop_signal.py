@@ -7,11 +7,11 @@ import subprocess
 import sys
 import threading
 
-from nexo.client.stop_signal import ProcessStopSignal
+from nexo.client.worker_processes import ProcessStopSignal
 
 INTERRUPTED = """
 import signal, sys
-from nexo.client.stop_signal import ProcessStopSignal
+from nexo.client.worker_processes import ProcessStopSignal
 
 def at_each_line(frame, event, arg):
     signal.raise_signal(signal.SIGTERM)

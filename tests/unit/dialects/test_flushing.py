@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from nexo.dialects.nexo.state import FLUSHED_BYTES, NexoState
-from nexo.server.loop_turn import LoopTurn
+from nexo.server.loop import LoopTurn
 
 
 class Waiting:

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nexo.batch.growth import Growths
-from nexo.batch.murmur import partition_of
+from nexo.batch.partitions import Growths, partition_of
 from nexo.lake.catalog import Lake
 from nexo.lake.derived import latest
 from nexo.lake.derived.latest import finish, plan, run

@@ -9,8 +9,8 @@ from nexo.brokers.queue.ledger import Ledger
 from nexo.brokers.queue.places import Places
 from nexo.brokers.queue.records import decode_record
 from nexo.brokers.queue.snapshot import restore, snapshot
-from nexo.client.queue_views import QueueSettings
 from nexo.client.stream_options import GroupSettings, StreamSettings
+from nexo.client.views import QueueSettings
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.options.described import check_range, described, keywords, merged, to_stored
 from nexo.options.queue import QueueOptions

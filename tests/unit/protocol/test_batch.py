@@ -7,7 +7,7 @@ import pytest
 from nexo import batch as batches
 from nexo.batch import BatchProducer, Compression
 from nexo.batch.compression import compress, decompress
-from nexo.batch.murmur import murmur2, partition_of
+from nexo.batch.partitions import murmur2, partition_of
 from nexo.errors import Corrupt, InvalidInput, InvalidOption, PayloadTooLarge
 from nexo.storage import header
 

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from nexo.server.loop_turn import LoopTurn
+from nexo.server.loop import LoopTurn
 
 
 class Loop:

@@ -12,7 +12,7 @@ from nexo.access.login import Identity
 from nexo.access.users import User
 from nexo.errors import Conflict, Forbidden, InvalidInput, NexoError, ProtocolError
 from nexo.model import Broker
-from nexo.protocol.backup import unpack_ask
+from nexo.protocol.server import unpack_ask
 from nexo.services.backup import Backups
 
 LOG = "streams/s/0/00.log"

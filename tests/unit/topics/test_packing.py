@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nexo.batch.murmur import murmur2, partition_of
+from nexo.batch.partitions import murmur2, partition_of
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.topics.packing import Chooser, partitioner_named
 

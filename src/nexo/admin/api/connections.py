@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from nexo.admin.api.paging import SearchAsk, page
 from nexo.admin.context import ApiContext
-from nexo.admin.http.routes import ApiRoutes
+from nexo.admin.http.routes import ApiRoutes, SearchAsk, page
 from nexo.errors import ConnectionLost, Unavailable
 from nexo.model import Broker
 from nexo.protocol.ops import Op

@@ -7,12 +7,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from nexo.admin.api.paging import OffsetList, Skip, WaitSeconds
 from nexo.admin.api.pubsub import TopicName
 from nexo.admin.api.records import PartitionNumber, headers_of, read_partition
 from nexo.admin.api.stream import OneStream
 from nexo.admin.context import ApiContext
-from nexo.admin.http.routes import ApiRoutes, LiveEvent
+from nexo.admin.http.routes import ApiRoutes, LiveEvent, OffsetList, Skip, WaitSeconds
 from nexo.admin.values import Plain, plain, plain_content
 from nexo.client._async.client import AsyncClient
 from nexo.client.pubsub_message import Message

@@ -7,11 +7,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from nexo.admin.api.paging import EpochMillis, Limit, Name, Skip
 from nexo.admin.api.records import PartitionNumber, RecordRow, record_row
 from nexo.admin.api.stream import OneStream
 from nexo.admin.context import ApiContext
-from nexo.admin.http.routes import ApiRoutes, ChangeCount
+from nexo.admin.http.routes import ApiRoutes, ChangeCount, EpochMillis, Limit, Name, Skip
 from nexo.errors import InvalidInput, NotFound, OffsetOutOfRange
 from nexo.model import Broker
 from nexo.model.stream import KafkaMember, shared_kind

@@ -8,12 +8,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from nexo.admin.api.connections import ConnectionRow, peers
-from nexo.admin.api.paging import JobKey, Limit, Priority, Seconds, Skip
 from nexo.admin.api.queue import OneQueue
 from nexo.admin.context import ApiContext
-from nexo.admin.http.routes import ApiRoutes, ChangeCount
+from nexo.admin.http.routes import ApiRoutes, ChangeCount, JobKey, Limit, Priority, Seconds, Skip
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
-from nexo.client.queue_views import read_headers
+from nexo.client.views import read_headers
 from nexo.errors import Forbidden
 from nexo.model import Broker
 from nexo.model.queue import JobState

@@ -8,9 +8,8 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from nexo.admin.api.paging import SearchAsk, Seconds, matching, page
 from nexo.admin.context import ApiContext
-from nexo.admin.http.routes import ApiRoutes, ChangeCount
+from nexo.admin.http.routes import ApiRoutes, ChangeCount, SearchAsk, Seconds, matching, page
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
 from nexo.client._async.pubsub.subscription import Subscription
 from nexo.client.pubsub_message import Message

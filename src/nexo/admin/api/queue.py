@@ -7,9 +7,18 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from nexo.admin.api.paging import JobKey, Limit, Name, Priority, SearchAsk, page
 from nexo.admin.context import ApiContext
-from nexo.admin.http.routes import ApiRoutes, ChangeCount, Nothing
+from nexo.admin.http.routes import (
+    ApiRoutes,
+    ChangeCount,
+    JobKey,
+    Limit,
+    Name,
+    Nothing,
+    Priority,
+    SearchAsk,
+    page,
+)
 from nexo.admin.options import Known, Option
 from nexo.admin.values import NewValue, python_value
 from nexo.admin.watching.survey import queue_rank
@@ -20,7 +29,7 @@ from nexo.model.queue import QueueInfo, QueueSurvey, Schedule
 from nexo.options.queue import QueueOptions
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import Declare, Update
-from nexo.protocol.survey import SurveyAsk
+from nexo.protocol.server import SurveyAsk
 
 routes = ApiRoutes("Queue", "/queue")
 

@@ -8,10 +8,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from nexo.admin import timeline
-from nexo.admin.api.paging import EpochMillis, OffsetList, Skip
 from nexo.admin.api.stream import OneStream
 from nexo.admin.context import ApiContext
-from nexo.admin.http.routes import ApiRoutes
+from nexo.admin.http.routes import ApiRoutes, EpochMillis, OffsetList, Skip
 from nexo.admin.timeline import PartitionWindow
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown_content
 from nexo.client._async.stream.stream import Stream

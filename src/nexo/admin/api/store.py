@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 
-from nexo.admin.api.paging import Limit, Search, Seconds, Skip
 from nexo.admin.context import ApiContext
-from nexo.admin.http.routes import ApiRoutes, ChangeCount, Nothing
+from nexo.admin.http.routes import ApiRoutes, ChangeCount, Limit, Nothing, Search, Seconds, Skip
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
 from nexo.client._async.store.requests import ask as call
 from nexo.errors import NotFound

@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from nexo.admin.api.paging import Name, SearchAsk, page
 from nexo.admin.context import ApiContext
-from nexo.admin.http.routes import ApiRoutes, ChangeCount, Nothing
+from nexo.admin.http.routes import ApiRoutes, ChangeCount, Name, Nothing, SearchAsk, page
 from nexo.admin.options import Known, Option
 from nexo.admin.watching.history import Series
 from nexo.admin.watching.watch import MINUTE_S

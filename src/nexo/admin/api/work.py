@@ -7,10 +7,9 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from nexo.admin.api.jobs import JobAsk
-from nexo.admin.api.paging import Seconds, WaitSeconds
 from nexo.admin.api.queue import OneQueue
 from nexo.admin.context import ApiContext
-from nexo.admin.http.routes import ApiRoutes, ChangeCount
+from nexo.admin.http.routes import ApiRoutes, ChangeCount, Seconds, WaitSeconds
 from nexo.admin.values import NewValue, Plain, plain, python_value
 from nexo.blocks import parse_id, unpack_id
 from nexo.errors import InvalidInput, LeaseLost

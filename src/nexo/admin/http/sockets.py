@@ -19,10 +19,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from nexo import limits
 from nexo.admin.api import events
 from nexo.admin.api.events import MessageEvent, RecordEvent
-from nexo.admin.api.paging import Name, OffsetList, Seconds
 from nexo.admin.api.pubsub import TopicName
 from nexo.admin.context import ApiContext
-from nexo.admin.http.routes import LiveEvent
+from nexo.admin.http.routes import LiveEvent, Name, OffsetList, Seconds
 from nexo.admin.values import NewValue, python_value
 from nexo.client._async.client import AsyncClient
 from nexo.errors import Conflict, InvalidInput, NexoError, NotFound, Overloaded

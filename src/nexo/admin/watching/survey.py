@@ -22,7 +22,7 @@ from nexo.model import Broker
 from nexo.model.queue import QueueInfo, QueueSurvey
 from nexo.model.stream import StreamSurvey
 from nexo.protocol.ops import Op
-from nexo.protocol.survey import SurveyAsk
+from nexo.protocol.server import SurveyAsk
 
 PAGES = 10
 """Pages of one broker that are read in a second."""

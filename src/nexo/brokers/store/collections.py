@@ -9,9 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from nexo.brokers.store import numbers
 from nexo.brokers.store.keyspace import Keyspace
-from nexo.brokers.store.values import ListValue, MapValue, SetValue, items_bytes, wrong_type
+from nexo.brokers.store.values import (
+    ZERO,
+    ListValue,
+    MapValue,
+    SetValue,
+    add_number,
+    items_bytes,
+    wrong_type,
+)
 from nexo.errors import InvalidInput
 from nexo.options.described import check_range
 
@@ -102,8 +109,8 @@ class MapCommands(Collections[MapValue]):
     def incr(self, key: str, field: str, by: int | float, now_ms: int) -> int | float:
         """Add to the number in a field, which starts at 0."""
         held = self._find(key, now_ms)
-        value = held.items.get(field, numbers.ZERO) if held else numbers.ZERO
-        total, value = numbers.add(value, by, f"field {field[:64]!r} of {key[:64]!r}")
+        value = held.items.get(field, ZERO) if held else ZERO
+        total, value = add_number(value, by, f"field {field[:64]!r} of {key[:64]!r}")
         self.set(key, {field: value}, now_ms)
         return total
 

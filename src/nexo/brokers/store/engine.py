@@ -14,11 +14,10 @@ from typing import TypedDict
 
 import msgspec
 
-from nexo.brokers.store import numbers
 from nexo.brokers.store.collections import ListCommands, MapCommands, SetCommands
 from nexo.brokers.store.coordination import FencingNumbers, KeyLeases, RateLimits
 from nexo.brokers.store.keyspace import ENTRY_BYTES, Keyspace, check_key
-from nexo.brokers.store.values import StoreValue, kind_of, value_bytes, wrong_type
+from nexo.brokers.store.values import ZERO, StoreValue, add_number, kind_of, value_bytes, wrong_type
 from nexo.errors import InvalidInput
 from nexo.limits import PAGE_BYTES
 from nexo.model.store import KeyInfo, KeysPage, SetResult
@@ -124,7 +123,7 @@ class StoreEngine:
         if ttl_ms is not None:
             check_ttl(ttl_ms)
         held = self.get(key, now_ms)
-        total, value = numbers.add(numbers.ZERO if held is None else held, by, f"key {key[:64]!r}")
+        total, value = add_number(ZERO if held is None else held, by, f"key {key[:64]!r}")
         self.keyspace.put(key, value)
         if held is None and ttl_ms is not None:
             self.keyspace.set_due(key, now_ms + ttl_ms)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from nexo.batch import MIXED, Batch, decode, encode, verify
-from nexo.batch.murmur import partition_of
+from nexo.batch.partitions import partition_of
 from nexo.brokers.stream.partition import check_size, check_sizes
 from nexo.brokers.stream.registry import OpenStream
 from nexo.brokers.stream.transactions import OpenTransaction

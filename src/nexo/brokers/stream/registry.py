@@ -9,8 +9,7 @@ from typing import TypeAlias
 
 from msgspec import structs
 
-from nexo.batch.growth import Growths
-from nexo.batch.murmur import partition_of
+from nexo.batch.partitions import Growths, partition_of
 from nexo.brokers.stream.chunks import PER_REPLAY, ChunkCache
 from nexo.brokers.stream.exposed_offsets import ahead, jump
 from nexo.brokers.stream.groups.ranges import RangeSet

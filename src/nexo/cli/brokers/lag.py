@@ -15,8 +15,8 @@ from nexo.errors import Forbidden, NotFound
 from nexo.model import Broker
 from nexo.model.stream import StreamSurvey, shared_kind
 from nexo.protocol.ops import Op
+from nexo.protocol.server import SurveyAsk
 from nexo.protocol.stream_ordered import OrderedAsk, OrderedInfo
-from nexo.protocol.survey import SurveyAsk
 
 if TYPE_CHECKING:
     from nexo import Client

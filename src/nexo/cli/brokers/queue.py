@@ -33,7 +33,7 @@ from nexo.protocol.values import decode_value
 
 if TYPE_CHECKING:
     from nexo import Client
-    from nexo.client.queue_views import JobView
+    from nexo.client.views import JobView
     from nexo.model.queue import QueueInfo
 
 _COUNTS = ("name", "waiting", "scheduled", "working", "dead", "paused")

@@ -17,8 +17,8 @@ from click.core import ParameterSource
 import nexo
 from nexo.cli.options import common, load_name
 from nexo.cli.times import seconds
-from nexo.client._async.queue.worker import Worker as AsyncWorker
-from nexo.client._sync.queue.worker import Worker
+from nexo.client._async.queue.subscription import Worker as AsyncWorker
+from nexo.client._sync.queue.subscription import Worker
 from nexo.client.address import ConnectOptions
 from nexo.client.worker_processes import WorkerProcesses, stop_with_parent
 from nexo.errors import NexoError

@@ -12,7 +12,7 @@ import click
 from nexo.cli import output
 from nexo.cli.lake.lake_location import lake_options, open_lake, server_address
 from nexo.cli.options import load_name, read_value
-from nexo.client.contract_views import ContractInfo
+from nexo.client.views import ContractInfo
 
 if TYPE_CHECKING:
     from nexo.contracts import StreamContract

@@ -18,7 +18,7 @@ from nexo.cli.lake import contract, spark_session, user_code
 from nexo.cli.lake.lake_location import lake_options, open_lake
 from nexo.cli.options import common
 from nexo.cli.times import seconds
-from nexo.client.stop_signal import ProcessStopSignal
+from nexo.client.worker_processes import ProcessStopSignal
 from nexo.errors import Conflict
 from nexo.extras import require
 from nexo.server.processes.system import yield_to_brokers

@@ -15,9 +15,9 @@ from nexo.cli.operate import backup_file
 from nexo.cli.options import client
 from nexo.model import Broker
 from nexo.options.units import size_text
-from nexo.protocol import backup as wire
 from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
+from nexo.protocol.server import BackupAsk, BackupBegin, BackupEnd, BackupFiles, BackupRead
 from nexo.version import __version__
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class KeptFiles:
     def __init__(self, client: Client, broker: Broker) -> None:
         self.broker = broker
         self._link = client.link(broker).duplex()  # the server keeps files for one connection
-        self.files = unpack(wire.BackupFiles, self._ask(wire.BackupBegin())).files
+        self.files = unpack(BackupFiles, self._ask(BackupBegin())).files
 
     @property
     def size_bytes(self) -> int:
@@ -41,16 +41,16 @@ class KeptFiles:
         """The bytes of one file."""
         position, size = 0, self.files[number][1]
         while position < size:
-            piece = self._ask(wire.BackupRead(number, position))
+            piece = self._ask(BackupRead(number, position))
             position += len(piece)
             yield piece
 
-    def _ask(self, ask: wire.BackupAsk) -> bytes:
+    def _ask(self, ask: BackupAsk) -> bytes:
         return bytes(self._link.call(Op.BACKUP, bytes((self.broker,)), pack(ask)) or b"")
 
     def end(self) -> None:
         """Let the server free them."""
-        self._ask(wire.BackupEnd())
+        self._ask(BackupEnd())
 
 
 @contextmanager

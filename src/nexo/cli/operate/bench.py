@@ -15,7 +15,7 @@ import nexo
 from nexo.cli import output
 from nexo.cli.options import check_reachable, common
 from nexo.cli.times import seconds
-from nexo.server import loops
+from nexo.server.loop import run_loop
 
 _TASKS = 500
 """Requests in flight where they are sent one by one."""
@@ -39,7 +39,7 @@ def command(seconds: float, size: int) -> None:
     read, write and administer such names. `make bench` compares with other brokers.
     """
     check_reachable(common().url)
-    output.rows(loops.run(_measure(seconds, size)), ("work", "per_s", "note"))
+    output.rows(run_loop(_measure(seconds, size)), ("work", "per_s", "note"))
 
 
 async def _measure(seconds: float, size: int) -> list[BenchRow]:

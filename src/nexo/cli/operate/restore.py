@@ -26,8 +26,7 @@ from nexo.replication.objects import ObjectsBelow, ObjectStore
 from nexo.replication.replay import AHEAD, LogReplay
 from nexo.replication.small_files import SmallFiles
 from nexo.replication.stores import open_store
-from nexo.server.processes import folder_format
-from nexo.server.processes.folder_lock import FolderLock, absent_paths
+from nexo.server.processes.data_folder import FolderLock, absent_paths, stamp_format
 from nexo.server.replica.marks import small_paths
 from nexo.storage.disk.files import OsFiles, sync_folder
 
@@ -81,7 +80,7 @@ def _restore_replicated(
                 _replay(store, broker, aside[broker], until_ms, damage) for broker in Broker
             )
         small = _restore_small(store, settings, until_ms, damage)
-        folder_format.settle(settings)
+        stamp_format(settings)
     output.done(
         f"restored to {settings.data_dir} from {objects:,} objects of the log",
         data_dir=str(settings.data_dir), objects=objects, small_files=small, damage=damage,

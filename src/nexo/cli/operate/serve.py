@@ -25,7 +25,7 @@ from nexo.version import __version__
 
 if TYPE_CHECKING:
     from nexo.server.processes.addresses import Addresses
-    from nexo.server.processes.folder_lock import FolderLock
+    from nexo.server.processes.data_folder import FolderLock
 
 # ruff: noqa: PLC0415 - ``nexo serve --help`` need not import the server
 
@@ -183,15 +183,15 @@ def _on(switch: bool) -> str:
 
 
 def _run_embedded(settings: Settings) -> None:
-    from nexo.server import loops
-    from nexo.server.processes import folder_format, logs
-    from nexo.server.processes.folder_lock import FolderLock, make_folders
+    from nexo.server.loop import run_loop
+    from nexo.server.processes import logs
+    from nexo.server.processes.data_folder import FolderLock, make_folders, stamp_format
 
     logs.configure(settings, "server")
     make_folders(settings)
     with closing(FolderLock(settings)) as lock:
-        folder_format.settle(settings)
-        loops.run(_serve_embedded(settings, lock))
+        stamp_format(settings)
+        run_loop(_serve_embedded(settings, lock))
 
 
 async def _serve_embedded(settings: Settings, lock: FolderLock) -> None:

@@ -23,7 +23,7 @@ from nexo.model import Broker
 from nexo.model.queue import QueueSurvey
 from nexo.options.units import size_text
 from nexo.protocol.ops import Op
-from nexo.protocol.survey import SurveyAsk
+from nexo.protocol.server import SurveyAsk
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -12,8 +12,8 @@ from msgspec import convert
 
 from nexo.client import telemetry
 from nexo.client._async import runtime
-from nexo.client._async.closing import AsyncClosing
 from nexo.client._async.contract import Contract
+from nexo.client._async.handling import AsyncClosing
 from nexo.client._async.link.link import Link
 from nexo.client._async.pubsub.pubsub import PubSub
 from nexo.client._async.queue.gather import Pusher

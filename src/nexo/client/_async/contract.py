@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nexo.client._async import runtime
 from nexo.client._async.link.link import Link
 from nexo.client._async.requests import status
-from nexo.client.contract_views import BackfillResult, ContractInfo
+from nexo.client.views import BackfillResult, ContractInfo
 from nexo.errors import ConfigError
 from nexo.extras import hint
 from nexo.model import Broker

@@ -1,17 +1,39 @@
-"""The base of subscriptions to queues and streams: calls a handler until `close`."""
+"""Shared by subscriptions, consumers and clients: closing, handler loops, asking ahead."""
 
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from nexo.client._async import runtime
-from nexo.client._async.closing import AsyncClosing
 from nexo.client.checks import function, positive_s, seconds, whole
 from nexo.errors import NexoError
 from nexo.options.units import Duration
+
+
+class AsyncClosing(ABC):
+    """Is entered as it is and closed at the end.
+
+    If an error ended it, that is raised rather than a failure to close.
+    """
+
+    __slots__ = ()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            await self.close()
+        except NexoError:
+            if error is None:
+                raise
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
 
 log = logging.getLogger("nexo.client")
 
@@ -65,3 +87,22 @@ class HandlerLoop(AsyncClosing):
     async def _client_closes(self) -> None:
         """End without waiting: a handler that hangs must not keep the client open."""
         await self.close(_CLOSE_S)
+
+
+class AskedAhead:
+    """A long poll under way, or what it brought."""
+
+    __slots__ = ("arrived_s", "poll")
+
+    def __init__(self, poll: Any) -> None:
+        self.poll = poll
+        self.arrived_s: float | None = None
+        """When its reply came."""
+        poll.on_reply(self._arrived)
+
+    def _arrived(self) -> None:
+        self.arrived_s = runtime.now_s()
+
+    def has_waited(self, before_s: float) -> bool:
+        """Whether its reply has been here since ``before_s``."""
+        return self.arrived_s is not None and self.arrived_s <= before_s

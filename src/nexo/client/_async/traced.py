@@ -16,8 +16,7 @@ from nexo.client._async.pubsub.pubsub import PubSub
 from nexo.client._async.pubsub.subscription import Subscription
 from nexo.client._async.queue.jobs import Job
 from nexo.client._async.queue.queue import Queue
-from nexo.client._async.queue.subscription import QueueSubscription
-from nexo.client._async.queue.worker import Worker
+from nexo.client._async.queue.subscription import QueueSubscription, Worker
 from nexo.client._async.stream.records import StreamRecord
 from nexo.client._async.stream.stream import Stream
 from nexo.client._async.stream.subscription import StreamSubscription

@@ -13,8 +13,8 @@ from msgspec import convert
 
 from nexo.client import telemetry
 from nexo.client._sync import runtime
-from nexo.client._sync.closing import Closing
 from nexo.client._sync.contract import Contract
+from nexo.client._sync.handling import Closing
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.pubsub.pubsub import PubSub
 from nexo.client._sync.queue.gather import Pusher

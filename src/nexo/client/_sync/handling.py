@@ -1,18 +1,40 @@
 # Generated from _async/handling.py by tools/unasync.py; edit that file instead.
-"""The base of subscriptions to queues and streams: calls a handler until `close`."""
+"""Shared by subscriptions, consumers and clients: closing, handler loops, asking ahead."""
 
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from nexo.client._sync import runtime
-from nexo.client._sync.closing import Closing
 from nexo.client.checks import function, positive_s, seconds, whole
 from nexo.errors import NexoError
 from nexo.options.units import Duration
+
+
+class Closing(ABC):
+    """Is entered as it is and closed at the end.
+
+    If an error ended it, that is raised rather than a failure to close.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            self.close()
+        except NexoError:
+            if error is None:
+                raise
+
+    @abstractmethod
+    def close(self) -> None: ...
+
 
 log = logging.getLogger("nexo.client")
 
@@ -66,3 +88,22 @@ class HandlerLoop(Closing):
     def _client_closes(self) -> None:
         """End without waiting: a handler that hangs must not keep the client open."""
         self.close(_CLOSE_S)
+
+
+class AskedAhead:
+    """A long poll under way, or what it brought."""
+
+    __slots__ = ("arrived_s", "poll")
+
+    def __init__(self, poll: Any) -> None:
+        self.poll = poll
+        self.arrived_s: float | None = None
+        """When its reply came."""
+        poll.on_reply(self._arrived)
+
+    def _arrived(self) -> None:
+        self.arrived_s = runtime.now_s()
+
+    def has_waited(self, before_s: float) -> bool:
+        """Whether its reply has been here since ``before_s``."""
+        return self.arrived_s is not None and self.arrived_s <= before_s

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from nexo.client.stop_signal import ProcessStopSignal as StopSignal
+from nexo.client.worker_processes import ProcessStopSignal as StopSignal
 
 __all__ = [
     "DONE",

@@ -17,8 +17,7 @@ from nexo.client._sync.pubsub.pubsub import PubSub
 from nexo.client._sync.pubsub.subscription import Subscription
 from nexo.client._sync.queue.jobs import Job
 from nexo.client._sync.queue.queue import Queue
-from nexo.client._sync.queue.subscription import QueueSubscription
-from nexo.client._sync.queue.worker import Worker
+from nexo.client._sync.queue.subscription import QueueSubscription, Worker
 from nexo.client._sync.stream.records import StreamRecord
 from nexo.client._sync.stream.stream import Stream
 from nexo.client._sync.stream.subscription import StreamSubscription

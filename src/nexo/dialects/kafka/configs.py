@@ -19,8 +19,7 @@ from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused
 from nexo.errors import InvalidOption
 from nexo.model import Persistence
-from nexo.options.kafka_names import OPTION_OF, from_kafka, to_kafka
-from nexo.options.stream import StreamOptions
+from nexo.options.stream import OPTION_OF, StreamOptions, from_kafka, to_kafka
 
 DEFAULT, DYNAMIC_TOPIC, STATIC_BROKER = 5, 1, 4
 """Where a value comes from."""

@@ -17,7 +17,7 @@ from nexo.model.queue import Schedule
 from nexo.protocol import queue as wire
 from nexo.protocol.messages import pack_list
 from nexo.protocol.ops import Op
-from nexo.protocol.survey import SurveyAsk
+from nexo.protocol.server import SurveyAsk
 from nexo.services.queue.service import QueueService
 from nexo.services.queue.views import LeasedJobs
 from nexo.services.queue.work import JobSettlement

@@ -21,7 +21,10 @@ from nexo.dialects.nexo.state import NexoState
 from nexo.errors import NexoError, Overloaded, ProtocolError, UnknownOpcode, internal_error
 from nexo.model import Broker
 from nexo.protocol import hello
-from nexo.protocol.backup import (
+from nexo.protocol.frames import FrameKind, frame
+from nexo.protocol.messages import pack
+from nexo.protocol.ops import BROKER_OF, Op
+from nexo.protocol.server import (
     BackupAsk,
     BackupBegin,
     BackupEnd,
@@ -29,9 +32,6 @@ from nexo.protocol.backup import (
     BackupRead,
     unpack_ask,
 )
-from nexo.protocol.frames import FrameKind, frame
-from nexo.protocol.messages import pack
-from nexo.protocol.ops import BROKER_OF, Op
 from nexo.protocol.values import encode_value
 from nexo.version import __version__
 

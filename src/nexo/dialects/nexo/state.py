@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from nexo.dialects.dialect import Dialect, HostPort
+from nexo.dialects.nexo.meter import Timings
 from nexo.dialects.nexo.movable import Stand
 from nexo.dialects.nexo.requests import build_table, login_table
-from nexo.dialects.nexo.timings import Timings
 from nexo.dialects.session import DialectState
 
 FLUSHED_BYTES = 4 * 1024**2

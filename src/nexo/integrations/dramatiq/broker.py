@@ -18,7 +18,7 @@ from nexo.client._sync.queue.jobs import Job
 from nexo.client._sync.queue.leases import HeldLeases
 from nexo.client._sync.queue.queue import Queue
 from nexo.client.address import ConnectOptions
-from nexo.client.queue_views import QueueSettings
+from nexo.client.views import QueueSettings
 from nexo.errors import AlreadyExists, ConnectionLost, RequestTimeout, Unavailable
 from nexo.integrations.jobs import MAX_RETRIES, HeldJob, Settlement, Settlements, text_if_utf8
 from nexo.model import Broker as NexoPart

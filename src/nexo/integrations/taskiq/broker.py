@@ -14,7 +14,7 @@ from nexo.client._async.client import AsyncClient
 from nexo.client._async.queue.jobs import Job
 from nexo.client._async.queue.queue import Queue
 from nexo.client.address import ConnectOptions
-from nexo.client.queue_views import QueueSettings
+from nexo.client.views import QueueSettings
 from nexo.errors import AlreadyExists, InvalidOption, NexoError
 from nexo.integrations.jobs import MAX_RETRIES, text_if_utf8
 from nexo.names import name_of

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from nexo.batch.growth import Growths
+from nexo.batch.partitions import Growths
 from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io, target
 from nexo.lake.names import file_label
 from nexo.lake.once import WrittenRange, commit

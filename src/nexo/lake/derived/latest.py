@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nexo.batch.growth import Growths
+from nexo.batch.partitions import Growths
 from nexo.lake.catalog import Lake
 from nexo.lake.derived import derive
 from nexo.lake.derived.derive import DeriveStep

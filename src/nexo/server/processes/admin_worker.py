@@ -28,7 +28,7 @@ from nexo.client.address import Address
 from nexo.config import Settings, load
 from nexo.errors import Unauthenticated
 from nexo.model import Broker
-from nexo.server import loops
+from nexo.server.loop import run_loop
 from nexo.server.processes import logs
 from nexo.server.processes.http_server import HttpServer
 from nexo.server.processes.system import name_process, yield_to_brokers
@@ -143,7 +143,7 @@ def main(arguments: list[str]) -> None:
     yield_to_brokers()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to stop
     listener = socket.socket(fileno=int(listener_fd))
-    loops.run(serve(settings, listener, int(lifeline_fd), run, url))
+    run_loop(serve(settings, listener, int(lifeline_fd), run, url))
 
 
 if __name__ == "__main__":

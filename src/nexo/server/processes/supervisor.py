@@ -19,14 +19,14 @@ from nexo.config import Settings
 from nexo.errors import ConfigError, NotLeader, Unavailable
 from nexo.model import Broker
 from nexo.replication.state import FILE, ReplicaState
-from nexo.server import loops
 from nexo.server.dialects import KAFKA
 from nexo.server.entrance.gate import Arrival, Gate, Listener, listening_socket
 from nexo.server.entrance.refusals import Refusals
 from nexo.server.entrance.tls import server_context
-from nexo.server.processes import folder_format, logs
+from nexo.server.loop import run_loop
+from nexo.server.processes import logs
 from nexo.server.processes.addresses import Addresses
-from nexo.server.processes.folder_lock import FolderLock, make_folders
+from nexo.server.processes.data_folder import FolderLock, make_folders, stamp_format
 from nexo.server.processes.health import HealthServer, ServerState
 from nexo.server.processes.process_kinds import AdminProcess, BrokerProcess
 from nexo.server.processes.run_folder import RunFolder
@@ -251,7 +251,7 @@ def run(settings: Settings, on_ready: Callable[[Addresses], None] = lambda _: No
     if lock.left_by:
         log.info("%s ended without a stop: recovering its data", lock.left_by)
     try:
-        folder_format.settle(settings)
+        stamp_format(settings)
         listener = listening_socket(settings.host, settings.port)
         http = listening_socket(settings.host, settings.http_port) if settings.dashboard else None
         health = _health_listener(settings) if settings.health else None
@@ -266,7 +266,7 @@ def run(settings: Settings, on_ready: Callable[[Addresses], None] = lambda _: No
     async def main() -> None:
         await Supervisor(settings, listener, lock, starter, http, health, kafka).serve(on_ready)
 
-    loops.run(main())
+    run_loop(main())
 
 
 def _health_listener(settings: Settings) -> socket.socket | None:

@@ -23,7 +23,7 @@ from typing import NamedTuple, NoReturn
 from nexo import config
 from nexo.config import Settings
 from nexo.model import Broker
-from nexo.server import loops
+from nexo.server.loop import loop_factory
 from nexo.server.processes import logs, worker
 from nexo.server.processes.system import close_descriptors, name_process, threads
 
@@ -46,7 +46,7 @@ class Launch(NamedTuple):
 def load(settings: Settings) -> None:
     """Import what every broker's process needs, and share it with what is forked."""
     gc.disable()  # a collection would write to pages that are to be shared
-    loops.loop_factory()
+    loop_factory()
     for broker in Broker:
         worker.load(broker, settings)
     gc.freeze()

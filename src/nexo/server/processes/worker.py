@@ -24,12 +24,12 @@ from nexo.dialects.dialect import Origin
 from nexo.dialects.nexo.dialect import NexoDialect
 from nexo.dialects.nexo.moving import Moves
 from nexo.model import Broker
-from nexo.server import loops
 from nexo.server.dialects import DIALECTS
 from nexo.server.entrance import handover
 from nexo.server.entrance.gate import Arrival
 from nexo.server.entrance.tls import server_context
 from nexo.server.host import Host
+from nexo.server.loop import run_loop
 from nexo.server.processes import logs
 from nexo.server.processes.system import name_process, raise_descriptor_limit
 from nexo.server.runtime import service_class
@@ -209,7 +209,7 @@ def main(given: list[str]) -> None:
     logs.configure(settings, broker.label)
     raise_descriptor_limit()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to stop
-    sys.exit(loops.run(serve(broker, settings, socket.socket(fileno=int(descriptor)), Path(run))))
+    sys.exit(run_loop(serve(broker, settings, socket.socket(fileno=int(descriptor)), Path(run))))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from nexo.lake.settings import LakeSettings
 from nexo.model import Broker
 from nexo.replication.log_objects import Mark
 from nexo.replication.objects import ObjectsBelow, ObjectStore
-from nexo.server.processes import folder_format
+from nexo.server.processes.data_folder import FORMAT_FILE
 from nexo.storage.ports import Files
 from nexo.storage.sealed import write
 
@@ -30,7 +30,7 @@ def small_paths(settings: Settings) -> dict[str, Path]:
     """Files that are shipped whole: users, the lake's catalog, and the folder's format."""
     paths = {
         "users": settings.users_path,
-        "format": settings.data_dir.absolute() / folder_format.FILE,
+        "format": settings.data_dir.absolute() / FORMAT_FILE,
     }
     catalog = LakeSettings(settings.lake_folder, settings.lake_catalog).catalog_file()
     if catalog is not None:

@@ -17,8 +17,7 @@ from nexo.services.queue.open_queue import OpenQueue
 from nexo.services.queue.registry import QueueRegistry, missing
 from nexo.services.queue.totals import Totals
 from nexo.services.service import Runtime
-from nexo.services.slices import Slices
-from nexo.services.ticking import for_each_due
+from nexo.services.ticking import Slices, for_each_due
 from nexo.services.turn import Turn
 from nexo.services.waiting import WaitingRoom
 

@@ -1,4 +1,9 @@
-"""Saves the store at a planned stop (SPEC A7), and chunk by chunk while it runs if asked (B3)."""
+"""Saves the store at a planned stop (SPEC A7), and chunk by chunk while it runs if asked (B3).
+
+Also keeps on disk until when fencing numbers may have been issued. A number is the time, so one
+that was issued before a restart could come again after it if the clock was set back meanwhile. The
+mark is the name of a snapshot file (`<ms>.snap`): a damaged one still says it.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,15 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from nexo.brokers.store.coordination import FencingNumbers
 from nexo.brokers.store.engine import StoreEngine
 from nexo.errors import Corrupt, NexoError
 from nexo.model import Persistence
 from nexo.services.service import Runtime
 from nexo.services.store import snapshot
 from nexo.services.store.snapshot import SnapshotWriter
+from nexo.storage.ports import Files
+from nexo.storage.snapshot import Snapshots
 
 log = logging.getLogger("nexo.store")
 
@@ -167,3 +175,13 @@ class Saving:
             "saved_ms": self._saved_ms,
             "error": self._error,
         }
+
+
+FOLDER = "fencing"
+
+
+def fencing_numbers(files: Files, folder: Path, after_ms: int) -> FencingNumbers:
+    """Numbers after ``after_ms`` and after all that a server on this folder has issued."""
+    marks = Snapshots(files, folder / FOLDER)
+    after_ms = max(after_ms, *marks.offsets(), 0)
+    return FencingNumbers(after_ms, lambda until_ms: marks.save(until_ms, b""))

@@ -19,9 +19,8 @@ from nexo.model import Broker
 from nexo.model.store import LeaseAnswer
 from nexo.services.connection import Connection, Done
 from nexo.services.service import Runtime
-from nexo.services.store import fencing
 from nexo.services.store.commands import COMMANDS, StoreCommand
-from nexo.services.store.saving import Saving
+from nexo.services.store.saving import Saving, fencing_numbers
 from nexo.services.waiting import Wait, WaitingRoom
 
 SWEEP_KEYS = 500
@@ -43,7 +42,7 @@ class StoreService:
         self._store = StoreEngine(
             settings.store_max_bytes,
             REPLY_PAYLOADS * settings.max_payload_bytes,
-            fencing.numbers(runtime.files, runtime.folder, runtime.numbers_after_ms),
+            fencing_numbers(runtime.files, runtime.folder, runtime.numbers_after_ms),
         )
         self._saving = Saving(runtime, self._store)
         self._room = WaitingRoom()

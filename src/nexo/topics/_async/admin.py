@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nexo.client._async.client import AsyncClient
-from nexo.client._async.closing import AsyncClosing
+from nexo.client._async.handling import AsyncClosing
 from nexo.topics._async.nexo_backend import backend_for
 from nexo.topics.model import GroupDescription, TopicDescription
 from nexo.topics.settings import at_least_one, stream_options

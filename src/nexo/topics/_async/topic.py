@@ -8,14 +8,14 @@ from typing import Any, Generic, Never
 
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
-from nexo.client._async.closing import AsyncClosing
+from nexo.client._async.handling import AsyncClosing
 from nexo.client.checks import not_keywords, text
 from nexo.client.stream_records import Headers, Key, needed_key
 from nexo.errors import AlreadyExists, NotFound
 from nexo.options.units import Duration
 from nexo.protocol.values import check_type
 from nexo.topics._async.nexo_backend import backend_for
-from nexo.topics._async.producer.traced import Sender, traced
+from nexo.topics._async.producer.producer import Sender, traced
 from nexo.topics.model import (
     ProducerRecord,
     RecordMetadata,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nexo.client._sync.client import Client
-from nexo.client._sync.closing import Closing
+from nexo.client._sync.handling import Closing
 from nexo.topics._sync.nexo_backend import backend_for
 from nexo.topics.model import GroupDescription, TopicDescription
 from nexo.topics.settings import at_least_one, stream_options

@@ -9,14 +9,14 @@ from typing import Any, Generic, Never
 
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
-from nexo.client._sync.closing import Closing
+from nexo.client._sync.handling import Closing
 from nexo.client.checks import not_keywords, text
 from nexo.client.stream_records import Headers, Key, needed_key
 from nexo.errors import AlreadyExists, NotFound
 from nexo.options.units import Duration
 from nexo.protocol.values import check_type
 from nexo.topics._sync.nexo_backend import backend_for
-from nexo.topics._sync.producer.traced import Sender, traced
+from nexo.topics._sync.producer.producer import Sender, traced
 from nexo.topics.model import (
     ProducerRecord,
     RecordMetadata,

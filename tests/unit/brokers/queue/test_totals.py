@@ -7,7 +7,7 @@ import pytest
 from nexo.model.queue import QueueInfo, QueueSurvey
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import Named, decode, encode
-from nexo.protocol.survey import SurveyAsk
+from nexo.protocol.server import SurveyAsk
 from nexo.services.queue import totals
 from tests.memory_files import MemoryFiles
 from tests.unit.brokers.queue.desk import Desk, DeskPeer

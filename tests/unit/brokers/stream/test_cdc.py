@@ -11,10 +11,9 @@ import pytest
 from nexo.errors import Forbidden, NotFound
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
-from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
-from nexo.protocol.stream_publishing import publish_head
+from nexo.protocol.stream_publishing import TxBegin, publish_head
 from nexo.storage.header import Flags, parse
 from tests.unit.brokers.stream.desk import Desk, Peer
 
@@ -53,7 +52,7 @@ def test_a_rolled_back_transaction_gives_none_a_committed_one_does(desk: Desk) -
     peer = desk.client()
     peer.make("s")
     for op in (Op.S_TX_ABORT, Op.S_TX_COMMIT):
-        number = peer.call(Op.S_TX_BEGIN, transactions.TxBegin(), int)
+        number = peer.call(Op.S_TX_BEGIN, TxBegin(), int)
         batch = peer.batch(b"x", flags=Flags.TRANSACTIONAL)
         peer.ask(Op.S_TX_PUBLISH, number.to_bytes(8, "big") + publish_head("s", 0) + batch)
         assert captured(peer) == []

@@ -11,9 +11,9 @@ from nexo.batch import decode, entries
 from nexo.brokers.stream.cleanup import compaction
 from nexo.errors import NotFound, ReadOnly
 from nexo.protocol import stream as wire
-from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import KeyAt, TxBegin, TxInputs
 from tests.manual_runtime import ManualClock
 from tests.unit.brokers.stream.desk import Desk, Peer
 
@@ -121,9 +121,9 @@ def test_a_commit_that_relies_on_a_key_of_a_long_log_lets_others_through(
     desk: Desk, offset: int, outcome: str
 ) -> None:
     peer = desk.client()
-    number = peer.call(Op.S_TX_BEGIN, transactions.TxBegin(timeout_ms=600_000), int)
-    relied = [transactions.KeyAt("s", b"k3", offset)]
-    peer.ask(Op.S_TX_INPUTS, wire.pack(transactions.TxInputs(transaction=number, unchanged=relied)))
+    number = peer.call(Op.S_TX_BEGIN, TxBegin(timeout_ms=600_000), int)
+    relied = [KeyAt("s", b"k3", offset)]
+    peer.ask(Op.S_TX_INPUTS, wire.pack(TxInputs(transaction=number, unchanged=relied)))
     commit = peer.send(Op.S_TX_COMMIT, wire.pack(number))
     assert commit not in peer.replies, "it was done in one go"
     assert peer.publish("s", b"meanwhile", keys=[b"other"])

@@ -7,15 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from nexo.batch import BatchProducer, decode, entries
-from nexo.batch.murmur import partition_of
+from nexo.batch.partitions import partition_of
 from nexo.errors import Conflict, Forbidden, InvalidOption, PartitionsChanged
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
-from nexo.protocol import stream_transactions as transactions
 from nexo.protocol import xstreams
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
-from nexo.protocol.stream_publishing import publish_head
+from nexo.protocol.stream_publishing import KeyAt, TxBegin, TxInputs, publish_head
 from nexo.storage.header import Flags
 from tests.unit.brokers.stream.desk import Desk, Peer
 
@@ -293,11 +292,11 @@ def test_a_transaction_that_relied_on_a_key_does_not_take_another_partition_s_of
     peer.make("s", partitions=2, cleanup="compact")
     key = MOVING[0]
     put(peer, key, b"old", 2)
-    number = peer.call(Op.S_TX_BEGIN, transactions.TxBegin(timeout_ms=60_000), int)
+    number = peer.call(Op.S_TX_BEGIN, TxBegin(timeout_ms=60_000), int)
     grow(peer, 3)
     put(peer, key, b"new", 3)  # at offset 0 too
-    unchanged = [transactions.KeyAt("s", key, 0)]
-    peer.ask(Op.S_TX_INPUTS, wire.pack(transactions.TxInputs(number, unchanged=unchanged)))
+    unchanged = [KeyAt("s", key, 0)]
+    peer.ask(Op.S_TX_INPUTS, wire.pack(TxInputs(number, unchanged=unchanged)))
     with pytest.raises(Conflict, match="partitions were added"):
         peer.ask(Op.S_TX_COMMIT, wire.pack(number))
 
@@ -308,7 +307,7 @@ def test_a_transaction_that_relied_on_a_key_does_not_take_another_partition_s_of
 def test_a_transaction_open_across_the_change_commits_whole_or_not_at_all(desk: Desk) -> None:
     peer = desk.client()  # SPEC H1
     peer.make("s", partitions=2)
-    number = peer.call(Op.S_TX_BEGIN, transactions.TxBegin(timeout_ms=60_000), int)
+    number = peer.call(Op.S_TX_BEGIN, TxBegin(timeout_ms=60_000), int)
 
     def write(value: bytes, partition: int) -> None:
         batch = peer.batch(value, flags=Flags.TRANSACTIONAL)

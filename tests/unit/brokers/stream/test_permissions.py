@@ -9,9 +9,8 @@ from nexo.access.login import Identity
 from nexo.access.users import User
 from nexo.errors import Forbidden, NexoError, TransactionAborted
 from nexo.protocol import stream as wire
-from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.ops import Op
-from nexo.protocol.stream_publishing import publish_head
+from nexo.protocol.stream_publishing import KeyAt, TxBegin, TxInputs, publish_head
 from tests.unit.access.samples import NAME, REQUESTS
 from tests.unit.brokers.stream.desk import Desk, Peer
 
@@ -80,7 +79,7 @@ def test_a_refusal_speaks_of_things_and_names_the_permission(desk: Desk) -> None
 
 def test_a_transaction_writes_only_where_its_user_may(desk: Desk) -> None:
     peer = user(desk.client(), Grant("stream", WRITE, "other"))
-    begun = peer.call(Op.S_TX_BEGIN, transactions.TxBegin(), int)
+    begun = peer.call(Op.S_TX_BEGIN, TxBegin(), int)
     request = begun.to_bytes(8, "big") + publish_head(NAME, 0) + peer.batch(b"a", flags=4)
     with pytest.raises(Forbidden):
         peer.ask(Op.S_TX_PUBLISH, request)
@@ -88,10 +87,8 @@ def test_a_transaction_writes_only_where_its_user_may(desk: Desk) -> None:
 
 def test_what_a_transaction_relies_on_must_be_readable(desk: Desk) -> None:
     peer = user(desk.client(), Grant("stream", READ, NAME))
-    number = peer.call(Op.S_TX_BEGIN, transactions.TxBegin(), int)
-    relied = transactions.TxInputs(
-        transaction=number, unchanged=[transactions.KeyAt("secret", b"k", 0)]
-    )
+    number = peer.call(Op.S_TX_BEGIN, TxBegin(), int)
+    relied = TxInputs(transaction=number, unchanged=[KeyAt("secret", b"k", 0)])
     with pytest.raises(Forbidden, match="secret"):
         peer.ask(Op.S_TX_INPUTS, wire.pack(relied))
 
@@ -110,7 +107,7 @@ def test_only_the_user_that_began_a_transaction_learns_its_outcome(
 ) -> None:
     """G15: the numbers of transactions can be guessed."""
     ana = user(desk.client())
-    number = ana.call(Op.S_TX_BEGIN, transactions.TxBegin(), int)
+    number = ana.call(Op.S_TX_BEGIN, TxBegin(), int)
     stranger = desk.client() if asker is None else user(desk.client(), name=asker)
     with pytest.raises(TransactionAborted):
         stranger.ask(Op.S_TX_OUTCOME, wire.pack(number))
@@ -128,7 +125,7 @@ def test_only_the_user_that_began_a_transaction_learns_its_outcome(
 
 def test_a_snapshot_keeps_whose_transactions_were_committed(desk: Desk) -> None:
     ana = user(desk.client())
-    number = ana.call(Op.S_TX_BEGIN, transactions.TxBegin(), int)
+    number = ana.call(Op.S_TX_BEGIN, TxBegin(), int)
     ana.ask(Op.S_TX_COMMIT, wire.pack(number))
     desk.service.close()
     again = Desk(desk.files)

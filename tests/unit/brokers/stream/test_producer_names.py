@@ -10,7 +10,7 @@ from nexo.errors import InvalidInput
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.stream import unpack
-from nexo.protocol.stream_transactions import ProducerStart
+from nexo.protocol.stream_publishing import ProducerStart
 from tests.unit.brokers.stream.desk import Desk, Peer
 
 

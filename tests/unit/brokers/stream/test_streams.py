@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from nexo.batch import BatchProducer
-from nexo.batch.murmur import partition_of
+from nexo.batch.partitions import partition_of
 from nexo.errors import (
     AlreadyExists,
     Corrupt,
@@ -28,11 +28,10 @@ from nexo.errors import (
 )
 from nexo.model import Buffer
 from nexo.protocol import stream as wire
-from nexo.protocol import stream_transactions as transactions
 from nexo.protocol import xstreams
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
-from nexo.protocol.stream_publishing import publish_head
+from nexo.protocol.stream_publishing import ProducerStart, publish_head
 from nexo.storage.log import SegmentedLog
 from tests.unit.brokers.stream.desk import Desk, Peer
 
@@ -319,7 +318,7 @@ def test_a_gap_is_an_error_and_an_older_epoch_is_fenced(desk: Desk) -> None:  # 
 def test_producer_ids_are_never_given_out_twice(desk: Desk) -> None:
     def start(desk: Desk, name: str = "") -> tuple[int, int]:
         reply = desk.client().ask(Op.S_PRODUCER, pack_str(name))
-        started = wire.unpack(transactions.ProducerStart, reply)
+        started = wire.unpack(ProducerStart, reply)
         return started.producer, started.epoch
 
     first, named = start(desk), start(desk, "till")

@@ -7,7 +7,7 @@ from nexo.model.stream import GroupSeen, StreamSeen, StreamSurvey
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.ops import Op
-from nexo.protocol.survey import SurveyAsk
+from nexo.protocol.server import SurveyAsk
 from tests.unit.brokers.stream.desk import Desk, Peer
 
 

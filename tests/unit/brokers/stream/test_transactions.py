@@ -8,10 +8,9 @@ from nexo.brokers.stream.transactions import REMEMBERED, Transactions
 from nexo.errors import InvalidInput, NotFound, OutcomeUnknown, TransactionAborted
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
-from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
-from nexo.protocol.stream_publishing import publish_head
+from nexo.protocol.stream_publishing import TxAcks, TxBegin, TxInputs, TxOffsets, publish_head
 from nexo.storage.header import Flags
 from tests.unit.brokers.stream.desk import Consumer, Desk, Peer
 
@@ -26,7 +25,7 @@ class Tx:
 
     def __init__(self, peer: Peer, timeout_ms: int = 60_000) -> None:
         self.peer = peer
-        self.id = peer.call(Op.S_TX_BEGIN, transactions.TxBegin(timeout_ms=timeout_ms), int)
+        self.id = peer.call(Op.S_TX_BEGIN, TxBegin(timeout_ms=timeout_ms), int)
 
     def publish(self, stream: str, *values: bytes) -> None:
         batch = self.peer.batch(*values, flags=Flags.TRANSACTIONAL)
@@ -35,10 +34,8 @@ class Tx:
 
     def ack(self, consumer: Consumer, stream: str, group: str, offset: int) -> None:
         ranges = [(0, offset, offset + 1)]
-        acks = [transactions.TxAcks(stream, group, consumer.name, consumer.generation, ranges)]
-        self.peer.ask(
-            Op.S_TX_INPUTS, wire.pack(transactions.TxInputs(transaction=self.id, acks=acks))
-        )
+        acks = [TxAcks(stream, group, consumer.name, consumer.generation, ranges)]
+        self.peer.ask(Op.S_TX_INPUTS, wire.pack(TxInputs(transaction=self.id, acks=acks)))
 
     def commit(self) -> None:
         self.peer.ask(Op.S_TX_COMMIT, wire.pack(self.id))
@@ -166,8 +163,8 @@ def test_ordered_offsets_commit_with_the_transaction(desk: Desk) -> None:  # SPE
     me = peer.call(Op.S_ORDERED_JOIN, join, ordered.Assigned)
     tx = Tx(peer)
     tx.publish("out", b"y")
-    offsets = [transactions.TxOffsets("g", me.member, me.generation, [("in", 0, 0, "")])]
-    peer.ask(Op.S_TX_INPUTS, wire.pack(transactions.TxInputs(transaction=tx.id, offsets=offsets)))
+    offsets = [TxOffsets("g", me.member, me.generation, [("in", 0, 0, "")])]
+    peer.ask(Op.S_TX_INPUTS, wire.pack(TxInputs(transaction=tx.id, offsets=offsets)))
     ask = ordered.CommittedAsk(group="g")
     assert peer.call(Op.S_COMMITTED, ask, list[ordered.CommittedAt]) == []
     tx.commit()

@@ -11,7 +11,7 @@ from nexo.errors import DiskFailed
 from nexo.model.queue import QueueInfo, QueueSurvey
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import decode, encode
-from nexo.protocol.survey import SurveyAsk
+from nexo.protocol.server import SurveyAsk
 from nexo.services.queue import registry
 from nexo.services.queue.service import QueueService
 from nexo.storage.disk.steady import SteadyFiles

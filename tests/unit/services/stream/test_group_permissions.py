@@ -12,9 +12,9 @@ from nexo.access.users import User
 from nexo.errors import Forbidden, NexoError, NotMember
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
-from nexo.protocol import stream_transactions as transactions
 from nexo.protocol import xstreams
 from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import TxBegin, TxInputs, TxOffsets
 from tests.unit.access.samples import GROUP, NAME, REQUESTS
 from tests.unit.brokers.stream.desk import Desk, Peer
 
@@ -181,10 +181,10 @@ def test_a_member_is_moved_only_by_the_connection_it_joined_on() -> None:
 
 
 def commit_in_transaction(peer: Peer, team: Team, row: ordered.OffsetRow) -> None:
-    begin = wire.pack(transactions.TxBegin(timeout_ms=10_000))
+    begin = wire.pack(TxBegin(timeout_ms=10_000))
     number = wire.unpack(int, peer.ask(Op.S_TX_BEGIN, begin))
-    moved = transactions.TxOffsets("team", team.me.member, team.me.generation, [row])
-    peer.ask(Op.S_TX_INPUTS, wire.pack(transactions.TxInputs(number, offsets=[moved])))
+    moved = TxOffsets("team", team.me.member, team.me.generation, [row])
+    peer.ask(Op.S_TX_INPUTS, wire.pack(TxInputs(number, offsets=[moved])))
     peer.ask(Op.S_TX_COMMIT, wire.pack(number))
 
 

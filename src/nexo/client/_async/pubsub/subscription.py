@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from nexo.client._async import runtime
-from nexo.client._async.closing import AsyncClosing
+from nexo.client._async.handling import AsyncClosing
 from nexo.client._async.link.link import Duplex, Link
 from nexo.client.forks import from_before, on_fork
 from nexo.client.pubsub_message import Message

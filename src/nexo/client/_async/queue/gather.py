@@ -13,8 +13,8 @@ from nexo.blocks import pack_block
 from nexo.client._async.link.gathering import GatheredSends, RunSender
 from nexo.client._async.link.link import Link
 from nexo.client._async.link.wire import ReplyFuture
-from nexo.client.queue_views import check_refused, pushed_ids
 from nexo.client.replies import Reply
+from nexo.client.views import check_refused, pushed_ids
 from nexo.errors import InvalidInput, LeaseLost, NexoError, QueueFull
 from nexo.model import Buffer
 from nexo.model.queue import ACK, RELEASE, JobOutcome

@@ -14,11 +14,11 @@ from nexo.client._async.link.link import Link
 from nexo.client._async.queue.admin import Crons, DeadLetters, Scheduled
 from nexo.client._async.queue.gather import Pusher, Settler
 from nexo.client._async.queue.jobs import Job, JobBatch
-from nexo.client._async.queue.subscription import QueueSubscription
-from nexo.client._async.queue.worker import Worker
+from nexo.client._async.queue.subscription import QueueSubscription, Worker
 from nexo.client._async.requests import is_found, request
 from nexo.client.checks import column, each, not_keywords, text, until_ms, whole
-from nexo.client.queue_views import (
+from nexo.client.replies import Reply
+from nexo.client.views import (
     JobView,
     QueueSettings,
     chunks,
@@ -29,7 +29,6 @@ from nexo.client.queue_views import (
     wire_options,
     write_headers,
 )
-from nexo.client.replies import Reply
 from nexo.errors import Conflict, NotFound, RequestTimeout
 from nexo.limits import QUEUE_WAIT_MS
 from nexo.model import check_name

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from nexo.client._async.link.link import Link
 from nexo.client._async.store.requests import StoreKeys, ask, ask_count
 from nexo.client.checks import pairs
-from nexo.client.store_values import all_taken, taken
+from nexo.client.views import all_taken, taken
 from nexo.model import Buffer
 from nexo.options.units import Duration
 from nexo.protocol import store as wire

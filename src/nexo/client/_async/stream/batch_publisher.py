@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Sequence
 
 from nexo.batch import encode_plain
-from nexo.batch.murmur import partition_of
+from nexo.batch.partitions import partition_of
 from nexo.client._async.link.link import Link
 from nexo.client._async.requests import request
 from nexo.client._async.stream.publisher import RecordPublisher

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from nexo.client._async import runtime
-from nexo.client._async.ahead import AskedAhead
-from nexo.client._async.closing import AsyncClosing
+from nexo.client._async.handling import AskedAhead, AsyncClosing
 from nexo.client._async.link.link import Link
 from nexo.client._async.requests import request
 from nexo.client._async.stream.records import Records, StreamRecord, add_range, ranges_of

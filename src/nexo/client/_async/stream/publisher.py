@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from nexo.batch.murmur import partition_of
+from nexo.batch.partitions import partition_of
 from nexo.client._async.link.gathering import FULL, GatheredSends
 from nexo.client._async.link.link import Link
 from nexo.client.replies import Reply

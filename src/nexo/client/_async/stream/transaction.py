@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from typing import Any, Protocol, runtime_checkable
 
 from nexo.batch import Flags
-from nexo.batch.murmur import partition_of
+from nexo.batch.partitions import partition_of
 from nexo.client._async import runtime
 from nexo.client._async.link.link import Link
 from nexo.client._async.requests import request
@@ -40,9 +40,17 @@ from nexo.model.stream import Range, StreamInfo
 from nexo.options.stream import check_transaction
 from nexo.options.units import Duration, millis
 from nexo.protocol import stream as wire
-from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.ops import Op
-from nexo.protocol.stream_publishing import ROUTE, publish_head, read_places
+from nexo.protocol.stream_publishing import (
+    ROUTE,
+    KeyAt,
+    TxAcks,
+    TxBegin,
+    TxInputs,
+    TxOffsets,
+    publish_head,
+    read_places,
+)
 
 log = logging.getLogger("nexo.client")
 
@@ -82,12 +90,12 @@ class Transaction:
         self._partitions: dict[str, int] = {}
         self._acks: dict[tuple[Any, int], list[Range]] = {}
         self._messages: dict[Source, list[Record[Any]]] = {}
-        self._offsets: list[transactions.TxOffsets] = []
-        self._unchanged: list[transactions.KeyAt] = []
+        self._offsets: list[TxOffsets] = []
+        self._unchanged: list[KeyAt] = []
 
     async def begin(self) -> Transaction:
         """Open it; ``async with`` does."""
-        ask = transactions.TxBegin(timeout_ms=self._timeout_ms)
+        ask = TxBegin(timeout_ms=self._timeout_ms)
         self._id = await request(self._link.call, Op.S_TX_BEGIN, ask, int)
         return self
 
@@ -183,14 +191,14 @@ class Transaction:
 
         With ``rewind`` they may be lower than the stored ones.
         """
-        self._offsets.append(transactions.TxOffsets(group, member, generation, offsets, rewind))
+        self._offsets.append(TxOffsets(group, member, generation, offsets, rewind))
 
     def rely_on(self, stream: str, key: str | bytes, offset: int) -> None:
         """Roll back unless the newest record of ``key`` is still the one at ``offset``.
 
         -1 stands for none, or a deleted one.
         """
-        self._unchanged.append(transactions.KeyAt(stream, needed_key(key), offset))
+        self._unchanged.append(KeyAt(stream, needed_key(key), offset))
 
     # -- ending
 
@@ -271,12 +279,12 @@ class Transaction:
         self._messages.clear()
         self._doubted = None
 
-    def _inputs(self, number: int) -> transactions.TxInputs:
+    def _inputs(self, number: int) -> TxInputs:
         acks = [
-            transactions.TxAcks(consumer.stream, consumer.group, consumer.name, generation, ranges)
+            TxAcks(consumer.stream, consumer.group, consumer.name, generation, ranges)
             for (consumer, generation), ranges in self._acks.items()
         ]
-        return transactions.TxInputs(
+        return TxInputs(
             transaction=number, acks=acks, offsets=self._offsets, unchanged=self._unchanged
         )
 

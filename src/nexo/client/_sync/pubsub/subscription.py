@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from nexo.client._sync import runtime
-from nexo.client._sync.closing import Closing
+from nexo.client._sync.handling import Closing
 from nexo.client._sync.link.link import Duplex, Link
 from nexo.client.forks import from_before, on_fork
 from nexo.client.pubsub_message import Message

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.requests import is_found, request
 from nexo.client.checks import each
-from nexo.client.queue_views import DeadJob, JobView, job_view
+from nexo.client.views import DeadJob, JobView, job_view
 from nexo.model.queue import Schedule
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import CronRequest, Jobs, Named, PeekJobs, encode

@@ -11,8 +11,8 @@ from nexo.blocks import id_text
 from nexo.client._sync.link.link import Duplex, Link
 from nexo.client._sync.queue.gather import Settler
 from nexo.client.checks import positive_millis, reason_text
-from nexo.client.queue_views import decode_values, read_headers
 from nexo.client.stream_records import shown
+from nexo.client.views import decode_values, read_headers
 from nexo.errors import LeaseLost, PayloadTooLarge
 from nexo.model import Buffer
 from nexo.model.queue import ACK, NACK, REJECT, RELEASE, JobOutcome

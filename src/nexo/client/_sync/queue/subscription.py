@@ -1,16 +1,19 @@
 # Generated from _async/queue/subscription.py by tools/unasync.py; edit that file instead.
-"""Runs a handler over a queue's jobs until closed (SPEC D3, D4)."""
+"""Runs a handler over a queue's jobs until closed (SPEC D3, D4).
+
+A `Worker` is a handler with its queue, as ``@queue.worker()`` makes it and ``nexo worker`` runs it.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import update_wrapper
 from typing import Any, Generic, TypeVar
 
 from nexo.client._sync import runtime
-from nexo.client._sync.ahead import AskedAhead
-from nexo.client._sync.handling import HandlerLoop
+from nexo.client._sync.handling import AskedAhead, HandlerLoop
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.queue.gather import Settler
 from nexo.client._sync.queue.jobs import Job, JobBatch
@@ -265,3 +268,46 @@ class QueueSubscription(HandlerLoop, Generic[T]):
         dead = ": it becomes a dead letter" if 0 <= retries < job.attempt else ""
         log.error("the handler failed on %r%s", job, dead, exc_info=error)
         job.nack(failure_text(error))
+
+
+worker_log = logging.getLogger("nexo.worker")
+
+
+class Worker(Generic[T]):
+    """Calling it calls the handler, so that tests need no server."""
+
+    def __init__(
+        self,
+        handler: Callable[[Job[T]], Any],
+        make_subscription: Callable[[], QueueSubscription[T]],
+    ) -> None:
+        self._handler = handler
+        self._make_subscription = make_subscription
+        update_wrapper(self, handler)
+
+    def __call__(self, job: Job[T]) -> Any:
+        return self._handler(job)
+
+    def start(self) -> QueueSubscription[T]:
+        """Start to take jobs."""
+        subscription = self._make_subscription()
+        subscription.start()
+        return subscription
+
+    def run(self, stop_timeout: Duration | None = None) -> None:
+        """Work until SIGTERM or Ctrl-C; then finish what runs, for ``stop_timeout``.
+
+        Jobs that were fetched and not started are released without counting an attempt. Raises what
+        ended the subscription, such as a deleted queue, so that a process supervisor can restart
+        it.
+        """
+        with runtime.StopSignal() as signal:
+            subscription = self._make_subscription()
+            worker_log.info("%s starts", subscription.label)
+            subscription.when_ended(signal.set)
+            subscription.start()
+            signal.wait()
+            worker_log.info("stopping: finishing running jobs, releasing the others")
+            subscription.close(stop_timeout)
+        if subscription.failure is not None:
+            raise subscription.failure

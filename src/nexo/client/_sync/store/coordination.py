@@ -14,7 +14,7 @@ from nexo.client._sync.link.link import Link
 from nexo.client._sync.store.requests import ask
 from nexo.client.checks import positive_millis, seconds, whole
 from nexo.client.replies import Reply
-from nexo.client.store_values import RateDecision
+from nexo.client.views import RateDecision
 from nexo.errors import Conflict, InvalidOption, LeaseLost, NexoError, RequestTimeout
 from nexo.model.store import LeaseAnswer, RateAnswer
 from nexo.options.units import Duration, millis

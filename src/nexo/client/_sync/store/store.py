@@ -15,7 +15,7 @@ from nexo.client._sync.store.collections import StoreList, StoreMap, StoreSet
 from nexo.client._sync.store.coordination import Lock, RateKind, RateLimiter
 from nexo.client._sync.store.requests import StoreKeys, ask, ask_count, ttl_ms
 from nexo.client.checks import each, not_keywords, pairs, positive_millis
-from nexo.client.store_values import call_key, taken
+from nexo.client.views import call_key, taken
 from nexo.errors import ConnectionLost, InvalidInput
 from nexo.model import Broker
 from nexo.model.server import StoreInfo

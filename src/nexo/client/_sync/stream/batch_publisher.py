@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from nexo.batch import encode_plain
-from nexo.batch.murmur import partition_of
+from nexo.batch.partitions import partition_of
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.requests import request
 from nexo.client._sync.stream.publisher import RecordPublisher

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from nexo.client._sync import runtime
-from nexo.client._sync.ahead import AskedAhead
-from nexo.client._sync.closing import Closing
+from nexo.client._sync.handling import AskedAhead, Closing
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.requests import request
 from nexo.client._sync.stream.records import Records, StreamRecord, add_range, ranges_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from nexo.batch.murmur import partition_of
+from nexo.batch.partitions import partition_of
 from nexo.client._sync.link.link import Link
 from nexo.client.stream_records import Outgoing, Published
 from nexo.errors import PartitionsChanged

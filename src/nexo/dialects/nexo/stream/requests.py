@@ -31,12 +31,11 @@ from nexo.errors import Corrupt, InvalidInput, NexoError
 from nexo.model import Buffer
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
-from nexo.protocol import stream_transactions as transactions
 from nexo.protocol import xstreams
 from nexo.protocol.frames import FieldReader
 from nexo.protocol.ops import Op
-from nexo.protocol.stream_publishing import PLACE, pack_refused, read_publish
-from nexo.protocol.survey import SurveyAsk
+from nexo.protocol.server import SurveyAsk
+from nexo.protocol.stream_publishing import PLACE, TxBegin, TxInputs, pack_refused, read_publish
 from nexo.protocol.values import ValueType, check_value
 from nexo.services.connection import Done
 from nexo.services.stream.groups.shared import JoinedConsumer
@@ -99,9 +98,9 @@ class StreamRequests:
             Op.S_GET: calling(wire.Get, keyed.get, _reply_record),
             Op.S_STATE: calling(wire.StateAsk, keyed.state, reply_headed),
             # transactions: each belongs to its connection
-            Op.S_TX_BEGIN: returning(transactions.TxBegin, transact.begin),
+            Op.S_TX_BEGIN: returning(TxBegin, transact.begin),
             Op.S_TX_PUBLISH: self._tx_publish,
-            Op.S_TX_INPUTS: returning(transactions.TxInputs, transact.add_inputs, reply_ok),
+            Op.S_TX_INPUTS: returning(TxInputs, transact.add_inputs, reply_ok),
             Op.S_TX_COMMIT: self._tx_commit,
             Op.S_TX_ABORT: self._tx_abort,
             Op.S_TX_OUTCOME: self._tx_outcome,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, Never, Unpack
 
 from nexo.client._async.client import AsyncClient
-from nexo.client._async.closing import AsyncClosing
+from nexo.client._async.handling import AsyncClosing
 from nexo.client.checks import not_keywords, text
 from nexo.errors import NexoError
 from nexo.topics._async.consumer.consumer import AsyncConsumer, RebalanceHandlers

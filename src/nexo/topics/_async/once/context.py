@@ -8,7 +8,7 @@ from typing import Any
 
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
-from nexo.client._async.closing import AsyncClosing
+from nexo.client._async.handling import AsyncClosing
 from nexo.client.checks import function, text, whole
 from nexo.client.stream_records import Key
 from nexo.errors import InvalidInput, InvalidOption, TransactionAborted

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, Never, Unpack
 
 from nexo.client._sync.client import Client
-from nexo.client._sync.closing import Closing
+from nexo.client._sync.handling import Closing
 from nexo.client.checks import not_keywords, text
 from nexo.errors import NexoError
 from nexo.topics._sync.consumer.consumer import Consumer, RebalanceHandlers

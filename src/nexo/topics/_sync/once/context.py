@@ -9,7 +9,7 @@ from typing import Any
 
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
-from nexo.client._sync.closing import Closing
+from nexo.client._sync.handling import Closing
 from nexo.client.checks import function, text, whole
 from nexo.client.stream_records import Key
 from nexo.errors import InvalidInput, InvalidOption, TransactionAborted

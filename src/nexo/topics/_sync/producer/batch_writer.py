@@ -23,10 +23,9 @@ from nexo.client.stream_records import by_partition
 from nexo.errors import ConnectionLost, NexoError, OutcomeUnknown, RequestTimeout, Unavailable
 from nexo.model import Broker
 from nexo.protocol import stream as wire
-from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
-from nexo.protocol.stream_publishing import publish_head, read_places
+from nexo.protocol.stream_publishing import ProducerStart, publish_head, read_places
 from nexo.topics.model import RecordMetadata, SenderOptions, TopicPartition
 from nexo.topics.packing import Packed, batch_of
 
@@ -42,7 +41,7 @@ _PASSING = (*_UNCERTAIN, Unavailable)
 class _Identity:
     """A producer's identity at the broker."""
 
-    start: transactions.ProducerStart
+    start: ProducerStart
     stored: Counter[TopicPartition] = field(default_factory=Counter)
     """Messages of each partition so far, which is the next one's sequence."""
 
@@ -115,7 +114,7 @@ class BatchWriter:
             if identity is None:
                 name = pack_str(self._options.name)
                 reply = self.insist(lambda: self._link.call(Op.S_PRODUCER, name))
-                start = wire.unpack(transactions.ProducerStart, reply or b"")
+                start = wire.unpack(ProducerStart, reply or b"")
                 identity = self._identity = _Identity(start)
             return identity
 

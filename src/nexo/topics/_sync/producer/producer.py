@@ -1,22 +1,64 @@
 # Generated from _async/producer/producer.py by tools/unasync.py; edit that file instead.
-"""Producers: batches, linger, compression, idempotence (SPEC G3)."""
+"""Producers: batches, linger, compression, idempotence (SPEC G3), and traces."""
 
 from __future__ import annotations
 
-from typing import Never
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Never, TypeAlias
 
 from nexo.batch import Compression
+from nexo.client import telemetry
 from nexo.client._sync.client import Client
-from nexo.client._sync.closing import Closing
+from nexo.client._sync.handling import Closing
 from nexo.client.checks import not_keywords, text
 from nexo.client.stream_records import Headers, Key
 from nexo.options.units import Duration
+from nexo.topics._sync.kafka.backend import KafkaSender
 from nexo.topics._sync.nexo_backend import backend_for
 from nexo.topics._sync.producer.delivery import Delivery
-from nexo.topics._sync.producer.traced import traced
-from nexo.topics.model import ProducerRecord, SenderOptions
+from nexo.topics._sync.producer.sender import NexoSender
+from nexo.topics.model import ProducerRecord, RecordMetadata, SenderOptions
 from nexo.topics.packing import Partitioner, partitioner_named
 from nexo.topics.settings import at_least_one, not_negative, option_ms
+
+
+class TracedSender:
+    """Gives each message the headers of the span around its sending."""
+
+    def __init__(self, sender: NexoSender | KafkaSender) -> None:
+        self._sender = sender
+
+    def send(self, topic: str, record: ProducerRecord) -> Delivery:
+        """See `NexoSender.send`; the span ends when the message is in its batch."""
+        with telemetry.publishing(topic) as carried:
+            return self._sender.send(topic, _with(carried, record))
+
+    def send_together(self, topic: str, records: Sequence[ProducerRecord]) -> list[RecordMetadata]:
+        """See `NexoSender.send_together`; one span for all."""
+        with telemetry.publishing(topic) as carried:
+            each = [_with(carried, record) for record in records]
+            return self._sender.send_together(topic, each)
+
+    def flush(self) -> None:
+        """See `NexoSender.flush`."""
+        self._sender.flush()
+
+    def close(self) -> None:
+        """See `NexoSender.close`."""
+        self._sender.close()
+
+
+Sender: TypeAlias = NexoSender | KafkaSender | TracedSender
+
+
+def traced(sender: NexoSender | KafkaSender) -> Sender:
+    """With spans, if the application uses OpenTelemetry."""
+    return TracedSender(sender) if telemetry.in_use() else sender
+
+
+def _with(carried: dict[str, Any], record: ProducerRecord) -> ProducerRecord:
+    return replace(record, headers=telemetry.joined(carried, record.headers))
 
 
 class Producer(Closing):

@@ -14,8 +14,7 @@ import django
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import autoreload
 
-from nexo.client.stop_signal import ProcessStopSignal
-from nexo.client.worker_processes import WorkerProcesses, stop_with_parent
+from nexo.client.worker_processes import ProcessStopSignal, WorkerProcesses, stop_with_parent
 from nexo.integrations.django.api import task_backends
 from nexo.integrations.django.clients import close_all
 from nexo.integrations.django.tasks import DjangoTaskBackend

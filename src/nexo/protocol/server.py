@@ -1,4 +1,11 @@
-"""BACKUP copies a broker's files while it runs; its messages are msgpack after the broker byte.
+"""Requests about a broker as a whole: surveys and backups.
+
+A survey (S_SURVEY, Q_SURVEY) lists all streams, groups or queues, page by page. A round begins at
+position 0 and follows ``next`` until it is 0 again. Each page is bounded work for the broker, so a
+round over many thousands delays no other request. What is created or deleted meanwhile may be
+missing or appear twice until the next round.
+
+BACKUP copies a broker's files while it runs; its messages are msgpack after the broker byte.
 
 A backup belongs to the connection that began it, and ends with it. `BackupBegin` freezes
 the files as they are at that moment; they can then be read in any order and at any pace.
@@ -19,7 +26,7 @@ from typing import TypeAlias
 import msgspec
 
 from nexo.errors import ProtocolError
-from nexo.model import Buffer
+from nexo.model import AsMap, Buffer
 
 
 class BackupBegin(msgspec.Struct, frozen=True, tag="begin", forbid_unknown_fields=True):
@@ -56,3 +63,19 @@ def unpack_ask(payload: Buffer) -> BackupAsk:
         return _ask.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"not a backup request: {error}") from None
+
+
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 1_000
+
+
+class SurveyAsk(AsMap, frozen=True):
+    """Where to continue, and how much to return."""
+
+    position: int = 0
+    limit: int = DEFAULT_LIMIT
+    """Queues, or partitions of streams and groups; a page has at least one thing on it."""
+    by_name: bool = False
+    """Queues by name instead of by creation."""
+    search: str = ""
+    """With ``by_name``: only queues whose name contains this, ignoring case."""

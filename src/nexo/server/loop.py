@@ -1,4 +1,6 @@
-"""The end of a turn of the loop: services, then syncs, then replies.
+"""The event loop everything runs on, and the end of its turns: services, then syncs, then replies.
+
+It is uvloop where that is installed.
 
 A request passes all three in one turn: each would cost a turn of its own, with a look at every
 socket in between. A lone client does not even wait for the end of the turn: as long as the same
@@ -9,8 +11,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop  # noqa: PLC0415 - optional
+    except ImportError:
+        return asyncio.new_event_loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def run_loop(main: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(main)
+
 
 log = logging.getLogger("nexo.host")
 

@@ -1,8 +1,10 @@
-"""How a stream's partitions became more, and what that means for its keys (SPEC E1).
+"""The partition of a key, also after partitions were added (SPEC E1, E2).
 
-Records stay in the partition they were written to, while a key may belong to another one from
-then on. Whatever asks for the newest record of a key asks all of its *homes*. A record's *era* says
-after how many growths it was written, so of two homes the one with the later era has the newer
+Kafka's murmur2 maps a key to the partition that a Kafka client would pick.
+
+After a growth, records stay in the partition they were written to, while a key may belong to
+another one. Whatever asks for the newest record of a key asks all of its *homes*. A record's *era*
+says after how many growths it was written, so of two homes the one with the later era has the newer
 record, whatever the clocks of its writers said; within an era the timestamp decides.
 """
 
@@ -11,7 +13,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import gcd
 
-from nexo.batch.murmur import partition_of
+from nexo.model import Buffer
+
+_M = 0x5BD1E995
+_SEED = 0x9747B28C
+_MASK = 0xFFFFFFFF
+
+
+def murmur2(data: Buffer) -> int:
+    """The 32-bit hash of ``data``, unsigned."""
+    whole = len(data) & ~3
+    h = (_SEED ^ len(data)) & _MASK
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
+        k = (k ^ k >> 24) * _M & _MASK
+        h = h * _M & _MASK ^ k
+    if whole < len(data):
+        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    return h ^ h >> 15
+
+
+def partition_of(key: Buffer, partitions: int) -> int:
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 class Growths:

@@ -1,8 +1,12 @@
-"""One server per folder: locks that its processes hold together.
+"""The data folder: its format, and locks that let one server use it.
 
 The data folder has a file ``nexo.lock``, which also says who holds it. A broker's folder may lie
 anywhere, even in the data folder of another server, so each is locked too: the folder itself,
 since a broker takes every file in it for its own.
+
+The file ``nexo.format`` is ``{"format": 2, "nexo": "0.2.0"}``, so that an older server refuses a
+newer folder. It is written before the first broker opens its files. Version 0.1.0 wrote none: that
+is format 1.
 """
 
 from __future__ import annotations
@@ -15,11 +19,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import msgspec
+
 from nexo.config import Settings
 from nexo.errors import ConfigError
 from nexo.model import Broker
 from nexo.server.processes.system import take_lock
+from nexo.storage import sealed
 from nexo.storage.disk.files import OsFiles
+from nexo.version import __version__
 
 log = logging.getLogger("nexo.supervisor")
 
@@ -179,3 +187,31 @@ def _naming(setting: str, folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ConfigError(f"{setting} = {folder}: {error.strerror}") from None
+
+
+FORMAT_FILE = "nexo.format"
+FORMAT = 2
+"""Increases whenever older servers cannot read, or would misread, what this one writes."""
+
+
+class Stamp(msgspec.Struct, frozen=True):
+    """The contents of the file; fields unknown here are ignored."""
+
+    format: int
+    nexo: str = "an unknown version"
+
+
+def stamp_format(settings: Settings) -> None:
+    """Mark the data folder as ours; `ConfigError` if a newer version has written it."""
+    file = settings.data_dir.absolute() / FORMAT_FILE
+    try:
+        found = msgspec.json.decode(file.read_bytes(), type=Stamp)
+    except (OSError, msgspec.MsgspecError):
+        found = Stamp(0)  # every file has a version of its own: nothing is read wrongly
+    if found.format > FORMAT:
+        raise ConfigError(
+            f"data_dir = {settings.data_dir} was written by Nexo {found.nexo}, and this is "
+            f"{__version__}, which cannot read it: start the newer version, or restore a backup"
+        )
+    if found.format < FORMAT:
+        sealed.write(OsFiles(), file, msgspec.json.encode(Stamp(FORMAT, __version__)))

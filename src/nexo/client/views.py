@@ -1,11 +1,12 @@
-"""Values that queue clients return and accept: ids, options, dead letters, states; no I/O."""
+"""Values that clients of queues, the store and contracts return and accept; no I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from operator import itemgetter
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 
@@ -14,7 +15,8 @@ from nexo.blocks import id_text, id_texts
 from nexo.client.checks import pairs, positive_millis, text, whole
 from nexo.client.replies import Reply, check_sizes, room_bytes
 from nexo.client.stream_records import shown
-from nexo.errors import LeaseLost
+from nexo.errors import DoesNotFit, InvalidInput, LeaseLost, ProtocolError
+from nexo.model import Buffer
 from nexo.model.queue import JobState
 from nexo.options.described import to_stored
 from nexo.options.queue import MAX_DELAY_MS, MAX_POP, QueueOptions
@@ -218,3 +220,84 @@ def check_refused(reply: Reply) -> None:
     if reply:
         count = len(decode(reply, list[tuple[int, int]]))
         raise LeaseLost(f"{count} of the jobs were no longer held; they may run again elsewhere")
+
+
+class RateDecision(NamedTuple):
+    """The decision of a rate limiter."""
+
+    allowed: bool
+    remaining: float
+    """How much could still be taken now."""
+    retry_after: float
+    """Seconds until it would be allowed; 0 if it was."""
+
+
+def call_key(function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> str:
+    """The key that the result of a call is cached under: the function and its arguments."""
+    name = f"cached:{function.__module__}.{function.__qualname__}"
+    given = json_bytes([args, dict(sorted(named.items()))])
+    return f"{name}:{blake2b(given, digest_size=16).hexdigest()}"
+
+
+def taken(value: Buffer, type_: Any, done: str) -> Any:
+    """Decode a value that the store no longer has; if it does not fit, the error carries it.
+
+    ``done`` says in the error what was changed.
+    """
+    try:
+        return decode_value(value, type_)
+    except InvalidInput as error:
+        raise DoesNotFit(f"{error}; {done}: see the error's value", value=_as_is(value)) from error
+
+
+def all_taken(values: Sequence[Buffer], type_: Any, done: str) -> list[Any]:
+    """`taken` of several."""
+    try:
+        return [decode_value(value, type_) for value in values]
+    except InvalidInput as error:
+        as_they_are = [_as_is(value) for value in values]
+        raise DoesNotFit(f"{error}; {done}: see the error's value", value=as_they_are) from error
+
+
+def _as_is(value: Buffer) -> Any:
+    try:
+        return decode_value(value)
+    except ProtocolError:
+        return bytes(value)[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class ContractColumn:
+    """A typed column, and the field of the values that it holds."""
+
+    column: str
+    type: str
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContractInfo:
+    """How a stream's values are taken apart into columns of its table."""
+
+    stream: str
+    format: str
+    """``json``, ``avro`` or ``protobuf``."""
+    message: str
+    """Protobuf: which message the values are."""
+    schema_ids: tuple[int, ...]
+    """Ids of a schema registry that values may begin with; empty if they begin with none."""
+    permissive: bool
+    """Whether a field that does not fit is null alone, and the record no dead letter."""
+    additions: bool
+    """Whether new fields become columns by themselves."""
+    columns: tuple[ContractColumn, ...]
+    dead_letters: int
+    """Records whose value did not fit, so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillResult:
+    """The outcome of filling the columns of older records."""
+
+    files: int = 0
+    records: int = 0
