@@ -246,7 +246,7 @@ class Process:
 
     def _has_announced(self) -> bool:
         """Whether it is this process that serves the port, and not a server that had it before."""
-        from nexo.server.processes.data_folder import FILE
+        from nexo.server.processes.folders import FILE
 
         try:
             facts = json.loads((self.data_dir / FILE).read_bytes())

@@ -6,7 +6,7 @@ import pytest
 
 from nexo.errors import Corrupt
 from nexo.storage.log import SegmentedLog
-from nexo.storage.room import MARK
+from nexo.storage.recovery import MARK
 from nexo.storage.segment import Segment
 from tests.memory_files import MemoryFiles
 from tests.unit.storage.entries import (

@@ -24,7 +24,7 @@ import nexo
 import nexo.integrations.celery
 from nexo import testing
 from nexo.errors import ConnectionLost
-from nexo.names import name_of
+from nexo.model.names import name_of
 from tests.timing import wait_until
 
 REPO = Path(__file__).parents[2]

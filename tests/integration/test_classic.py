@@ -14,7 +14,7 @@ import pytest
 import nexo
 from nexo.config.keywords import ServerSettings
 from nexo.errors import InvalidName
-from nexo.names import name_of
+from nexo.model.names import name_of
 from nexo.testing import Process, process, server
 from tests.integration.classic import ERR, OK, Classic, Refused, text, value
 

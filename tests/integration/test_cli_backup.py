@@ -22,7 +22,7 @@ from nexo.cli import main, output
 from nexo.client._sync.stream.stream import Stream
 from nexo.client.stream_records import Record
 from nexo.config import load
-from nexo.server.processes.data_folder import FolderInUse, FolderLock
+from nexo.server.processes.folders import FolderInUse, FolderLock
 from tests.timing import wait_until
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 import nexo
 from nexo import testing
 from nexo.cli import main
-from nexo.storage.room import MARK
+from nexo.storage.recovery import MARK
 from tests.timing import wait_until
 
 

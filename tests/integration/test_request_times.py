@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.histogram import BOUNDS_S
 from nexo.model import Broker
+from nexo.model.histogram import BOUNDS_S
 from nexo.protocol.frames import HEADER, pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value

@@ -13,7 +13,7 @@ from msgspec import structs
 
 import nexo
 from nexo.config import Settings
-from nexo.server.processes.data_folder import FORMAT, FORMAT_FILE, stamp_format
+from nexo.server.processes.folders import FORMAT, FORMAT_FILE, stamp_format
 from nexo.testing import free_port
 
 SERVE = [sys.executable, "-m", "nexo", "serve", "--no-dashboard"]

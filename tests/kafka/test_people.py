@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, TopicPartition
 
 from nexo.cli import main
-from nexo.names import name_of, text_of
+from nexo.model.names import name_of, text_of
 from nexo.testing import Process, process
 from tests.integration.admin_api import Api
 from tests.kafka.test_groups import QUIET, fill, poll_until

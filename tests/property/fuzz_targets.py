@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nexo import batch, blocks
+from nexo import batch
 from nexo.access.grants import parse_grant
 from nexo.access.users import parse_users
 from nexo.brokers.pubsub.message import PubSubMessage
@@ -32,7 +32,7 @@ from nexo.config import load
 from nexo.dialects.nexo.inbox import Inbox
 from nexo.dialects.nexo.pubsub import CLASSIC, OURS, Received
 from nexo.errors import NexoError
-from nexo.model import Broker, check_name
+from nexo.model import Broker, blocks, check_name
 from nexo.options.units import duration_ms
 from nexo.protocol import hello, pubsub, store_classic, stream, values
 from nexo.protocol.frames import FieldReader, FrameKind, Status, frame, pack_str

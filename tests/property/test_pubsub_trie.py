@@ -16,7 +16,7 @@ from nexo.brokers.pubsub.subscriber import PatternSubscription
 from nexo.dialects.nexo.pubsub import OURS, Received
 from nexo.errors import ProtocolError
 from nexo.model import Policy
-from nexo.patterns import matches, parse_pattern
+from nexo.model.patterns import matches, parse_pattern
 from nexo.protocol.pubsub import message_frame, parse_run
 from tests.unit.brokers.pubsub.recorder import LIMITS, Recorder
 

@@ -8,7 +8,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexo.blocks import (
+from nexo.errors import NexoError, ProtocolError
+from nexo.model.blocks import (
     block_count,
     check_block,
     cut,
@@ -20,7 +21,6 @@ from nexo.blocks import (
     unpack_id,
     values_of,
 )
-from nexo.errors import NexoError, ProtocolError
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
     Jobs,

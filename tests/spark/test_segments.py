@@ -16,7 +16,7 @@ from nexo.client.stream_records import Outgoing
 from nexo.config import Settings
 from nexo.errors import InvalidOption, NotFound
 from nexo.model import Persistence
-from nexo.server.processes.data_folder import FolderLock
+from nexo.server.processes.folders import FolderLock
 from pyspark_nexo.reading.origins import BrokerOrigin, RecordOrigin
 from pyspark_nexo.reading.segments import open_files
 

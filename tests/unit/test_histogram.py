@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexo.histogram import BOUNDS_S, Histogram, quantile_s
+from nexo.model.histogram import BOUNDS_S, Histogram, quantile_s
 
 MS = 1_000_000
 

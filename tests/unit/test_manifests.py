@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 import nexo
-from nexo.admin.metrics import named as metrics_named
-from nexo.admin.metrics import prometheus as metrics
+from nexo.admin import named_metrics
+from nexo.admin import prometheus as metrics
 from nexo.config import SETTINGS, Settings
 
 ROOT = Path(__file__).parents[2]
@@ -109,7 +109,7 @@ def test_the_keda_recipe_asks_for_metrics_that_exist() -> None:
     (worker,) = documents("worker.yaml")
     assert recipe["spec"]["scaleTargetRef"]["name"] == worker["metadata"]["name"]
     query = recipe["spec"]["triggers"][0]["metadata"]["query"]
-    sources = [metrics.__file__, metrics_named.__file__]
+    sources = [metrics.__file__, named_metrics.__file__]
     known = "".join(Path(source).read_text(encoding="utf-8") for source in sources)
     asked = re.findall(r"nexo_\w+", query)
     assert asked

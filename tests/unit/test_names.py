@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nexo.errors import InvalidName
 from nexo.model import check_name
-from nexo.names import name_of, text_of
+from nexo.model.names import name_of, text_of
 
 
 @pytest.mark.parametrize("name", ["celery", "a.b", "tenant:orders/eu-1", ".hidden", "a//b", "a/"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nexo.errors import InvalidName
-from nexo.patterns import check_topic, matches, parse_pattern
+from nexo.model.patterns import check_topic, matches, parse_pattern
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
 from nexo import limits
+from nexo.admin import prometheus as metrics
 from nexo.admin.api import TABLE
 from nexo.admin.context import ApiContext, ServerAccess
 from nexo.admin.http import asyncapi, openapi
@@ -34,7 +35,6 @@ from nexo.admin.http.routes import PREFIX, Endpoint
 from nexo.admin.http.sessions import Sessions
 from nexo.admin.http.sockets import Conversation
 from nexo.admin.iceberg import IcebergCatalog
-from nexo.admin.metrics import prometheus as metrics
 from nexo.admin.watching.sampler import Sampler
 from nexo.admin.watching.webhook import Webhook
 from nexo.errors import NexoError

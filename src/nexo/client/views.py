@@ -11,12 +11,12 @@ from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
 import msgspec
 
 from nexo import limits
-from nexo.blocks import id_text, id_texts
 from nexo.client.checks import pairs, positive_millis, text, whole
 from nexo.client.replies import Reply, check_sizes, room_bytes
 from nexo.client.stream_records import shown
 from nexo.errors import DoesNotFit, InvalidInput, LeaseLost, ProtocolError
 from nexo.model import Buffer
+from nexo.model.blocks import id_text, id_texts
 from nexo.model.queue import JobState
 from nexo.options.described import to_stored
 from nexo.options.queue import MAX_DELAY_MS, MAX_POP, QueueOptions

@@ -21,7 +21,7 @@ class Durations(Reported, frozen=True):
     p99_ms: float | None = None
     sum_s: float = 0.0
     buckets: list[int] = []
-    """How many stayed below each of `nexo.histogram.BOUNDS_S`, but not the one before."""
+    """How many stayed below each of `nexo.model.histogram.BOUNDS_S`, but not the one before."""
 
 
 class ConnectionLimits(Reported, frozen=True):

@@ -1,7 +1,7 @@
 """The queue's own requests and replies, as both ends write and read them.
 
 Hot requests are ``head length u32 · head (msgpack array) · raw bytes``; all others are one
-msgpack map. The raw bytes are blocks of values; blocks and job ids are in `nexo.blocks`.
+msgpack map. The raw bytes are blocks of values; blocks and job ids are in `nexo.model.blocks`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from nexo.blocks import WORD, values_of, words_of
 from nexo.errors import InvalidInput
 from nexo.model import Buffer
+from nexo.model.blocks import WORD, values_of, words_of
 from nexo.model.queue import JobOutcome, PushReply
 from nexo.protocol.messages import pack, pack_headed, split_headed, unpack
 

@@ -15,9 +15,9 @@ import msgspec
 from nexo.errors import InvalidInput
 from nexo.model import Buffer
 from nexo.model.store import KeyInfo, KeysPage, LeaseAnswer, RateAnswer, SetResult
+from nexo.model.values import MAX_KEY_BYTES
 from nexo.protocol.messages import unpack
 from nexo.protocol.ops import Op
-from nexo.values import MAX_KEY_BYTES
 
 StoreKey: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY_BYTES)]
 ValueBytes: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=1)]

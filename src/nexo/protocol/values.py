@@ -12,8 +12,8 @@ import msgspec
 
 from nexo.errors import InvalidInput, ProtocolError
 from nexo.model import Buffer
+from nexo.model.values import ValueType, check_value
 from nexo.protocol.pydantic_models import adapter, from_builtins, is_model
-from nexo.values import ValueType, check_value
 
 __all__ = [
     "ValueType", "check_type", "check_value", "decode_content", "decode_value", "encode_as",

@@ -32,7 +32,7 @@ from nexo.storage.header import (
     stamp,
 )
 from nexo.storage.ports import Files
-from nexo.storage.room import SMALL, room_after, was_torn
+from nexo.storage.recovery import SMALL, room_after, was_torn
 from nexo.storage.segment import HEADER, Damage, Segment, SegmentInfo, file_header
 from nexo.storage.segment_folder import Rewriting, SegmentFolder
 
@@ -67,7 +67,7 @@ class SegmentedLog:
     ) -> None:
         """``sync_on_roll`` keeps unsynced entries within the last segment.
 
-        ``room_ahead`` is for a log that is synced after small writes (`nexo.storage.room`).
+        ``room_ahead`` is for a log that is synced after small writes (`nexo.storage.recovery`).
         ``power_kept`` says that no power was lost since the last write, so no write is missing.
         ``summed`` is for entries without second sums of their own (`nexo.storage.sums`).
         """

@@ -15,7 +15,7 @@ offset  size  field of the file header
 The name repeats base (and end) offset: ``<base>.log``, ``<base>-<end>.log``, 20 digits
 each. A plain segment is dense: each entry begins where the one before ended. A compacted
 one has gaps, and covers everything up to its end. The last segment may have room after its
-entries (`nexo.storage.room`).
+entries (`nexo.storage.recovery`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from nexo.blocks import pack_block
+from nexo.model.blocks import pack_block
 from nexo.model.pubsub import Subscribe, Will
 from nexo.protocol import pubsub, queue, store, store_classic, stream, xstreams
 from nexo.protocol import stream_ordered as ordered

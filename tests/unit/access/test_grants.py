@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nexo.access.grants import Action, Extent, covers_topics, parse_grant
 from nexo.errors import InvalidInput
 from nexo.model import Broker
-from nexo.patterns import matches
+from nexo.model.patterns import matches
 
 NAME, PREFIX, TOPICS, GROUP = Extent.NAME, Extent.PREFIX, Extent.TOPICS, Extent.GROUP
 

@@ -7,15 +7,15 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from nexo.admin.metrics.named import SHOWN, NamedReadings
-from nexo.admin.metrics.prometheus import Metrics, Readings
+from nexo.admin.named_metrics import SHOWN, NamedReadings
+from nexo.admin.prometheus import Metrics, Readings
 from nexo.admin.watching.sampler import Sampler
 from nexo.admin.watching.watch import StreamWatch
 from nexo.client._async.client import AsyncClient
 from nexo.config import Settings
-from nexo.histogram import BOUNDS_S, Histogram
 from nexo.lake.progress import Tracker, now_ms
 from nexo.model import Broker
+from nexo.model.histogram import BOUNDS_S, Histogram
 from nexo.model.stream import StreamSeen
 
 MS = 1_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nexo.admin.watching.request_times import RECENT_S, WINDOW_S, RequestTimes
-from nexo.histogram import Histogram
+from nexo.model.histogram import Histogram
 
 MS = 1_000_000
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from nexo.server.processes.run_folder import RunFolder, remove_stale
+from nexo.server.processes.folders import RunFolder, remove_stale
 
 OWNER = (
-    "from nexo.server.processes.run_folder import RunFolder\n"
+    "from nexo.server.processes.folders import RunFolder\n"
     "print(RunFolder().path, flush=True)\n"
     "input()\n"
 )

@@ -15,8 +15,8 @@ from nexo.client._async.pubsub.subscription import Subscription
 from nexo.client.pubsub_message import Message
 from nexo.errors import InvalidInput, NotFound
 from nexo.model import Broker
+from nexo.model.patterns import check_topic
 from nexo.model.pubsub import SubscriptionInfo
-from nexo.patterns import check_topic
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import Listing
 

@@ -11,8 +11,8 @@ from nexo.admin.api.pubsub import MOST_ROWS, OneTopic
 from nexo.admin.api.records import RecordAsk
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes
+from nexo.model.patterns import SHARE, check_topic, matches
 from nexo.model.pubsub import SubscriptionInfo
-from nexo.patterns import SHARE, check_topic, matches
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 

@@ -11,9 +11,9 @@ from nexo.admin.api.queue import OneQueue
 from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes, ChangeCount, Seconds, WaitSeconds
 from nexo.admin.values import NewValue, Plain, plain, python_value
-from nexo.blocks import parse_id, unpack_id
 from nexo.errors import InvalidInput, LeaseLost
 from nexo.model import Broker
+from nexo.model.blocks import parse_id, unpack_id
 from nexo.model.queue import ACK, NACK, REJECT, RELEASE, JobOutcome
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import RenewLeases, Settled, SettleJobs, decode, encode

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nexo.admin.http.replies import problem
 from nexo.admin.http.routes import PREFIX
-from nexo.admin.metrics.prometheus import Metrics
+from nexo.admin.prometheus import Metrics
 from nexo.config import is_loopback
 
 SAFE = ("GET", "HEAD", "OPTIONS")

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from nexo.histogram import quantile_ms
+from nexo.model.histogram import quantile_ms
 from nexo.protocol.ops import Op
 
 WINDOW_S = 60

@@ -15,7 +15,7 @@ class PubSubMessage(NamedTuple):
 
     topic: str
     value: bytes
-    """As `nexo.values` describes it."""
+    """As `nexo.model.values` describes it."""
     time_ms: int
     """When it was published, by the publisher's clock."""
     headers: bytes = b""

@@ -13,7 +13,7 @@ from nexo.brokers.pubsub.message import Encoding, Part
 from nexo.brokers.pubsub.subscriber import PatternSubscription, Subscriber
 from nexo.brokers.pubsub.trie import Trie
 from nexo.errors import InvalidName
-from nexo.patterns import Pattern, check_topic
+from nexo.model.patterns import Pattern, check_topic
 
 MAX_CACHED = 65_536
 _MAX_CACHED_TOPIC = 512

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from nexo.brokers.pubsub.engine import PubSubEngine
 from nexo.brokers.pubsub.subscriber import PatternSubscription, Subscriber
-from nexo.patterns import covers, parse_pattern
+from nexo.model.patterns import covers, parse_pattern
 
 Shows: TypeAlias = Callable[[str], bool]
 """Whether a topic or pattern may be listed."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from nexo.blocks import pack_block
 from nexo.errors import InvalidInput
+from nexo.model.blocks import pack_block
 from nexo.options.described import check_range
 from nexo.options.queue import MAX_DELAY_MS, MAX_PRIORITY
 

@@ -39,7 +39,7 @@ class Pushed(msgspec.Struct, array_like=True, tag=3, frozen=True):
     count: int
     now_ms: int
     block: bytes
-    """The values (`nexo.blocks`); never read here."""
+    """The values (`nexo.model.blocks`); never read here."""
     priority: int = 0
     due_ms: int = 0
     expires_ms: int = 0

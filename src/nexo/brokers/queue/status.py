@@ -7,10 +7,10 @@ from itertools import islice
 
 import msgspec
 
-from nexo.blocks import id_text
 from nexo.brokers.queue.batches import DEAD, DONE
 from nexo.brokers.queue.engine import QueueEngine
 from nexo.brokers.queue.leases import Lease
+from nexo.model.blocks import id_text
 from nexo.model.queue import JobState, QueueInfo, Schedule
 
 MAX_LOSSES = 10

@@ -18,8 +18,8 @@ from nexo.brokers.store.keyspace import Keyspace
 from nexo.brokers.store.values import MapValue, wrong_type
 from nexo.errors import InvalidInput, WrongType
 from nexo.model.store import LeaseAnswer, RateAnswer
+from nexo.model.values import JSON_PREFIX, MAX_TTL_MS, check_ttl
 from nexo.options.described import check_range
-from nexo.values import JSON_PREFIX, MAX_TTL_MS, check_ttl
 
 MAX_HOLDERS = 10_000
 MAX_HOLDER_CHARACTERS = 255

@@ -21,8 +21,8 @@ from nexo.brokers.store.values import ZERO, StoreValue, add_number, kind_of, val
 from nexo.errors import InvalidInput
 from nexo.limits import PAGE_BYTES
 from nexo.model.store import KeyInfo, KeysPage, SetResult
+from nexo.model.values import JSON_PREFIX, check_ttl
 from nexo.options.described import check_range
-from nexo.values import JSON_PREFIX, check_ttl
 
 SCAN_LOOKS = 500
 """Non-matching keys that a page skips before it ends short, so that no scan blocks the loop."""

@@ -20,9 +20,9 @@ from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.records import JournalRecord, OrderedChanged
 from nexo.brokers.stream.records import TransactionCommitted as Decided
 from nexo.brokers.stream.registry import OpenStream
+from nexo.model.values import ValueType
 from nexo.options.stream import StreamOptions
 from nexo.storage.header import SIZE, parse
-from nexo.values import ValueType
 
 NAME = "$cdc"
 """No user can create a stream of this name."""

@@ -14,8 +14,8 @@ from nexo.cli.brokers.tail import as_row
 from nexo.cli.options import act_on_each, client, common, limit_option, offset_option
 from nexo.client.stream_records import Published
 from nexo.errors import NotFound
+from nexo.model.names import name_of, text_of
 from nexo.model.stream import shared_kind
-from nexo.names import name_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from nexo.cli import output
 from nexo.cli.options import common, config_option
 from nexo.errors import Conflict, NotFound
 from nexo.options.units import size_text
-from nexo.server.processes.data_folder import FolderInUse, FolderLock, holds_data
+from nexo.server.processes.folders import FolderInUse, FolderLock, holds_data
 
 if TYPE_CHECKING:
     from nexo.server.checkup import Finding

@@ -26,7 +26,7 @@ from nexo.replication.objects import ObjectsBelow, ObjectStore
 from nexo.replication.replay import AHEAD, LogReplay
 from nexo.replication.small_files import SmallFiles
 from nexo.replication.stores import open_store
-from nexo.server.processes.data_folder import FolderLock, absent_paths, stamp_format
+from nexo.server.processes.folders import FolderLock, absent_paths, stamp_format
 from nexo.server.replica.marks import small_paths
 from nexo.storage.disk.files import OsFiles, sync_folder
 

@@ -25,7 +25,7 @@ from nexo.version import __version__
 
 if TYPE_CHECKING:
     from nexo.server.processes.addresses import Addresses
-    from nexo.server.processes.data_folder import FolderLock
+    from nexo.server.processes.folders import FolderLock
 
 # ruff: noqa: PLC0415 - ``nexo serve --help`` need not import the server
 
@@ -185,7 +185,7 @@ def _on(switch: bool) -> str:
 def _run_embedded(settings: Settings) -> None:
     from nexo.server.loop import run_loop
     from nexo.server.processes import logs
-    from nexo.server.processes.data_folder import FolderLock, make_folders, stamp_format
+    from nexo.server.processes.folders import FolderLock, make_folders, stamp_format
 
     logs.configure(settings, "server")
     make_folders(settings)

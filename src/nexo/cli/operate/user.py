@@ -70,7 +70,7 @@ def _with_file(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _warn_of_wrong_folder(settings: config.Settings) -> None:
-    from nexo.server.processes.data_folder import holds_data
+    from nexo.server.processes.folders import holds_data
 
     if not holds_data(settings):
         folder = settings.data_dir.absolute()

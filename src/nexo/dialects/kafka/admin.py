@@ -29,8 +29,8 @@ from nexo.dialects.kafka.request import (
 )
 from nexo.dialects.kafka.topic_names import check_new_topic
 from nexo.errors import Conflict, InvalidInput, InvalidOption, NexoError
+from nexo.model.names import text_of
 from nexo.model.stream import StreamInfo
-from nexo.names import text_of
 from nexo.options.stream import StreamOptions
 from nexo.services.stream.admin import StreamAdmin
 

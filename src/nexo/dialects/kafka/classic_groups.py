@@ -19,7 +19,7 @@ from nexo.dialects.kafka.request import (
     in_steps,
 )
 from nexo.errors import NexoError
-from nexo.names import text_of
+from nexo.model.names import text_of
 from nexo.services.connection import user_of
 from nexo.services.stream.groups.kafka_classic import Classic, ClassicView
 

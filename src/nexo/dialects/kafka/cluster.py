@@ -30,8 +30,8 @@ from nexo.dialects.kafka.second_look import waits_for_its_id, without_leader
 from nexo.dialects.kafka.topic_names import INTERNAL, check_legal, check_new_topic
 from nexo.dialects.kafka.transactional_ids import producer_name
 from nexo.errors import Forbidden, NexoError, NotFound
+from nexo.model.names import text_of
 from nexo.model.stream import StreamInfo
-from nexo.names import text_of
 from nexo.services.stream.admin import Outline
 
 _PAGE = 10_000

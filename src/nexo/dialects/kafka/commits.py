@@ -22,8 +22,8 @@ from nexo.dialects.kafka.request import (
     stream_of,
 )
 from nexo.errors import NexoError, NotFound
+from nexo.model.names import text_of
 from nexo.model.stream import StreamPartition
-from nexo.names import text_of
 
 SoundCommits: TypeAlias = tuple[list[OffsetCommit], list[tuple[str, KafkaMessage]]]
 

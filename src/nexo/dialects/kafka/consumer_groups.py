@@ -20,8 +20,8 @@ from nexo.dialects.kafka.request import (
     topic_id,
 )
 from nexo.errors import Forbidden, InvalidInput, NexoError, NotFound
+from nexo.model.names import text_of
 from nexo.model.stream import StreamPartition
-from nexo.names import text_of
 from nexo.options.stream import Strategy
 from nexo.services.stream.groups.kafka_consumers import JOIN, Beat, BeatReply, MemberView
 

@@ -22,7 +22,7 @@ from nexo.dialects.kafka.transactional_ids import KafkaTransactions
 from nexo.dialects.pipelined import Pending, PipelinedSession
 from nexo.dialects.session import DialectState
 from nexo.errors import Forbidden, NexoError, NotFound
-from nexo.names import name_of
+from nexo.model.names import name_of
 from nexo.services.stream.admin import Outline
 
 R = TypeVar("R")

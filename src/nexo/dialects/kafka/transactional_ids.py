@@ -15,7 +15,7 @@ from nexo.brokers.stream.producers import ProducerSession
 from nexo.brokers.stream.records import RestingProducer
 from nexo.dialects.kafka.format.errors import Error, Refused
 from nexo.errors import InvalidName
-from nexo.names import name_of
+from nexo.model.names import name_of
 
 _OWNER = "kafka"
 _ENDED_KEPT = 10_000

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from nexo.blocks import ID_SIZE, pack_id, parse_id, values_of
 from nexo.dialects.nexo.handlers import Handler, Peer, json_options, name_in
 from nexo.dialects.nexo.replies import reply_data, reply_ok, reply_parts
 from nexo.errors import LeaseLost, NotFound
 from nexo.model import Buffer
+from nexo.model.blocks import ID_SIZE, pack_id, parse_id, values_of
+from nexo.model.names import name_of, text_of
 from nexo.model.queue import ACK, NACK, RELEASE
-from nexo.names import name_of, text_of
 from nexo.protocol.frames import FieldReader, pack_str, pack_u32, text_at
 from nexo.protocol.ops import Op
 from nexo.protocol.values import check_value

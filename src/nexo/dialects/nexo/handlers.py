@@ -9,7 +9,7 @@ import msgspec
 
 from nexo.errors import InvalidInput, NexoError
 from nexo.model import Buffer
-from nexo.names import name_of
+from nexo.model.names import name_of
 from nexo.protocol.frames import FieldReader
 from nexo.services.connection import Connection
 

@@ -14,8 +14,8 @@ from time import monotonic_ns
 from typing import Any, TypeAlias
 
 from nexo.dialects.nexo.inbox import Drain, Inbox
-from nexo.histogram import Histogram
 from nexo.model import Broker
+from nexo.model.histogram import Histogram
 from nexo.protocol.ops import BROKER_OF, Op
 
 _OPS = frozenset(Op)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from nexo.blocks import check_block
 from nexo.brokers.queue.batches import JobRange
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.ledger import pairs
@@ -13,6 +12,7 @@ from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.dialects.nexo.replies import calling, reply_data, reply_ok, reply_packed, returning
 from nexo.errors import InvalidInput, NexoError
 from nexo.model import Buffer
+from nexo.model.blocks import check_block
 from nexo.model.queue import Schedule
 from nexo.protocol import queue as wire
 from nexo.protocol.messages import pack_list

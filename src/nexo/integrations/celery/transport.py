@@ -38,7 +38,7 @@ from nexo.integrations.celery.publisher import BackgroundPublisher
 from nexo.integrations.celery.routes import CeleryRoutes
 from nexo.integrations.jobs import MAX_RETRIES, Settlements
 from nexo.model import Broker
-from nexo.names import name_of
+from nexo.model.names import name_of
 from nexo.version import __version__
 
 _CLIENT_OPTIONS = (

@@ -32,7 +32,7 @@ from nexo.integrations.django.api import (
 )
 from nexo.integrations.django.clients import client_of
 from nexo.integrations.django.records import LOWEST_PRIORITY, TaskCall, TaskRecord
-from nexo.names import name_of
+from nexo.model.names import name_of
 
 _OPTIONS = {"URL", "PREFIX", "RETRIES", "RESULT_TTL", "OUTBOX", "DATABASE", "QUEUE"}
 _OUTBOX = ("transaction", "always", "never")

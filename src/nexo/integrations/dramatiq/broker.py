@@ -22,8 +22,8 @@ from nexo.client.views import QueueSettings
 from nexo.errors import AlreadyExists, ConnectionLost, RequestTimeout, Unavailable
 from nexo.integrations.jobs import MAX_RETRIES, HeldJob, Settlement, Settlements, text_if_utf8
 from nexo.model import Broker as NexoPart
+from nexo.model.names import name_of
 from nexo.model.queue import ACK, REJECT, RELEASE, JobOutcome
-from nexo.names import name_of
 
 _JOIN_S = 0.05
 

@@ -17,7 +17,7 @@ from nexo.client.address import ConnectOptions
 from nexo.client.views import QueueSettings
 from nexo.errors import AlreadyExists, InvalidOption, NexoError
 from nexo.integrations.jobs import MAX_RETRIES, text_if_utf8
-from nexo.names import name_of
+from nexo.model.names import name_of
 
 log = logging.getLogger("nexo.integrations")
 

@@ -11,7 +11,7 @@ from nexo.client._async.client import AsyncClient
 from nexo.client._async.queue.queue import Queue
 from nexo.client.address import ConnectOptions
 from nexo.errors import AlreadyExists
-from nexo.names import name_of
+from nexo.model.names import name_of
 
 _PAGE = 1_000
 

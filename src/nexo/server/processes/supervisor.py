@@ -26,10 +26,9 @@ from nexo.server.entrance.tls import server_context
 from nexo.server.loop import run_loop
 from nexo.server.processes import logs
 from nexo.server.processes.addresses import Addresses
-from nexo.server.processes.data_folder import FolderLock, make_folders, stamp_format
+from nexo.server.processes.folders import FolderLock, RunFolder, make_folders, stamp_format
 from nexo.server.processes.health import HealthServer, ServerState
 from nexo.server.processes.process_kinds import AdminProcess, BrokerProcess
-from nexo.server.processes.run_folder import RunFolder
 from nexo.server.processes.starting import Starter
 from nexo.server.processes.system import notify, raise_descriptor_limit
 

@@ -14,7 +14,7 @@ from nexo.lake.settings import LakeSettings
 from nexo.model import Broker
 from nexo.replication.log_objects import Mark
 from nexo.replication.objects import ObjectsBelow, ObjectStore
-from nexo.server.processes.data_folder import FORMAT_FILE
+from nexo.server.processes.folders import FORMAT_FILE
 from nexo.storage.ports import Files
 from nexo.storage.sealed import write
 

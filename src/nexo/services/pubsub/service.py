@@ -18,14 +18,14 @@ from nexo.brokers.pubsub.subscriber import MessageSink, Subscriber
 from nexo.errors import InvalidOption, NexoError
 from nexo.limits import PAGE_BYTES
 from nexo.model import Broker, Policy
+from nexo.model.patterns import check_topic, is_reply, parse_pattern
 from nexo.model.pubsub import Subscribe, Will
-from nexo.patterns import check_topic, is_reply, parse_pattern
+from nexo.model.values import check_ttl, check_value
 from nexo.services.connection import Connection, Done
 from nexo.services.pubsub.journal import RetainedJournal
 from nexo.services.service import Runtime
 from nexo.services.ticking import for_each
 from nexo.storage.journal import shown
-from nexo.values import check_ttl, check_value
 
 log = logging.getLogger("nexo.pubsub")
 

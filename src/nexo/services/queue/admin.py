@@ -7,10 +7,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from nexo.access.grants import Action, Extent
 from nexo.access.permit import ADMIN, ANY, READ, WRITE, may, permit, visible_rows
-from nexo.blocks import pack_block
 from nexo.brokers.queue.status import dead_jobs, info, schedules, waiting_jobs, working_jobs
 from nexo.errors import AlreadyExists, InvalidInput
 from nexo.model import Broker, check_name
+from nexo.model.blocks import pack_block
 from nexo.model.queue import QueueInfo, QueueSurvey, Schedule
 from nexo.options.described import check_range, differences
 from nexo.options.queue import options

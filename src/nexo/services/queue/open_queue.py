@@ -12,7 +12,6 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from nexo.blocks import pack_block
 from nexo.brokers.queue.batches import DEAD, DONE, OPEN
 from nexo.brokers.queue.engine import QueueEngine
 from nexo.brokers.queue.jobs import NewJobs
@@ -28,6 +27,7 @@ from nexo.brokers.queue.records import (
 )
 from nexo.brokers.queue.snapshot import restore, snapshot
 from nexo.errors import NexoError
+from nexo.model.blocks import pack_block
 from nexo.model.queue import PushReply
 from nexo.options.queue import QueueOptions
 from nexo.services.queue.values import Budget, Values

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nexo.errors import Corrupt, DiskFailed, NexoError, NotFound
 from nexo.model import check_name, name_of_segment, path_segment
-from nexo.names import text_of
+from nexo.model.names import text_of
 from nexo.options.queue import QueueOptions
 from nexo.services.queue.open_queue import OpenQueue
 from nexo.services.queue.values import Budget

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from nexo.blocks import block_count, cut
 from nexo.brokers.queue.places import JobPlace, Places
 from nexo.brokers.queue.records import Moved, Pushed, decode_record
 from nexo.errors import Corrupt
+from nexo.model.blocks import block_count, cut
 from nexo.storage.header import parse
 from nexo.storage.journal import Journal, decode
 

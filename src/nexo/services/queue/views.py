@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import msgspec
 
-from nexo.blocks import id_text, values_of
 from nexo.brokers.queue.engine import Jitter
 from nexo.brokers.queue.leases import Lease
 from nexo.errors import Corrupt
+from nexo.model.blocks import id_text, values_of
 from nexo.services.queue.open_queue import OpenQueue
 from nexo.services.queue.values import JobSlice
 

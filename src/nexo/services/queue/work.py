@@ -8,13 +8,13 @@ import msgspec
 
 from nexo import limits
 from nexo.access.permit import ANY, READ, WRITE, permit
-from nexo.blocks import parse_id, unpack_id
 from nexo.brokers.queue.batches import OPEN, JobRange
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.leases import Lease, check_runs
 from nexo.brokers.queue.status import job_state
 from nexo.errors import LeaseLost, NexoError, NotFound, ShuttingDown
 from nexo.model import Broker
+from nexo.model.blocks import parse_id, unpack_id
 from nexo.model.queue import ACK, NACK, RELEASE, RETURN, JobOutcome, JobState, PushReply
 from nexo.options.described import check_range
 from nexo.services.connection import Connection, Done

@@ -22,10 +22,10 @@ from nexo.options.described import check_range
 from nexo.options.stream import StreamOptions, options_from, updated
 from nexo.services.connection import Connection, Done
 from nexo.services.durability import check_offered
-from nexo.services.stream.bounds import MAX_LIMIT
 from nexo.services.stream.core import Core
 from nexo.services.stream.keyed import Keyed
 from nexo.services.stream.permits import permit_everything, permit_group
+from nexo.services.stream.reading import MAX_LIMIT
 
 MAX_NAMES = 10_000
 

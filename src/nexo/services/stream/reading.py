@@ -1,4 +1,4 @@
-"""Reading without a group: by partition and offset, or by time."""
+"""Reading without a group: by partition and offset, or by time; and how much a request may ask."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from nexo.errors import InvalidInput
 from nexo.model import Broker, Buffer
 from nexo.options.described import check_range
 from nexo.services.connection import Connection, Done, then
-from nexo.services.stream.bounds import MAX_READ_BYTES
 from nexo.services.stream.core import Core
 from nexo.services.stream.positions import offsets_at
 from nexo.services.stream.replay import Portion, StreamPosition
 from nexo.services.waiting import Wait
+
+REPLY_BYTES = 4 * 1024**2
+"""How much one reply carries, unless the client says otherwise."""
+MAX_LIMIT = 1_000_000
+MAX_READ_BYTES = 16 * 1024**2
+"""The most that one reply carries after its first batch, whatever is asked for."""
+
 
 READERS = ""
 """The channel of a stream's plain reads; no group has that name."""

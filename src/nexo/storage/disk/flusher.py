@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Lock
 
 from nexo.errors import DiskFull, NexoError, ReadOnly
-from nexo.histogram import Histogram
+from nexo.model.histogram import Histogram
 from nexo.storage.disk.files import lies_in
 from nexo.storage.ports import File, Files, Settles
 

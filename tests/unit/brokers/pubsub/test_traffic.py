@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from nexo.brokers.pubsub import status
-from nexo.brokers.pubsub.engine import PubSubEngine
-from nexo.brokers.pubsub.traffic import LONGEST, Traffic
+from nexo.brokers.pubsub.engine import LONGEST, PubSubEngine, Traffic
 from tests.unit.brokers.pubsub.recorder import run
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from nexo.access.login import Identity
-from nexo.blocks import pack_block
 from nexo.dialects.nexo.queue import QueueRequests
 from nexo.errors import NexoError, RequestTimeout
 from nexo.model import Buffer, Persistence
+from nexo.model.blocks import pack_block
 from nexo.model.queue import ACK, JobOutcome
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (

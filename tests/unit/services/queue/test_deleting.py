@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nexo.blocks import id_text
 from nexo.errors import NotFound, Unavailable
+from nexo.model.blocks import id_text
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import JobRequest, PopJobs, encode

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from nexo.blocks import pack_id
 from nexo.brokers.queue.records import Finished, Pushed
 from nexo.errors import LeaseLost, NexoError, NotFound, QueueFull
+from nexo.model.blocks import pack_id
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.services.queue import gathering

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nexo.blocks import pack_block
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.errors import DiskFull
+from nexo.model.blocks import pack_block
 from nexo.services.queue.open_queue import OpenQueue
 from tests.memory_files import MemoryFiles
 from tests.unit.brokers.queue.desk import Desk

@@ -7,8 +7,8 @@ import pytest
 from nexo.access.grants import Action, Grant
 from nexo.access.login import Identity
 from nexo.access.users import User
-from nexo.blocks import id_text
 from nexo.errors import Forbidden, NexoError
+from nexo.model.blocks import id_text
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import Jobs, decode, encode
 from tests.memory_files import MemoryFiles

@@ -3,7 +3,7 @@
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
-/** A name as its Kafka client wrote it: what our names cannot hold is escaped, and marked at the end (`nexo/names.py`). */
+/** A name as its Kafka client wrote it: what our names cannot hold is escaped, and marked at the end (`nexo/model/names.py`). */
 export function unescaped(name) {
   if (!name.endsWith(":x")) return name;
   try {

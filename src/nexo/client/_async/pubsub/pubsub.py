@@ -19,9 +19,9 @@ from nexo.client.replies import check_sizes, room_bytes
 from nexo.client.stream_records import Headers, headers_bytes
 from nexo.errors import InvalidName, InvalidOption, NexoError
 from nexo.model import Policy
+from nexo.model.patterns import SHARE, check_topic, parse_pattern
 from nexo.model.pubsub import RetainedTopic, Subscribe, SubscriptionInfo, Will
 from nexo.options.units import Duration
-from nexo.patterns import SHARE, check_topic, parse_pattern
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import (

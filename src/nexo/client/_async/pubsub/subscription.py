@@ -17,9 +17,9 @@ from nexo.client.forks import from_before, on_fork
 from nexo.client.pubsub_message import Message
 from nexo.errors import Conflict, ConnectionLost, NexoError, Overloaded, RequestTimeout
 from nexo.model import Policy
+from nexo.model.patterns import SHARE, matches
 from nexo.model.pubsub import Subscribe
 from nexo.options.units import Duration, millis
-from nexo.patterns import SHARE, matches
 from nexo.protocol.frames import pack_str
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op

@@ -9,7 +9,6 @@ import asyncio
 import logging
 from typing import Protocol, TypeVar
 
-from nexo.blocks import pack_block
 from nexo.client._async.link.gathering import GatheredSends, RunSender
 from nexo.client._async.link.link import Link
 from nexo.client._async.link.wire import ReplyFuture
@@ -17,6 +16,7 @@ from nexo.client.replies import Reply
 from nexo.client.views import check_refused, pushed_ids
 from nexo.errors import InvalidInput, LeaseLost, NexoError, QueueFull
 from nexo.model import Buffer
+from nexo.model.blocks import pack_block
 from nexo.model.queue import ACK, RELEASE, JobOutcome
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (

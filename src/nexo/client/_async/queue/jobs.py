@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Generic, TypeVar, overload
 
-from nexo.blocks import id_text
 from nexo.client._async.link.link import Duplex, Link
 from nexo.client._async.queue.gather import Settler
 from nexo.client.checks import positive_millis, reason_text
@@ -14,6 +13,7 @@ from nexo.client.stream_records import shown
 from nexo.client.views import decode_values, read_headers
 from nexo.errors import LeaseLost, PayloadTooLarge
 from nexo.model import Buffer
+from nexo.model.blocks import id_text
 from nexo.model.queue import ACK, NACK, REJECT, RELEASE, JobOutcome
 from nexo.options.queue import MAX_DELAY_MS
 from nexo.options.units import Duration, millis

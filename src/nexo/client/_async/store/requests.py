@@ -8,11 +8,11 @@ from typing import Any
 from nexo.client._async.link.link import Link
 from nexo.client.checks import positive_millis
 from nexo.model.store import KeyInfo
+from nexo.model.values import MAX_TTL_MS
 from nexo.options.units import Duration
 from nexo.protocol import store as wire
 from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
-from nexo.values import MAX_TTL_MS
 
 _READS = frozenset({
     Op.KEY_MGET, Op.KEY_EXISTS, Op.KEY_INSPECT, Op.KEY_SCAN, Op.FIELDS_GET, Op.FIELDS_ALL,

@@ -6,11 +6,11 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from nexo.blocks import pack_block
 from nexo.client._sync.link.duplex import Duplex
 from nexo.client._sync.link.link import Link
 from nexo.client.views import check_refused, pushed_id
 from nexo.errors import LeaseLost, NexoError
+from nexo.model.blocks import pack_block
 from nexo.model.queue import ACK, RELEASE, JobOutcome
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (

@@ -10,7 +10,6 @@ from typing import Any, Generic, Never, TypeVar, Unpack
 
 from msgspec.structs import replace
 
-from nexo.blocks import pack_block
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.queue.admin import Crons, DeadLetters, Scheduled
 from nexo.client._sync.queue.gather import Pusher, Settler
@@ -33,6 +32,7 @@ from nexo.client.views import (
 from nexo.errors import Conflict, NotFound, RequestTimeout
 from nexo.limits import QUEUE_WAIT_MS
 from nexo.model import check_name
+from nexo.model.blocks import pack_block
 from nexo.model.queue import JobState, QueueInfo
 from nexo.options.queue import MAX_DELAY_MS, MAX_PRIORITY
 from nexo.options.units import Duration, millis

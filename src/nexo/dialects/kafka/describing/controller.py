@@ -8,7 +8,7 @@ from nexo.dialects.kafka.describing.partitions import may_see_cluster
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error
 from nexo.dialects.kafka.request import NODE_ID, Request, by_topic
-from nexo.names import text_of
+from nexo.model.names import text_of
 
 _METADATA = "__cluster_metadata"
 

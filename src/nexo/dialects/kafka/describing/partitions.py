@@ -9,7 +9,7 @@ from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, error_of
 from nexo.dialects.kafka.request import Request, by_topic, outline_with, rows_of, stream_of
 from nexo.errors import Forbidden, NexoError
-from nexo.names import text_of
+from nexo.model.names import text_of
 
 _LOG_DIR = "nexo"
 _SIZE_COST = 16 * 1024

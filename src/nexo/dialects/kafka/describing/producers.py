@@ -10,7 +10,7 @@ from nexo.dialects.kafka.request import Request, by_topic, outline_with, rows_of
 from nexo.dialects.kafka.transactional_ids import Transactional
 from nexo.errors import NexoError
 from nexo.model import Broker
-from nexo.names import text_of
+from nexo.model.names import text_of
 
 _STATES = frozenset(
     [

@@ -24,15 +24,15 @@ from nexo.brokers.stream.registry import OpenStream
 from nexo.dialects.nexo.handlers import Handler, Peer, json_options, name_in
 from nexo.dialects.nexo.replies import reply_data, reply_ok, reply_parts
 from nexo.errors import InvalidOption, NexoError, NotFound, ProtocolError
+from nexo.model.names import name_of
 from nexo.model.stream import SettleRecords, Verb
-from nexo.names import name_of
 from nexo.options.stream import MAX_PARTITIONS
 from nexo.protocol.frames import FieldReader, pack_str, pack_u32, text_at
 from nexo.protocol.ops import Op
 from nexo.protocol.values import check_value
-from nexo.services.stream.bounds import MAX_LIMIT
 from nexo.services.stream.groups.shared import JoinedConsumer
 from nexo.services.stream.groups.taking import TakenRecords
+from nexo.services.stream.reading import MAX_LIMIT
 from nexo.services.stream.service import StreamService
 
 _NO_STREAM = "Topic not found"

@@ -28,7 +28,7 @@ from nexo.brokers.stream.groups.kafka.model import (
 from nexo.brokers.stream.groups.limits import MAX_GROUPS, check_number
 from nexo.errors import Forbidden, InvalidName
 from nexo.model import check_name
-from nexo.names import name_of
+from nexo.model.names import name_of
 from nexo.services.connection import Connection, Done, user_of
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.ordered import Ordered

@@ -18,8 +18,8 @@ from nexo.brokers.stream.groups.kafka.model import Caller, GroupError
 from nexo.brokers.stream.groups.kafka.topic_pattern import TopicPattern
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.model import Broker, Persistence, check_name
+from nexo.model.names import text_of
 from nexo.model.stream import Assigned, StreamPartition
-from nexo.names import text_of
 from nexo.options.stream import MAX_TIMEOUT_MS, MIN_TIMEOUT_MS, Strategy
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.core import Core

@@ -20,8 +20,8 @@ from nexo.brokers.stream.groups.kafka.model import RebalanceState
 from nexo.brokers.stream.groups.ordered import no_group
 from nexo.brokers.stream.status import ordered_lag
 from nexo.errors import InvalidName
+from nexo.model.names import name_of
 from nexo.model.stream import KafkaGroup, KafkaMember, OrderedInfo
-from nexo.names import name_of
 from nexo.services.connection import Connection
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.kafka_classic import Classic

@@ -14,10 +14,10 @@ from nexo.model import Buffer
 from nexo.model.stream import ParkedInfo, ParkedList, Range
 from nexo.options.described import check_range
 from nexo.services.connection import Connection, Done
-from nexo.services.stream.bounds import MAX_LIMIT, MAX_READ_BYTES
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.taking import GroupTakes
 from nexo.services.stream.permits import permit_group
+from nexo.services.stream.reading import MAX_LIMIT, MAX_READ_BYTES
 from nexo.services.stream.replay import StreamPosition
 
 _ROW_BYTES = 1024**2

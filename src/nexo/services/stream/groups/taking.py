@@ -18,9 +18,9 @@ from nexo.errors import Corrupt, NexoError
 from nexo.model.stream import Range
 from nexo.options.described import check_range
 from nexo.services.connection import Connection, Done
-from nexo.services.stream.bounds import MAX_LIMIT, MAX_READ_BYTES, REPLY_BYTES
 from nexo.services.stream.core import Core
 from nexo.services.stream.permits import permit_group
+from nexo.services.stream.reading import MAX_LIMIT, MAX_READ_BYTES, REPLY_BYTES
 from nexo.services.stream.replay import InLake, StreamPosition
 from nexo.services.ticking import for_each_due
 from nexo.services.waiting import ELSEWHERE, Wait

@@ -22,10 +22,10 @@ from nexo.model.stream import Id, XConsumer, XDelivered, XGroup, XInfo, XPending
 from nexo.options.described import check_range
 from nexo.options.stream import SharedOptions
 from nexo.services.connection import Connection, Done
-from nexo.services.stream.bounds import REPLY_BYTES
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.xmessages import STREAM_OPTIONS, XMessages, following, ranges_of
 from nexo.services.stream.permits import permit_group
+from nexo.services.stream.reading import REPLY_BYTES
 from nexo.services.waiting import Wait
 
 MAX_CLAIMED = 10_000

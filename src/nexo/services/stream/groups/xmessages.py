@@ -13,9 +13,9 @@ from nexo.model import Broker
 from nexo.model.stream import Id, Range, XPage
 from nexo.options.described import check_range
 from nexo.services.connection import Connection, Done
-from nexo.services.stream.bounds import REPLY_BYTES
 from nexo.services.stream.core import Core
 from nexo.services.stream.publish import Publishing
+from nexo.services.stream.reading import REPLY_BYTES
 
 TRIM_STEP = 1_000
 """Messages that automatic trimming collects before the log drops them."""

@@ -28,7 +28,7 @@ MetricRow: TypeAlias = tuple[type[Counter] | type[Gauge], str, str, ReadMetric]
 """A metric's type, name and text, and where its values are."""
 
 SHOWN = 1_000
-"""Of each kind; the sums in `nexo.admin.metrics.prometheus` are over all."""
+"""Of each kind; the sums in `nexo.admin.prometheus` are over all."""
 
 _QUEUES: tuple[MetricRow, ...] = (
     (Gauge, "nexo_queue_waiting_jobs", "Jobs ready to run.", attrgetter("info.waiting")),

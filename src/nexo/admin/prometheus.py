@@ -12,11 +12,11 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from nexo.admin.metrics.named import Counter, Gauge, MetricRow, NamedReadings, ReadMetric, families
+from nexo.admin.named_metrics import Counter, Gauge, MetricRow, NamedReadings, ReadMetric, families
 from nexo.admin.watching.sampler import Sampler
 from nexo.admin.watching.watch import BrokerWatch
-from nexo.histogram import BOUNDS_S
 from nexo.model import Broker
+from nexo.model.histogram import BOUNDS_S
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -1,1 +1,0 @@
-"""``/metrics`` in Prometheus' text format."""
