@@ -131,7 +131,7 @@ class Op(enum.IntEnum):
     Q_CRON_LIST = 0x73
     """msgpack `queue.Named`. Reply: the queue's schedules."""
     Q_SURVEY = 0x74
-    """msgpack `survey.SurveyAsk`. Reply: `nexo.model.queue.QueueSurvey`."""
+    """msgpack `server.SurveyAsk`. Reply: `nexo.model.queue.QueueSurvey`."""
 
     Q_BEGIN = 0x75
     """msgpack `queue.Begin`: handlers begin. Reply: OK."""
@@ -184,7 +184,7 @@ class Op(enum.IntEnum):
     """``name str, group str, consumer str, generation u64``. Reply: OK or ERR."""
 
     S_SURVEY = 0x3A
-    """msgpack `survey.SurveyAsk`. Reply: `nexo.model.stream.StreamSurvey`."""
+    """msgpack `server.SurveyAsk`. Reply: `nexo.model.stream.StreamSurvey`."""
     S_NEXT = 0x3B
     """msgpack `stream.Next`. Reply: `stream.TakeReply`, batches; long poll."""
 

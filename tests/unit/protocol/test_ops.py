@@ -46,7 +46,7 @@ def test_every_possible_byte_has_an_answer() -> None:
 
 def test_the_table_names_only_messages_that_exist() -> None:
     text = Path(ops.__file__).read_text(encoding="utf-8")
-    named = re.findall(r"`(queue|survey)\.(\w+)`", text)
+    named = re.findall(r"`(queue|server)\.(\w+)`", text)
     assert len(named) > 20
     known = {module: vars(import_module(f"nexo.protocol.{module}")) for module, _ in named}
     assert [name for module, name in named if name not in known[module]] == []
