@@ -25,6 +25,7 @@ GROUPS = (
     "pubsub",
     "queue",
     "stream",
+    "singles",
     "growth",
     "scaling",
     "pipeline",

@@ -32,11 +32,18 @@ class _Loop:
         self._desk.runtime.soon(lambda: callback(*args))
 
 
+class _Turn:
+    """What a read asks for is done at the end of the desk's turn."""
+
+    reading = asked = False
+
+
 class _Host:
     """As much of a host as a session asks for."""
 
     def __init__(self, desk: Desk) -> None:
         self.loop = _Loop(desk)
+        self.turn = _Turn()
         self.settings = desk.runtime.settings
         self.clock = desk.runtime.clock
         self.services = {Broker.STREAM: desk.service}

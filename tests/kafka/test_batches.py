@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexo.batch import decode, encode, verify
-from nexo.batch.kafka import check_kafka, wrap
+from nexo.batch.kafka import check_kafka, parse_kafka, wrap
 from nexo.batch.kafka_write import gap, to_kafka
 from nexo.errors import Corrupt, InvalidInput
 from nexo.storage.header import stamp
@@ -27,7 +27,7 @@ def kafka_batch(rows: list[Row], compression: int = 0) -> bytes:
 
 
 def stored(batch: bytes, offset: int = 7) -> bytes:
-    _, (head, body) = wrap(batch)
+    head, body = wrap(parse_kafka(batch), batch)
     stamp(head, offset)
     return bytes(head) + b"".join(body)
 

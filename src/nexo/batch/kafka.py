@@ -48,6 +48,8 @@ LENGTH_BEFORE = 12
 CRC_FROM = 21
 COMPRESSION, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 _NOT_KAFKA = ~int(Flags.KAFKA | Flags.SOUND)
+_WRAPPED = int(Flags.KAFKA | Flags.SOUND)
+_OF_A_TRANSACTION = _WRAPPED | int(Flags.TRANSACTIONAL)
 _json = msgspec.json.encode
 
 
@@ -113,26 +115,23 @@ def crc_holds(head: KafkaHead, batch: Buffer) -> bool:
     return bool(crc32c(bytes(batch[CRC_FROM : head.size])) == head.crc)
 
 
-def wrap(batch: Buffer) -> tuple[KafkaHead, EntryParts]:
+def wrap(head: KafkaHead, batch: Buffer) -> EntryParts:
     """One of Kafka's batches as an entry that a log takes; `Corrupt` if its head is bad.
 
     Its records must have been checked (`nexo.batch.kafka_check`).
     """
-    head = parse_kafka(batch)
     if head.size != len(batch):
         raise Corrupt("send one batch per partition and request")
     if head.count < 1 or head.last_delta != head.count - 1:
         raise Corrupt("a Kafka batch must have records, numbered without gaps")
     body = [bytes(batch), bytes(-head.size % ALIGN)]
-    flags = Flags.KAFKA | Flags.SOUND
-    if head.attributes & TRANSACTIONAL:
-        flags |= Flags.TRANSACTIONAL
+    flags = _OF_A_TRANSACTION if head.attributes & TRANSACTIONAL else _WRAPPED
     sealed = seal(
         body, count=head.count, first_ms=max(head.first_ms, 0),
-        last_ms=max(head.last_ms, head.first_ms, 0), flags=int(flags), producer_id=head.producer.id,
+        last_ms=max(head.last_ms, head.first_ms, 0), flags=flags, producer_id=head.producer.id,
         sequence=head.producer.sequence, epoch=head.producer.epoch,
     )  # fmt: skip
-    return head, (sealed, body)
+    return sealed, body
 
 
 def retime_kafka(header: Header, body: Buffer, floor_ms: int, ceiling_ms: int) -> EntryParts:

@@ -180,7 +180,14 @@ class PipelinedSession(BaseSession, asyncio.BufferedProtocol):
         self._heard_ms = self._host.clock.now_ms()
         self._bytes_in += nbytes
         self._arrived += self._state.read_buffer[:nbytes]
-        self._run_arrived()
+        turn = self._host.turn
+        turn.reading = True
+        try:
+            self._run_arrived()
+        finally:
+            turn.reading = False
+            if turn.asked:
+                turn.read(self)
 
     def _run_arrived(self) -> None:
         at = 0

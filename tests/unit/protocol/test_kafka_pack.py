@@ -46,7 +46,7 @@ def test_every_reader_finds_the_same_records(name: str, before: int) -> None:
     read = DefaultRecordBatch(new)
     assert read.validate_crc()
     assert [record.value for record in read] == VALUES
-    _, (head, body) = wrap(new)
+    head, body = wrap(parse_kafka(new), new)
     _, entry = native(parse(bytes(head)), memoryview(b"".join(body)))
     assert decode(entry).values() == VALUES
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from uuid import UUID
 
 from nexo import limits
@@ -18,6 +18,7 @@ from nexo.batch.kafka import (
     wrap,
 )
 from nexo.batch.kafka_check import UnkeyedRecords, check_records
+from nexo.batch.kafka_join import lone_record
 from nexo.batch.kafka_pack import KINDS, repacked
 from nexo.brokers.stream.publishing import Placed
 from nexo.dialects.kafka.configs import AFTER_MAX_MS
@@ -27,6 +28,7 @@ from nexo.dialects.kafka.request import ROW_WORK, Gather, Request, by_topic, out
 from nexo.dialects.kafka.transactions import transaction_of
 from nexo.errors import Corrupt, InvalidOption, NexoError, PayloadTooLarge
 from nexo.model import Broker
+from nexo.services.stream.gathering import RecordStored
 
 _BY_ID = 13
 """From this version on topics have their ids."""
@@ -79,29 +81,30 @@ def _produce_one(
     index: int = part["index"]
     records: memoryview = part["records"] if part["records"] is not None else memoryview(b"")
 
-    def stored(found: list[Placed] | NexoError) -> None:
-        if isinstance(found, NexoError):
-            done((topic, {"index": index} | failure(found) | _of_records(found)))
+    def stored(error: NexoError | None, _: int = 0, offset: int = 0) -> None:
+        if error is not None:
+            done((topic, {"index": index} | failure(error) | _of_records(error)))
         else:
-            done((topic, {"index": index, "base_offset": found[0].offset, "log_start": start}))
+            done((topic, {"index": index, "base_offset": offset, "log_start": start}))
 
     try:
         if request["acks"] not in (-1, 0, 1):
             raise Refused(Error.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or all")
         found = outline_with(request, topic, index)
         permit(request.session.identity, Broker.STREAM, WRITE, found.name)
-        yield from _check(request, records, keyed=found.options.compacts)
+        head = yield from _check(request, records, keyed=found.options.compacts)
         if (kind := KINDS.get(found.options.kafka_compression)) is not None:
-            records = yield from _repacked(request, records, kind)
-        head, (sealed, body) = wrap(records)
+            head, records = yield from _repacked(request, head, records, kind)
         start = request.session.streams.admin.start_offset(request.session, found.name, index)
-        _store(request, found.name, index, head, b"".join((sealed, *body)), stored)
+        _store(request, found.name, index, head, records, stored)
         yield len(records)
     except NexoError as error:
         stored(error)
 
 
-def _check(request: Request, records: memoryview, *, keyed: bool) -> Iterator[int]:
+def _check(
+    request: Request, records: memoryview, *, keyed: bool
+) -> Generator[int, None, KafkaHead]:
     """Refuse what no log checks: consumers must be able to read every record."""
     largest = request.session.state.host.settings.max_payload_bytes
     if len(records) > largest:
@@ -126,14 +129,18 @@ def _check(request: Request, records: memoryview, *, keyed: bool) -> Iterator[in
     except Corrupt as error:
         arrived = crc_holds(head, records)
         raise Refused(Error.INVALID_RECORD, error.message) if arrived else error from None
+    return head
 
 
-def _repacked(request: Request, records: memoryview, kind: int) -> Generator[int, None, memoryview]:
+def _repacked(
+    request: Request, head: KafkaHead, records: memoryview, kind: int
+) -> Generator[int, None, tuple[KafkaHead, memoryview]]:
     """The batch in the compression that its topic has."""
-    if parse_kafka(records).attributes & COMPRESSION == kind:
-        return records
+    if head.attributes & COMPRESSION == kind:
+        return head, records
     most = request.session.state.host.settings.max_payload_bytes
-    return memoryview((yield from repacked(records, kind, most)))
+    packed = memoryview((yield from repacked(records, kind, most)))
+    return parse_kafka(packed), packed
 
 
 def _note_producer(request: Request, producer_id: int) -> None:
@@ -145,17 +152,32 @@ def _note_producer(request: Request, producer_id: int) -> None:
 
 
 def _store(
-    request: Request, name: str, index: int, head: KafkaHead, entry: bytes, done: Any
-) -> None:
+    request: Request, name: str, index: int, head: KafkaHead, records: memoryview,
+    stored: RecordStored,
+) -> None:  # fmt: skip
     streams = request.session.streams
+    lone = lone_record(head, records)
+    if lone is not None:
+        streams.publishing.publish_lone(request.session, name, index, lone, stored)
+        return
+    streams.publishing.gathering.flush()
+    sealed, body = wrap(head, records)
+    entry = b"".join((sealed, *body))
+
+    def done(found: list[Placed] | NexoError) -> None:
+        if isinstance(found, NexoError):
+            stored(found, index, 0)
+        else:
+            stored(None, index, found[0].offset)
+
     if not head.attributes & TRANSACTIONAL:
         streams.publishing.publish(request.session, name, entry, done, index)
         return
     try:
-        found = transaction_of(request, head.producer_id, head.epoch)
+        transaction = transaction_of(request, head.producer_id, head.epoch)
     except Refused as refused:
         raise Refused(refused.error, "no transaction is open for this batch") from None
-    assert found.number is not None
+    assert transaction.number is not None
     streams.transact.publish(
-        request.session, found.number, name, entry, done, index, owner=found.owner
+        request.session, transaction.number, name, entry, done, index, owner=transaction.owner
     )

@@ -119,6 +119,8 @@ class KafkaSession(KafkaConnection):
             self.name = client_id[: limits.CLIENT_NAME_CHARS]
         if api.is_flexible(version):
             data.skip_tags()
+        if api.key is not ApiKey.PRODUCE:  # it comes after what this connection sent before
+            self.streams.publishing.gathering.flush()
         if asked.is_long:
             self.work(self._careful(request, self._read(asked, data)))
         else:

@@ -1,8 +1,9 @@
-"""Single records of one turn of the loop: of all connections and protocols, one batch a partition.
+"""Single records of one turn of the loop: of all connections, one batch a partition.
 
 A batch costs its head, its sum, a write and a sync whatever it holds, so fifty clients that each
-publish one record get one between them. A lone record is stored at the end of its turn, and waits
-for nobody. Whatever else a connection asks for must come after its records: see `flush`.
+publish one record get one between them; those of Kafka get one of Kafka's. A lone record is stored
+at the end of its turn, and waits for nobody. Whatever else a connection asks for must come after
+its records: see `flush`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import logging
 from collections.abc import Callable
 from typing import TypeAlias
 
+from nexo.batch.kafka_join import LoneRecord, joined
+from nexo.brokers.stream.engine import StreamEngine
 from nexo.brokers.stream.partition import check_size
 from nexo.brokers.stream.publishing import ROUTE, Placed
 from nexo.brokers.stream.registry import OpenStream
@@ -40,6 +43,26 @@ class GatheredRecords:
         self.waiting: list[RecordStored] = []
         self.size_bytes = 0
 
+    def store(self, engine: StreamEngine, now_ms: int) -> Placed:
+        """Store them as one batch."""
+        return engine.publish_plain(self.stream, self.index, self.values, self.types, now_ms)
+
+
+class GatheredKafkaRecords(GatheredRecords):
+    """The same, each in a batch of its own by a Kafka client."""
+
+    __slots__ = ("records",)
+
+    def __init__(self, stream: OpenStream, index: int) -> None:
+        super().__init__(stream, index)
+        self.records: list[LoneRecord] = []
+
+    def store(self, engine: StreamEngine, now_ms: int) -> Placed:
+        """Store them as one of Kafka's batches."""
+        head, body = joined(self.records)
+        [placed] = engine.publish(self.stream, self.index, b"".join((head, *body)), now_ms)
+        return placed
+
 
 class RecordGathering:
     """What was published singly in this turn and is not stored yet."""
@@ -47,6 +70,7 @@ class RecordGathering:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._open: dict[tuple[int, int], GatheredRecords] = {}
+        self._kafka: dict[tuple[int, int], GatheredKafkaRecords] = {}
 
     def add(
         self, stream: OpenStream, index: int, value_type: int, content: bytes, stored: RecordStored
@@ -57,7 +81,8 @@ class RecordGathering:
             index = stream.next_partition() if options.partitions > 1 else 0
         gathered = self._open.get((stream.id, index))
         if gathered is None:
-            gathered = self._begin(stream, index)
+            self._check(stream, index)
+            gathered = self._open[stream.id, index] = GatheredRecords(stream, index)
         size = len(content)
         if size > options.max_message_bytes:
             check_size(size, options.max_message_bytes)
@@ -69,16 +94,34 @@ class RecordGathering:
             del self._open[stream.id, index]
             self._store(gathered)
 
-    def _begin(self, stream: OpenStream, index: int) -> GatheredRecords:
+    def add_kafka(
+        self, stream: OpenStream, index: int, record: LoneRecord, stored: RecordStored
+    ) -> None:
+        """Store a Kafka client's record, whose batch was checked, with this turn."""
+        key, size = (stream.id, index), len(record.batch)
+        most_bytes = min(stream.options.max_message_bytes or MOST_BYTES, MOST_BYTES)
+        gathered = self._kafka.get(key)
+        if gathered is not None and (
+            gathered.size_bytes + size > most_bytes or len(gathered.records) >= MOST_RECORDS
+        ):
+            self._store(self._kafka.pop(key))
+            gathered = None
+        if gathered is None:
+            self._check(stream, index)
+            gathered = self._kafka[key] = GatheredKafkaRecords(stream, index)
+        gathered.records.append(record)
+        gathered.waiting.append(stored)
+        gathered.size_bytes += size
+
+    def _check(self, stream: OpenStream, index: int) -> None:
+        """Raise if the stream takes no records now; what is gathered first asks for `flush`."""
         core = self._core
         stream.check_writable()
         stream.partition(index)  # raises if there is none
         core.runtime.check_writable()
         core.pressure.check()
-        if not self._open:
+        if not (self._open or self._kafka):
             core.runtime.soon(self.flush)
-        gathered = self._open[stream.id, index] = GatheredRecords(stream, index)
-        return gathered
 
     def flush(self) -> None:
         """Store what was gathered: before anything that must come after it, and with the turn."""
@@ -86,16 +129,18 @@ class RecordGathering:
             opened, self._open = self._open, {}
             for gathered in opened.values():
                 self._store(gathered)
+        if self._kafka:
+            kafka, self._kafka = self._kafka, {}
+            for records in kafka.values():
+                self._store(records)
 
     def _store(self, gathered: GatheredRecords) -> None:
         core, stream = self._core, gathered.stream
-        if not gathered.values:
+        if not gathered.waiting:
             return
         try:
             core.check_there(stream)
-            placed = core.engine.publish_plain(
-                stream, gathered.index, gathered.values, gathered.types, core.now_ms
-            )
+            placed = gathered.store(core.engine, core.now_ms)
         except NexoError as error:
             _answer(gathered, error)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nexo.access.permit import WRITE, permit
+from nexo.batch.kafka_join import LoneRecord
 from nexo.brokers.stream.partition import check_size
 from nexo.brokers.stream.producers import ProducerSession
 from nexo.brokers.stream.publishing import ROUTE, Placed, fitting, is_stored
@@ -93,6 +94,13 @@ class Publishing:
         """Store one plain record, together with others of this turn."""
         stream = self.target(connection, name, partitions)
         self.gathering.add(stream, partition, value_type, content, stored)
+
+    def publish_lone(
+        self, connection: Connection, name: str, index: int, record: LoneRecord,
+        stored: RecordStored,
+    ) -> None:  # fmt: skip
+        """Store the only record of a Kafka client's batch, together with others of this turn."""
+        self.gathering.add_kafka(self.target(connection, name), index, record, stored)
 
     def start_producer(
         self, connection: Connection, name: str, done: Done[ProducerSession]
