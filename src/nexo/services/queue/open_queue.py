@@ -26,7 +26,7 @@ from nexo.brokers.queue.records import (
     encode_record,
 )
 from nexo.brokers.queue.snapshot import restore, snapshot
-from nexo.errors import NexoError
+from nexo.errors import DiskFailed, NexoError, OutcomeUnknown
 from nexo.model.blocks import pack_block
 from nexo.model.queue import PushReply
 from nexo.options.queue import QueueOptions
@@ -168,6 +168,8 @@ class OpenQueue:
     def undo(self, error: NexoError) -> None:
         """Undo the pushes that could not be written; their clients get the error (SPEC I7)."""
         self._refusal = error
+        if isinstance(error, OutcomeUnknown):  # of later pushes it is certain: nothing is tried
+            self._refusal = DiskFailed(f"queue '{self.name}' cannot be written to: try again")
         for at, push in enumerate(self.engine.outbox):
             if isinstance(push, Pushed) and push.base in self._asked:
                 self.engine.withdraw(push)

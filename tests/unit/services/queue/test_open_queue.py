@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nexo.brokers.queue.jobs import NewJobs
-from nexo.errors import DiskFull
+from nexo.errors import DiskFailed, DiskFull, OutcomeUnknown
 from nexo.model.blocks import pack_block
 from nexo.services.queue.open_queue import OpenQueue
 from tests.memory_files import MemoryFiles
@@ -28,3 +30,17 @@ def test_what_replaced_a_job_stays_also_after_a_push_that_added_nothing() -> Non
     queue.write(0)
     assert queue.engine.ledger.open_jobs == 1
     assert queue.values.one(1)[0] == b"new"
+
+
+def test_a_push_after_one_of_unknown_outcome_is_certainly_refused() -> None:  # FINDINGS T22
+    """Nothing of it is written before the disk takes what came before."""
+    desk = Desk(MemoryFiles())
+    desk.client().create("q")
+    queue = desk.service.registry.find("q")
+    push(queue, b"unclear")
+    queue.undo(OutcomeUnknown("it could not be undone"))
+    with pytest.raises(DiskFailed, match="queue 'q' cannot be written to"):
+        push(queue, b"refused")
+    queue.write(0)
+    push(queue, b"taken")
+    assert queue.engine.ledger.open_jobs == 1
