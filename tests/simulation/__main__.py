@@ -10,12 +10,15 @@ import random
 import sys
 import time
 from collections import Counter
+from hashlib import sha256
+from pathlib import Path
 
 if os.environ.get("PYTHONHASHSEED") != "0":  # sets of strings have an order, too
     os.environ["PYTHONHASHSEED"] = "0"
     os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
 
 _monotonic = time.monotonic
+_ROOT = Path(__file__).parents[2]
 
 from tests.simulation import seams  # noqa: E402, F401 - replaces the clocks first
 
@@ -53,7 +56,7 @@ def main() -> int:
 def _explore(runner: Runner, given: argparse.Namespace) -> int:
     first = given.first if given.first is not None else random.SystemRandom().randrange(1 << 40)
     until_s = _monotonic() + given.hours * 3600 if given.hours else None
-    print(f"scenario {given.scenario}, seeds from {first}", flush=True)
+    print(f"scenario {given.scenario}, seeds from {first}, source {_source()}", flush=True)
     began_s, checks, runs, ops, cpu_s = _monotonic(), Counter[str](), 0, 0, 0.0
     failed: list[Result] = []
     for result in runner.each(first, None if until_s else given.seeds):
@@ -82,10 +85,19 @@ def _explore(runner: Runner, given: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
+def _source() -> str:
+    """A hash of the source: with the same one, a seed does the same."""
+    digest = sha256()
+    for path in sorted([*_ROOT.glob("src/**/*.py"), *_ROOT.glob("tests/simulation/**/*.py")]):
+        digest.update(f"{path.relative_to(_ROOT)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
 def _replay(runner: Runner, given: argparse.Namespace) -> int:
     seed = given.seed
     result = runner.run(seed, tell=True)
     print(f"hash {result.digest}, {result.events} events, {result.ops} operations")
+    print(f"source {_source()}")
     for check, text in result.findings:
         print(f"{check}: {text}")
     if not result.findings or given.no_shrink:

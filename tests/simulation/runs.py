@@ -15,10 +15,13 @@ it the seeds are fresh."""
 _ROOT = Path(__file__).parents[2]
 
 
-def simulate(*arguments: str) -> tuple[int, str]:
-    """The exit status, and what it prints."""
+def simulate(*arguments: str, root: Path = _ROOT) -> tuple[int, str]:
+    """The exit status, and what it prints; ``root`` has the source."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", *arguments]
-    ended = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
+    ended = subprocess.run(
+        command, cwd=root, env=environment, capture_output=True, text=True, check=False
+    )
     return ended.returncode, ended.stdout + ended.stderr
 
 
