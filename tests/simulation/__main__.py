@@ -40,14 +40,18 @@ def main() -> int:
     parser.add_argument("--save", metavar="NAME", help="keep what --seed shrinks as a regression")
     parser.add_argument("--regressions", action="store_true", help="run those that are kept")
     parser.add_argument("--calls", metavar="SCRIPT", help="fail each call of a script once")
-    parser.add_argument("--stop", metavar="CHECK", help="stop once this check has found something")
+    parser.add_argument(
+        "--stop", metavar="CHECK", default="", help="stop once this has found something"
+    )
+    parser.add_argument("--areas", metavar="NAMES", help="only seeds with one of these areas")
     parser.add_argument("--cpu-s", type=float, default=math.inf, help="begin no seed after so much")
     given = parser.parse_args()
     if given.regressions:
         return _run_regressions(given.workers)
     if given.calls:
         return _fail_calls(given)
-    runner = Runner(given.scenario, given.workers)
+    areas = given.areas.split(",") if given.areas else ()
+    runner = Runner(given.scenario, given.workers, stop=given.stop, areas=areas)
     if given.seed is not None:
         return _replay(runner, given)
     return _explore(runner, given)
@@ -58,6 +62,7 @@ def _explore(runner: Runner, given: argparse.Namespace) -> int:
     until_s = _monotonic() + given.hours * 3600 if given.hours else None
     print(f"scenario {given.scenario}, seeds from {first}, source {_source()}", flush=True)
     began_s, checks, runs, ops, cpu_s = _monotonic(), Counter[str](), 0, 0, 0.0
+    last = 0
     failed: list[Result] = []
     for result in runner.each(first, None if until_s else given.seeds):
         runs += 1
@@ -74,6 +79,7 @@ def _explore(runner: Runner, given: argparse.Namespace) -> int:
                 print(json.dumps({"seed": result.seed, "last": result.seed}))
                 return 1
         if cpu_s > given.cpu_s or (until_s is not None and _monotonic() > until_s):
+            last = result.seed
             break
     took_s = _monotonic() - began_s
     print(
@@ -81,7 +87,7 @@ def _explore(runner: Runner, given: argparse.Namespace) -> int:
         f"{len(failed)} with findings {dict(checks)}"
     )
     if given.stop:
-        print(json.dumps({"seed": 0, "last": first + runs - 1}))
+        print(json.dumps({"seed": 0, "last": last or first + given.seeds - 1}))
     return 1 if failed else 0
 
 

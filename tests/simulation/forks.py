@@ -14,6 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.scenarios import SCENARIOS
+from tests.simulation.world import drawn
 
 if TYPE_CHECKING:
     from tests.simulation.knobs import Knobs
@@ -38,9 +39,14 @@ class Result:
 class Runner:
     """Runs one scenario, some seeds at a time."""
 
-    def __init__(self, scenario: str, workers: int) -> None:
+    def __init__(
+        self, scenario: str, workers: int, *, stop: str = "", areas: Sequence[str] = ()
+    ) -> None:
+        """A run ends once the check ``stop`` has found something; only seeds with one of these
+        ``areas`` are run, if there are any."""
         self._make = SCENARIOS[scenario]()
         self._workers = workers
+        self._stop, self._areas = stop, frozenset(areas)
 
     def run(
         self,
@@ -56,7 +62,8 @@ class Runner:
 
     def each(self, first: int, seeds: int | None) -> Iterator[Result]:
         """All of them, as they end."""
-        numbers = count(first) if seeds is None else iter(range(first, first + seeds))
+        all_of_them = count(first) if seeds is None else range(first, first + seeds)
+        numbers = filter(self._is_asked, all_of_them)
         running: dict[int, tuple[int, int]] = {}
         try:
             while True:
@@ -73,6 +80,11 @@ class Runner:
                 os.kill(pid, 9)
                 os.waitpid(pid, 0)
                 os.close(pipe)
+
+    def _is_asked(self, seed: int) -> bool:
+        return not self._areas or not self._areas.isdisjoint(
+            self._make.draw_knobs(drawn(seed, "knobs")).areas
+        )
 
     def _fork(
         self,
@@ -109,8 +121,9 @@ class Runner:
     ) -> Result:
         began_s = time.thread_time()
         system = self._make(seed, tell, faults, knobs)
-        system.run()
         world = system.world
+        world.last_check = self._stop
+        system.run()
         return Result(
             seed,
             world.digest,

@@ -42,6 +42,8 @@ class Planted:
     was: str = ""
     """The finding whose mend it takes back."""
     test: str = ""
+    areas: str = ""
+    """What a run has to be about to reach it; the other seeds are counted, and not run."""
 
     @property
     def name(self) -> str:
@@ -127,6 +129,7 @@ class Copy:
         """The first seed that finds something, or 0, and the last one that was tried."""
         ended = self._run(
             "tests.simulation", "--scenario", one.scenario, "--stop", one.check, "--no-shrink",
+            "--areas", one.areas,
             "--first", str(first), "--seeds", str(limits.seeds - first + 1),
             "--cpu-s", str(limits.cpu_s), "--workers", str(limits.workers),
         )  # fmt: skip

@@ -170,9 +170,10 @@ class System:
         self.actors: list[Actor] = []
         self._checked = 0
 
-    def draw_knobs(self, chance: random.Random) -> Knobs:
+    @classmethod
+    def draw_knobs(cls, chance: random.Random) -> Knobs:
         """One run of four keeps the defaults; each has three of the areas."""
-        areas = tuple(chance.sample(list(self.areas), 3))
+        areas = tuple(chance.sample(list(cls.areas), 3))
         if chance.random() < 0.25:
             return Knobs(areas=areas)
         return Knobs(
@@ -421,6 +422,8 @@ class System:
         self._calm()
         ends = sum(1 for _ in self.kinds)
         world.run((self.faults_s + CHECKED_S) * S, lambda: self._checked >= ends)
+        if world.ended:
+            return
         if self._checked < ends:
             world.found(
                 "served again", f"{ends - self._checked} actors have not ended their checks"

@@ -76,9 +76,10 @@ class Two(System):
         self.bucket_was_damaged = False
         super().__init__(*args, **kwargs)
 
-    def draw_knobs(self, chance: random.Random) -> Knobs:
+    @classmethod
+    def draw_knobs(cls, chance: random.Random) -> Knobs:
         """One run of four keeps the defaults of the server."""
-        areas = tuple(chance.sample(list(self.areas), 3))
+        areas = tuple(chance.sample(list(cls.areas), 3))
         knobs = Knobs(
             areas=areas,
             lag_us=chance.choice(((30, 400), (200, 5_000))),

@@ -38,6 +38,11 @@ class Finding(Exception):
         self.check, self.text = check, text
 
 
+def drawn(seed: int, purpose: str) -> random.Random:
+    """What a seed gives for one purpose."""
+    return random.Random(f"{seed}:{purpose}")
+
+
 class World:
     """The heap of events, and what they add up to."""
 
@@ -50,6 +55,9 @@ class World:
         self.findings: list[Finding] = []
         self.excused: set[str] = set()
         """Checks that promise nothing in this run any more."""
+        self.last_check = ""
+        """The run ends once this one has found something."""
+        self.ended = False
         self.events = 0
         self.happenings = Counter[tuple[str, str]]()
         """How often the code on each machine did something that faults are tied to."""
@@ -70,7 +78,7 @@ class World:
 
     def random(self, purpose: str) -> random.Random:
         """A stream of random numbers of its own, so that nothing else shifts it."""
-        return random.Random(f"{self.seed}:{purpose}")
+        return drawn(self.seed, purpose)
 
     # -- time -------------------------------------------------------------------
 
@@ -90,7 +98,7 @@ class World:
     def run(self, until_ns: int, enough: Callable[[], bool] = lambda: False) -> None:
         """Let time pass until then, or until it is enough."""
         heap = self._heap
-        while heap and heap[0][0] <= until_ns and not enough():
+        while heap and heap[0][0] <= until_ns and not enough() and not self.ended:
             self.now_ns, _, _, run, args = heapq.heappop(heap)
             self.events += 1
             if self.events == MOST_EVENTS:
@@ -122,6 +130,7 @@ class World:
         text = re.sub(r"x{9,}", "x…", text)
         self.story(f"FINDING {check}: {text}")
         self.findings.append(Finding(check, text))
+        self.ended = self.ended or check == self.last_check
 
     def happened(self, name: str) -> None:
         """The running code did something that a fault may be tied to."""
