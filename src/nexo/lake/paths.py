@@ -33,9 +33,9 @@ def local_file(location: str) -> Path:
     return Path(path)
 
 
-def read_metadata(location: str) -> bytes:
-    """A table's metadata in a lake in a folder; other programs may compress it."""
-    content = local_file(location).read_bytes()
+def read_metadata(location: str, io: FileIO | None = None) -> bytes:
+    """A table's metadata; other programs may compress it. A lake in a folder needs no ``io``."""
+    content = local_file(location).read_bytes() if io is None else read_file(io, location)
     if not location.endswith((".gz.metadata.json", ".metadata.json.gz")):
         return content
     import gzip  # noqa: PLC0415 - rarely needed

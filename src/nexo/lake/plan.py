@@ -101,9 +101,9 @@ def missing_before(part: PartitionInfo, after: int | None) -> int:
     """Records that a table, which holds what is below ``after``, can no longer get.
 
     They were reported as tiered, so the broker dropped them, and another program rolled the table
-    back. What the stream itself dropped is not missing.
+    back, or dropped it. What the stream itself dropped is not missing.
     """
-    return 0 if after is None else max(part.hot_offset - max(after, part.start_offset), 0)
+    return max(part.hot_offset - max(after or 0, part.start_offset), 0)
 
 
 RANGE_S, RECORD_S, BYTE_S = 0.006, 1e-6, 1e-8

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from nexo.errors import Conflict
+from nexo.lake.paths import read_metadata
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
@@ -111,7 +115,15 @@ def held_offsets(table: Table) -> dict[int, int]:
     The property is of the last commit, which another program may have rolled back since: so the
     snapshot's own summary counts, or that of the last one before it that has one.
     """
-    return held(table.properties, _said(table, newest_snapshot(table)))
+    return held(table.properties, _line(table))
+
+
+def _line(table: Table) -> Iterator[str | None]:
+    """What the present snapshot and its parents say, then those that are no longer there."""
+    yield from _said(table, newest_snapshot(table))
+    files = [each.metadata_file for each in reversed(table.metadata.metadata_log)]
+    contents = (read_metadata(each, table.io) for each in files)
+    yield said_formerly(table.metadata.current_snapshot_id, contents)
 
 
 def _said(table: Table, snapshot: Snapshot | None) -> Iterator[str | None]:
@@ -128,6 +140,28 @@ def _said(table: Table, snapshot: Snapshot | None) -> Iterator[str | None]:
 def said_by(snapshot: Snapshot) -> str | None:
     """What a snapshot says of its offsets; those of other programs say nothing."""
     return None if snapshot.summary is None else snapshot.summary.get(OFFSETS)
+
+
+def said_formerly(number: int | None, files: Iterator[bytes]) -> str | None:
+    """What a snapshot's parents said that others have expired: former metadata still has them.
+
+    ``files`` are the contents of that, the newest first.
+    """
+    with suppress(FileNotFoundError):  # it is deleted after some commits
+        for content in files:
+            metadata = msgspec.json.decode(content)
+            orphans = orphan_offsets(metadata.get("properties", {}))
+            known = {each["snapshot-id"]: each for each in metadata.get("snapshots", ())}
+            if number not in known:
+                return None
+            parent = number
+            while parent in known:
+                number = parent
+                said: str | None = known[number].get("summary", {}).get(OFFSETS)
+                if found := said or orphans.get(str(number)):
+                    return found
+                parent = known[number].get("parent-snapshot-id")
+    return None
 
 
 def held(properties: Mapping[str, str], line: Iterator[str | None]) -> dict[int, int]:
@@ -159,10 +193,14 @@ def orphans_without(table: Table, gone: Container[int]) -> dict[str, str]:
 
 def missing(properties: Mapping[str, str]) -> dict[int, int]:
     """Per partition: records that were lost to the table, which the broker no longer had."""
+    found = missing_ranges(properties)
+    return {partition: sum(end - first for first, end in gaps) for partition, gaps in found.items()}
+
+
+def missing_ranges(properties: Mapping[str, str]) -> dict[int, list[tuple[int, int]]]:
+    """Per partition: their first offsets, and one past their last."""
     found: dict[str, list[tuple[int, int]]] = json.loads(properties.get(MISSING, "{}"))
-    return {
-        int(partition): sum(end - first for first, end in gaps) for partition, gaps in found.items()
-    }
+    return {int(partition): gaps for partition, gaps in found.items()}
 
 
 def missing_text(properties: Mapping[str, str], gaps: Mapping[int, tuple[int, int]]) -> str:

@@ -11,12 +11,13 @@ import pyarrow as pa
 
 from nexo.batch import verify
 from nexo.lake.own_columns import FIELD_IDS, ROWS
+from nexo.lake.paths import local_file
 from nexo.lake.reading.ordered import row_groups
 from nexo.lake.reading.replay import LakeReader
 from nexo.lake.reading.stored import find
 from nexo.lake.schema import marked
 from nexo.lake.snapshot import COMMIT_ID
-from nexo.lake.tables import held_offsets
+from nexo.lake.tables import held_offsets, missing_ranges
 from tests.simulation.lake.model import PARTITIONS, Row, State
 from tests.simulation.lake.others import column, condition
 from tests.simulation.lake.site import KINDS, LOG, Site, digest, found
@@ -39,6 +40,10 @@ def check(site: Site, chance: random.Random, *, thorough: bool = False) -> None:
         if held != wanted:
             raise found("offsets", f"{name} is at {held}, not at {wanted}")
         _rows(site, name, table, chance, thorough)
+        noted = missing_ranges(table.properties)
+        for partition, offset in site.of(name).state.lost:
+            if not any(first <= offset < end for first, end in noted.get(partition, ())):
+                raise found("missing", f"{partition}:{offset} is in neither tier: {noted}")
     _stored(site)
     _replay(site, chance)
 
@@ -191,6 +196,9 @@ def _metadata(site: Site, name: str, table: Table) -> None:
         is_ours = each.summary is not None and each.summary.get(COMMIT_ID) is not None
         if parent and is_ours and each.timestamp_ms < parent.timestamp_ms:
             raise found("times", f"a snapshot of {name} is older than its parent")
+    for path in (each.statistics_path for each in metadata.statistics):
+        if not local_file(path).exists():
+            raise found("refs", f"{name} names {path}, which is gone")
     unknown = {ref.snapshot_id for ref in metadata.refs.values()} - set(known)
     if unknown:
         raise found("refs", f"{name} names snapshots that it lacks: {unknown}")

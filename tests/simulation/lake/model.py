@@ -34,6 +34,8 @@ class State:
     """Per partition: it has taken everything below."""
     filled: frozenset[str] = frozenset()
     """Rows whose typed column has its value; others may have it."""
+    lost: frozenset[tuple[int, int]] = frozenset()
+    """Partitions and offsets of records that neither the table nor the log has."""
 
     def without(self, gone: Iterable[str]) -> State:
         names = set(gone)
@@ -67,6 +69,8 @@ class Model:
     def __init__(self) -> None:
         self.log: list[list[Row]] = [[] for _ in range(PARTITIONS)]
         self.tables = {"records": TableModel(), "latest": TableModel()}
+        self.hot = [0] * PARTITIONS
+        """Where each partition's log begins: it has dropped what was in the table."""
         self.count = 0
         self.typed = False
 

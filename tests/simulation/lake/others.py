@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyiceberg.table.update import SetSnapshotRefUpdate
+from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate
 from pyiceberg.transforms import (
     BucketTransform,
     HourTransform,
@@ -19,8 +20,9 @@ from pyiceberg.transforms import (
 )
 
 from nexo.lake.own_columns import FIELD_IDS
+from nexo.lake.paths import local_file
 from nexo.lake.reading.ranges import file_ranges
-from tests.simulation.lake.model import PARTITIONS, Row, State
+from tests.simulation.lake.model import PARTITIONS, Row, State, TableModel
 from tests.simulation.lake.site import Site
 from tests.unit.lake import foreign
 
@@ -86,7 +88,7 @@ def _odd(state: State, row: Row, chance: random.Random) -> Row:
     if not known:
         return row
     twin = chance.choice(known)
-    return row._replace(partition=twin.partition, offset=twin.offset, key=twin.key)
+    return twin._replace(name=row.name, value=row.value)
 
 
 def condition(
@@ -238,3 +240,47 @@ def roll_back(
     named = {"ref-name": "main", "type": "branch", "snapshot-id": number}
     table.catalog.commit_table(table, (), (SetSnapshotRefUpdate.model_validate(named),))
     model.state = model.snapshots[number]
+
+
+def expire(table: Table, chance: random.Random) -> None:
+    """Expire snapshots as Iceberg's Java does: all but the newest ones of `main`, and named ones.
+
+    By our catalog: PyIceberg's own would leave gaps in the log of snapshots.
+    """
+    known = {each.snapshot_id: each for each in table.metadata.snapshots}
+    kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    snapshot = table.current_snapshot()
+    for _ in range(chance.randint(1, 3)):
+        if snapshot is not None:
+            kept.add(snapshot.snapshot_id)
+            snapshot = known.get(snapshot.parent_snapshot_id or 0)
+    if gone := sorted(set(known) - kept):
+        update = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": gone})
+        table.catalog.commit_table(table, (), (update,))
+
+
+def add_statistics(site: Site, table: Table) -> None:
+    """A file of statistics of the present snapshot."""
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return
+    path = f"{table.location()}/metadata/statistics-{site.model.name()}.puffin"
+    local_file(path).write_bytes(b"PFA1")
+    made = StatisticsFile.model_validate(
+        {
+            "snapshot-id": snapshot.snapshot_id, "statistics-path": path,
+            "file-size-in-bytes": 4, "file-footer-size-in-bytes": 4, "blob-metadata": [],
+        }
+    )  # fmt: skip
+    with table.update_statistics() as update:
+        update.set_statistics(made)
+
+
+def drop(site: Site, name: str, table: Table) -> None:
+    """Drop the table; its files stay."""
+    table.catalog.drop_table(table.name())
+    site.model.tables[name] = TableModel()
+    site.logs[name] = []
+    site.drops += 1
+    if name == "records":
+        site.model.typed = False  # its contract was in its properties

@@ -50,16 +50,17 @@ def ingest(site: Site, chance: random.Random, meanwhile: Meanwhile) -> None:
     parts = [
         PartitionInfo(
             start_offset=0, next_offset=len(log), stable_offset=len(log), size_bytes=len(log),
-            tiered_offset=0, hot_offset=0,
+            tiered_offset=hot, hot_offset=hot,
         )
-        for log in logs
+        for log, hot in zip(logs, site.model.hot, strict=True)
     ]  # fmt: skip
     planned = planned_ranges(LOG.name, held, parts, BatchLimits())
     ranges = [_written(table, each, logs[each.partition]) for each in planned]
+    drops = site.drops
     meanwhile()
     (outcome,) = commit_all([taking(table, ranges)])
     now = site.of("records").state.held
-    moved = any(now.get(each.partition) != each.after for each in planned)
+    moved = drops != site.drops or any(now.get(each.partition) != each.after for each in planned)
     if isinstance(outcome, Exception):
         pipeline.tables.clear()
         if not (isinstance(outcome, LostRace) and moved):
@@ -70,12 +71,19 @@ def ingest(site: Site, chance: random.Random, meanwhile: Meanwhile) -> None:
     rows = [row for each in planned for row in logs[each.partition][each.first : each.end]]
     ends = {each.partition: each.end for each in planned}
     filled = {row.name for row in rows} if typed else set[str]()
+    lost = {(each.partition, n) for each in planned for n in range(each.after or 0, each.first)}
 
     def taken(state: State) -> State:
-        known = replace(state, held=state.held | ends, filled=state.filled | filled)
-        return known.plus(rows)
+        held, known = state.held | ends, state.filled | filled
+        return replace(state, held=held, filled=known, lost=state.lost | lost).plus(rows)
 
     site.change("records", taken)
+
+
+def retain(site: Site) -> None:
+    """The broker drops what the table holds."""
+    for partition, end in site.of("records").state.held.items():
+        site.model.hot[partition] = max(site.model.hot[partition], end)
 
 
 def _current(pipeline: Pipeline) -> Table:

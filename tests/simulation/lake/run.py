@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.lake import checks, others, ours
 from tests.simulation.lake.site import Site, own_time
-from tests.simulation.lake.steps import Step, draw
+from tests.simulation.lake.steps import OTHERS, Step, draw
 from tests.simulation.world import Finding
 from tests.unit.lake import foreign
 
@@ -139,6 +139,7 @@ ACTS: dict[str, Callable[[Turn], None]] = {
     "latest": lambda turn: ours.newest(turn.site, turn.meanwhile),
     "backfill": lambda turn: ours.fill(turn.site, turn.table, turn.meanwhile),
     "contract": lambda turn: ours.contract(turn.site, turn.table),
+    "retain": lambda turn: ours.retain(turn.site),
     "move": lambda turn: ours.move(turn.site),
     "copy": lambda turn: ours.copy(turn.site),
     "append": lambda turn: others.insert(turn.site, turn.table, turn.chance),
@@ -161,7 +162,12 @@ ACTS: dict[str, Callable[[Turn], None]] = {
         turn.site, turn.name, turn.table, turn.chance, anywhere=True
     ),
     "respell": lambda turn: foreign.respell(turn.table),
+    "expire_theirs": lambda turn: others.expire(turn.table, turn.chance),
+    "statistics": lambda turn: others.add_statistics(turn.site, turn.table),
+    "drop": lambda turn: others.drop(turn.site, turn.name, turn.table),
 }
+OWN_CATALOG = [each for each in OTHERS if each not in ("respell", "expire_theirs")]
+"""What others may also do by PyIceberg's own catalog."""
 
 
 def act(site: Site, step: Step, meanwhile: Callable[[], None]) -> None:
@@ -171,5 +177,10 @@ def act(site: Site, step: Step, meanwhile: Callable[[], None]) -> None:
         ours.ingest(site, chance, meanwhile)
     elif step.name == "clock":
         ours.step_clock(site, chance)
-    elif (table := site.table(step.table)) is not None:
+    elif (table := site.table(step.table)) is None:
+        return
+    elif step.name in OWN_CATALOG and chance.random() < 0.5:
+        with site.theirs(table) as same:
+            ACTS[step.name](Turn(site, step.table, same, chance, meanwhile))
+    else:
         ACTS[step.name](Turn(site, step.table, table, chance, meanwhile))

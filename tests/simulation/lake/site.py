@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyiceberg.table.metadata as pyiceberg_metadata
 import pyiceberg.table.update as pyiceberg_update
+from pyiceberg.catalog.sql import SqlCatalog
 
 from nexo.lake.catalog import Lake
 from nexo.lake.reading.replay import LakeReader
-from nexo.lake.settings import LakeSettings
+from nexo.lake.settings import CATALOG, LakeSettings
 from nexo.lake.tables import NEWEST, RECORDS, StreamId
 from tests.simulation.lake.model import Model, State, TableModel
 from tests.simulation.world import Finding
@@ -46,12 +47,14 @@ class Site:
     def __init__(self, folder: Path, seed: int) -> None:
         self.root, self.folder = folder, folder / "lake"
         self.seed = seed
-        self.now_ns = _EPOCH_NS
+        self.now_ns = self.newest_ns = _EPOCH_NS
         self.model = Model()
         self.copied: dict[Path, str] = {}
         """Folders of which a copy is in use, and what was in them then."""
         self.logs: dict[str, list[tuple[int, int]]] = {name: [] for name in KINDS}
         """All entries that a table's log of snapshots ever had."""
+        self.drops = 0
+        """How many tables were dropped."""
         self.open()
 
     def open(self) -> None:
@@ -63,6 +66,17 @@ class Site:
 
     def table(self, name: str) -> Table | None:
         return self.lake.known(LOG, KINDS[name])
+
+    @contextmanager
+    def theirs(self, table: Table) -> Iterator[Table]:
+        """A table by PyIceberg's own catalog, on a machine whose clock is right."""
+        our_ns, self.now_ns = self.now_ns, self.newest_ns
+        catalog = SqlCatalog("nexo", uri=f"sqlite:///{self.folder / CATALOG}")
+        try:
+            yield catalog.load_table(table.name())
+        finally:
+            catalog.engine.dispose()
+            self.now_ns = our_ns
 
     def of(self, name: str) -> TableModel:
         return self.model.tables[name]
@@ -114,6 +128,7 @@ def own_time(site: Site) -> Iterator[None]:
 
     def time_ns() -> int:
         site.now_ns += 1_000_000  # no two commits in one millisecond
+        site.newest_ns = max(site.newest_ns, site.now_ns)
         return site.now_ns
 
     replaced: list[tuple[Any, str, Any]] = [

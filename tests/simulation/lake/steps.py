@@ -5,14 +5,15 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-OURS = {
+OURS: dict[str, float] = {
     "ingest": 12, "merge": 6, "expire": 4, "latest": 5, "backfill": 2, "contract": 1, "clock": 2,
-    "move": 2, "copy": 2, "sweep": 1,
+    "move": 2, "copy": 2, "sweep": 1, "retain": 1,
 }  # fmt: skip
-OTHERS = {
+OTHERS: dict[str, float] = {
     "append": 3, "append_odd": 2, "append_bare": 1, "delete": 3, "delete_rows": 4, "rewrite": 4,
     "rewrite_bare": 1, "add_field": 2, "drop_field": 1, "rename": 1, "tag": 2, "branch": 1,
-    "roll_back": 3, "set_current": 2, "respell": 3, "add_column": 1,
+    "roll_back": 3, "set_current": 2, "respell": 3, "add_column": 1, "expire_theirs": 2,
+    "statistics": 1, "drop": 0.5,
 }  # fmt: skip
 """How often each step is drawn; those of others are by other programs."""
 INSIDE = ("ingest", "merge", "latest", "backfill")
@@ -23,10 +24,12 @@ DISTURBING = ("delete_rows", "delete_rows", "delete_rows", "delete", "rewrite", 
 THEMES = (
     ("merge", "delete_rows"), ("tag", "expire", "ingest"), ("latest", "rewrite"),
     ("add_field", "drop_field"), ("roll_back", "set_current", "expire"), ("respell", "copy"),
+    ("roll_back", "append", "expire_theirs"), ("roll_back", "retain", "ingest"),
 )  # fmt: skip
 """Steps of which half of the runs have many: some mistakes need several of them together."""
 OF_LATEST = ("delete", "delete_rows", "rewrite", "rewrite_bare", "add_field", "drop_field",
-             "tag", "roll_back", "merge", "expire", "sweep")  # fmt: skip
+             "tag", "roll_back", "merge", "expire", "sweep", "expire_theirs", "statistics",
+             "drop")  # fmt: skip
 """Steps that may also be done to the table of newest records."""
 
 
@@ -50,7 +53,7 @@ class Step:
 def draw(chance: random.Random, most: int) -> list[Step]:
     """Steps of a run; it begins with an ingest."""
     few = {name: weight for name, weight in (OURS | OTHERS).items() if chance.random() < 0.7}
-    weights = {"ingest": 10, **few}
+    weights = {"ingest": 10.0, **few}
     if chance.random() < 0.5:
         weights |= dict.fromkeys(chance.choice(THEMES), 15)
     found = [Step("ingest", number=chance.getrandbits(30))]
@@ -64,7 +67,7 @@ def draw(chance: random.Random, most: int) -> list[Step]:
     return found
 
 
-def _disturbing(chance: random.Random, step: Step, weights: dict[str, int]) -> Step:
+def _disturbing(chance: random.Random, step: Step, weights: dict[str, float]) -> Step:
     """What falls into a step: often something that it has to notice."""
     if chance.random() < 0.5:
         return _one(chance, weights)
@@ -72,7 +75,7 @@ def _disturbing(chance: random.Random, step: Step, weights: dict[str, int]) -> S
     return Step(chance.choice(DISTURBING), table, chance.getrandbits(30))
 
 
-def _one(chance: random.Random, weights: dict[str, int]) -> Step:
+def _one(chance: random.Random, weights: dict[str, float]) -> Step:
     name = chance.choices(list(weights), list(weights.values()))[0]
     table = "latest" if name in OF_LATEST and chance.random() < 0.35 else "records"
     return Step(name, table, chance.getrandbits(30))

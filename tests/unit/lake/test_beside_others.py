@@ -6,7 +6,8 @@ import time
 
 import msgspec
 import pytest
-from pyiceberg.table.update import SetSnapshotRefUpdate
+from pyiceberg.table import Table
+from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate
 
 from nexo.errors import Conflict
 from nexo.lake.commit import LostRace
@@ -14,6 +15,7 @@ from nexo.lake.maintenance import maintain as maintenance
 from nexo.lake.maintenance import ordering
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.once import WrittenRange, commit
+from nexo.lake.paths import local_file
 from nexo.lake.plan import BatchLimits, planned_ranges
 from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.reading.replay import LakeReader
@@ -203,6 +205,38 @@ def test_what_a_snapshot_of_others_holds_is_known_after_its_parents_have_expired
     maintain(filler.table, Care(min_files=9, max_snapshots=1, grace_s=0))
     assert filler.table.refresh().properties[ORPHANS] == "{}"
     assert held_offsets(filler.table) == {0: 3}
+
+
+def test_what_a_table_holds_is_known_after_others_have_expired_what_said_so(filler: Filler) -> None:
+    """While no pipeline runs, somebody rolls back, adds rows, and keeps one snapshot."""
+    rolled_back(filler)
+    append(filler.table, [{"value": b"somebody's"}])
+    expire_others(filler.table)
+    assert held_offsets(filler.table.refresh()) == {0: 2}
+    assert find(filler.lake, StreamId("log", 1)).offsets == {0: 2}  # type: ignore[union-attr]
+    append(filler.table, [{"value": b"and more"}])
+    expire_others(filler.table)
+    assert held_offsets(filler.table.refresh()) == {0: 2}
+    filler.append([b"2 again"])
+    assert held_offsets(filler.table) == {0: 3}
+
+
+def test_what_a_table_holds_stays_known_where_nothing_was_rolled_back(filler: Filler) -> None:
+    filler.append([b"0"])
+    append(filler.table, [{"value": b"somebody's"}])
+    expire_others(filler.table)
+    for entry in filler.table.refresh().metadata.metadata_log:
+        local_file(entry.metadata_file).unlink()
+    assert held_offsets(filler.table) == {0: 1}
+
+
+def expire_others(table: Table) -> None:
+    """What Iceberg's procedure `expire_snapshots` does, with `retain_last => 1`."""
+    metadata = table.refresh().metadata
+    gone = {each.snapshot_id for each in metadata.snapshots} - {metadata.current_snapshot_id}
+    update = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": sorted(gone)})
+    table.catalog.commit_table(table, (), (update,))
+    table.refresh()
 
 
 def test_records_of_a_snapshot_that_is_made_current_again_are_not_taken_twice(

@@ -29,6 +29,8 @@ def test_records_that_no_tier_has_are_noted_though_nothing_new_comes() -> None:
     assert (planned.first, planned.end, planned.gap) == (9, 9, (4, 9))
     assert list(planned.tasks(BatchLimits())) == []
     assert planned_ranges("log", {0: 9}, [part], BatchLimits()) == []
+    (planned,) = planned_ranges("log", {}, [part], BatchLimits())
+    assert planned.gap == (0, 9)  # or dropped it
 
 
 def test_a_lake_that_is_ahead_of_the_broker_is_refused() -> None:

@@ -36,6 +36,7 @@ from nexo.lake.tables import (
     held_offsets,
     is_of,
     orphan_offsets,
+    said_formerly,
     table_name,
     table_names,
 )
@@ -191,6 +192,8 @@ def _line(metadata: Mapping[str, Any]) -> Iterator[str | None]:
     while snapshot is not None:
         yield snapshot.get("summary", {}).get(OFFSETS) or orphans.get(str(snapshot["snapshot-id"]))
         snapshot = known.get(snapshot.get("parent-snapshot-id"))
+    files = [each["metadata-file"] for each in reversed(metadata.get("metadata-log", ()))]
+    yield said_formerly(metadata.get("current-snapshot-id"), map(read_metadata, files))
 
 
 def _location(folder: Path, namespace: str, name: str) -> str | None:
