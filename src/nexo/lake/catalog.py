@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from nexo.errors import Conflict, NotFound
+from nexo.errors import Conflict, NexoError, NotFound
 from nexo.lake.failures import lake_errors
 from nexo.lake.folder.relocation import WAREHOUSE, relocate
 from nexo.lake.paths import location_of
@@ -270,20 +270,28 @@ class Lake:
         yield from (each for each in self.every() if not {STREAM, USER}.isdisjoint(each.properties))
 
     def every(self) -> Iterator[Table]:
-        """Every table of the lake, whoever made it."""
-        if not self.settings.exists:
-            return
-        with lake_errors("cannot list the lake's tables"):
-            for identifier in self._listed():
-                yield self.catalog.load_table(identifier)
+        """Every table of the lake, whoever made it; raises after them why others cannot be read."""
+        failed = None
+        for name in self._listed() if self.settings.exists else ():
+            try:
+                table = self.at(name)
+            except NexoError as error:
+                failed = error
+                continue
+            if table is not None:  # it may have been dropped since
+                yield table
+        if failed is not None:
+            raise failed
 
-    def _listed(self) -> list[tuple[str, ...]]:
+    def _listed(self) -> list[str]:
         from pyiceberg.exceptions import NoSuchNamespaceError
 
-        try:
-            return self.catalog.list_tables(self.settings.namespace)
-        except NoSuchNamespaceError:
-            return []
+        with lake_errors("cannot list the lake's tables"):
+            try:
+                found = self.catalog.list_tables(self.settings.namespace)
+            except NoSuchNamespaceError:
+                return []
+            return [name for *_, name in found]
 
 
 def _folder(stream: StreamId, kind: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,6 +11,12 @@ from nexo.errors import ConfigError, Corrupt, NexoError, Unavailable
 
 _DRIVERS = ("pyiceberg", "pydantic", "sqlalchemy", "sqlite3", "requests", "urllib3", "botocore")
 """Modules whose errors mean that a catalog or a store failed, not our own code."""
+_READERS = ("pyiceberg", "fastavro")
+_DAMAGE = (
+    ValueError, LookupError, EOFError, OverflowError, MemoryError, SystemError, zlib.error,
+    struct.error,
+)  # fmt: skip
+"""What those raise where a file is not what it should be."""
 
 
 @contextmanager
@@ -38,9 +46,20 @@ def _kind(error: Exception, settings: bool) -> type[NexoError] | None:
         return Corrupt
     if settings and isinstance(error, ValueError | TypeError | KeyError):
         return ConfigError
+    if isinstance(error, _DAMAGE) and _raised_in(error).startswith(_READERS):
+        return Corrupt
     if isinstance(error, OSError) or home.startswith(_DRIVERS):
         return Unavailable
     return None
+
+
+def _raised_in(error: BaseException) -> str:
+    """The module of ours or of others in which an error was raised."""
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        found = str(trace.tb_frame.f_globals.get("__name__", ""))
+        trace = trace.tb_next
+    return found
 
 
 def first_line(error: BaseException) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -105,8 +105,18 @@ def is_of(properties: Mapping[str, str], stream: StreamId) -> bool:
 
 def offsets_of(properties: Mapping[str, str], name: str = OFFSETS) -> dict[int, int]:
     """Per partition: the table holds everything below, or what another property says."""
-    found: dict[str, int] = json.loads(properties.get(name, "{}"))
+    found: dict[str, int] = noted(properties, name)
     return {int(partition): offset for partition, offset in found.items()}
+
+
+def noted(properties: Mapping[str, str], name: str, default: str = "{}") -> Any:
+    """What a property of ours says; `Conflict` if another program made it unreadable."""
+    try:
+        return msgspec.json.decode(properties.get(name, default))
+    except msgspec.DecodeError as error:
+        raise Conflict(
+            f"the property {name} of the table is not as Nexo wrote it ({error}): set it back"
+        ) from None
 
 
 def held_offsets(table: Table) -> dict[int, int]:
@@ -172,7 +182,7 @@ def held(properties: Mapping[str, str], line: Iterator[str | None]) -> dict[int,
 
 def orphan_offsets(properties: Mapping[str, str]) -> dict[str, str]:
     """By snapshot: what its parents, which are gone, said of its offsets."""
-    found: dict[str, str] = json.loads(properties.get(ORPHANS, "{}"))
+    found: dict[str, str] = noted(properties, ORPHANS)
     return found
 
 
@@ -199,13 +209,13 @@ def missing(properties: Mapping[str, str]) -> dict[int, int]:
 
 def missing_ranges(properties: Mapping[str, str]) -> dict[int, list[tuple[int, int]]]:
     """Per partition: their first offsets, and one past their last."""
-    found: dict[str, list[tuple[int, int]]] = json.loads(properties.get(MISSING, "{}"))
+    found: dict[str, list[tuple[int, int]]] = noted(properties, MISSING)
     return {int(partition): gaps for partition, gaps in found.items()}
 
 
 def missing_text(properties: Mapping[str, str], gaps: Mapping[int, tuple[int, int]]) -> str:
     """The property's text with more gaps: a partition's first missing offset, and one past it."""
-    found: dict[str, list[Sequence[int]]] = json.loads(properties.get(MISSING, "{}"))
+    found: dict[str, list[Sequence[int]]] = noted(properties, MISSING)
     for partition, gap in gaps.items():
         found.setdefault(str(partition), []).append(gap)
     return json.dumps(found, sort_keys=True)

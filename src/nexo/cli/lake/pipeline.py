@@ -19,7 +19,7 @@ from nexo.cli.lake.lake_location import lake_options, open_lake
 from nexo.cli.options import common
 from nexo.cli.times import seconds
 from nexo.client.worker_processes import ProcessStopSignal
-from nexo.errors import Conflict
+from nexo.errors import Conflict, NexoError
 from nexo.extras import require
 from nexo.server.processes.system import yield_to_brokers
 
@@ -243,12 +243,15 @@ def maintain(grace_s: float, snapshots: int | None, **where: Any) -> None:
             "stop it first, or give --grace 10m or more"
         )
     care = maintenance.Care(max_snapshots=snapshots, grace_s=grace_s)
-    reports, refused = list[maintenance.Report](), list[Conflict]()
-    for table in lake.kept():
-        try:
-            reports.append(maintenance.maintain(table, care))
-        except Conflict as error:
-            refused.append(error)
+    reports, refused = list[maintenance.Report](), list[NexoError]()
+    try:
+        for table in lake.kept():
+            try:
+                reports.append(maintenance.maintain(table, care))
+            except NexoError as error:
+                refused.append(error)
+    except NexoError as error:  # of tables that cannot be read
+        refused.append(error)
     columns = [
         "table", "merged_files", "merged_into", "expired_snapshots", "deleted_files",
         "waiting_files",

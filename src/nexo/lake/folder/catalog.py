@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
-from pyiceberg.io import load_file_io
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationError
+from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.locations import load_location_provider
@@ -38,8 +38,10 @@ from pyiceberg.table.update import (
 )
 from sqlalchemy import Insert, insert
 
+from nexo.errors import Corrupt
 from nexo.lake.folder.relocation import next_metadata
 from nexo.lake.paths import delete_files, sync_local, write_file
+from nexo.lake.settings import CATALOG
 from nexo.lake.snapshot import Draft
 
 if TYPE_CHECKING:
@@ -107,7 +109,7 @@ class FolderCatalog(SqlCatalog):
             metadata = known[1]
         else:
             io = load_file_io(self.properties, location)
-            metadata = FromInputFile.table_metadata(io.new_input(location))
+            metadata = _read(io, location)
             self._keep(name, location, metadata)
         io = load_file_io({**self.properties, **metadata.properties}, location)
         return Table(name, metadata, location, io, self)
@@ -259,6 +261,16 @@ class FolderCatalog(SqlCatalog):
                         each.known,
                     )  # fmt: skip
                     each.moved = connection.exec_driver_sql(_POINT, given).rowcount > 0
+
+
+def _read(io: FileIO, location: str) -> TableMetadata:
+    try:
+        return FromInputFile.table_metadata(io.new_input(location))
+    except (ValueError, ValidationError) as error:
+        raise Corrupt(
+            f"{location} is damaged: restore it from a backup, or have {CATALOG} name the table's "
+            "newest metadata file that is whole"
+        ) from error
 
 
 _POINT = (

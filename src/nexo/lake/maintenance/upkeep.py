@@ -93,7 +93,7 @@ class Rounds:
         from nexo.lake.catalog import Lake
 
         try:
-            yield from list(Lake(self._lake).kept())
+            yield from Lake(self._lake).kept()
         except NexoError as error:
             self.say({"note": f"maintenance will try again: {error.message}"})
 

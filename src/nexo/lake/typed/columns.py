@@ -18,7 +18,7 @@ import pyarrow as pa
 from nexo.errors import InvalidOption
 from nexo.lake.failures import lake_errors
 from nexo.lake.own_columns import ROWS
-from nexo.lake.tables import COLUMNS
+from nexo.lake.tables import COLUMNS, noted
 from nexo.lake.typed.formats import ValueFormat, format_of, format_text
 from nexo.lake.typed.kinds import Kind, arrow_type, parse, widened
 
@@ -59,7 +59,7 @@ class Terms:
 
 
 def columns_of(properties: Mapping[str, str]) -> list[ParsedColumn]:
-    return [ParsedColumn(**row) for row in json.loads(properties.get(COLUMNS, "[]"))]
+    return [ParsedColumn(**row) for row in noted(properties, COLUMNS, "[]")]
 
 
 def parser_of(table: Table) -> Terms | None:
