@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -43,11 +43,15 @@ _NEVER_MS = 24 * 3_600_000
 
 @dataclass(frozen=True)
 class Ground:
-    """A server and a client on the running loop, and files of their kind."""
+    """A server and a client on the running loop, and files of their kind.
+
+    ``opened`` closes what a path opens besides.
+    """
 
     client: Any
     files: Files
     folder: Path
+    opened: AsyncExitStack
 
 
 @asynccontextmanager
@@ -58,8 +62,9 @@ async def ground(make_files: Callable[[], Files]) -> AsyncIterator[Ground]:
         server = EmbeddedServer(load(flags=flags), make_files=make_files)
         await server.open()
         try:
-            async with nexo.AsyncClient(f"nexo://127.0.0.1:{server.port}") as client:
-                yield Ground(client, make_files(), Path(folder) / "log")
+            url = f"nexo://127.0.0.1:{server.port}"
+            async with nexo.AsyncClient(url) as client, AsyncExitStack() as opened:
+                yield Ground(client, make_files(), Path(folder) / "log", opened)
         finally:
             await server.crash()
 
@@ -244,6 +249,8 @@ async def _alone(on: Ground, asked: bytes, reply_bytes: int) -> Work:
     """Each of many connections of the documents' client asks once, and reads its reply."""
     (host, port), *_ = on.client.address.places
     opened = [await asyncio.open_connection(host, port) for _ in range(CONNECTIONS)]
+    for _, writer in opened:
+        on.opened.push_async_callback(_closed, writer)
 
     async def once() -> None:
         for _, writer in opened:
@@ -252,6 +259,11 @@ async def _alone(on: Ground, asked: bytes, reply_bytes: int) -> Work:
             await reader.readexactly(reply_bytes)
 
     return once
+
+
+async def _closed(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    await writer.wait_closed()
 
 
 async def _stream_group(on: Ground) -> Work:

@@ -61,17 +61,6 @@ def context_of(spark: SparkSession) -> SparkContext | None:
         return None
 
 
-def tasks(spark: SparkSession) -> tuple[int, int]:
-    """How many tasks of the stages that run now are done, and how many there are."""
-    context = context_of(spark)
-    if context is None:  # a Spark Connect server does not say
-        return 0, 0
-    tracker = context.statusTracker()
-    stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
-    known = [stage for stage in stages if stage is not None]
-    return sum(one.numCompletedTasks for one in known), sum(one.numTasks for one in known)
-
-
 def is_local(context: SparkContext | None) -> bool:
     """Whether tasks run on this machine, in the driver's own JVM."""
     return context is not None and re.match(r"local(\[|$)", str(context.master)) is not None

@@ -186,6 +186,18 @@ def slots(spark: SparkSession) -> int:
         return 4 if context is None else int(context.defaultParallelism)
 
 
+def tasks(spark: SparkSession) -> tuple[int, int]:
+    """How many tasks of what runs now are done, and how many there are."""
+    finished, total = _warm.tasks
+    if (context := context_of(spark)) is not None:  # a Spark Connect server does not say
+        tracker = context.statusTracker()
+        stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+        known = [stage for stage in stages if stage is not None]
+        finished += sum(one.numCompletedTasks for one in known)
+        total += sum(one.numTasks for one in known)
+    return finished, total
+
+
 def run_tasks(spark: SparkSession, work: TaskGroup, *, small: bool = False) -> list[Any]:
     """Run each item of ``work`` as a Spark task; returns the result of each.
 

@@ -41,6 +41,8 @@ class WarmWorkers:
 
     count: int = PROCESSES
     idle_s: float = IDLE_S
+    tasks: tuple[int, int] = (0, 0)
+    """How many tasks of what runs now are done, and how many there are."""
     _idle: SimpleQueue[_Worker | None] = field(default_factory=SimpleQueue)
     _started: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -52,8 +54,9 @@ class WarmWorkers:
                 self._started = True
                 for _ in range(self.count):
                     self._idle.put(None)
+        self.tasks = 0, len(tasks)
         with ThreadPoolExecutor(self.count, "nexo-warm") as pool:
-            return list(pool.map(self._done, tasks))
+            return [self._counted(found) for found in pool.map(self._done, tasks)]
 
     def close(self) -> None:
         """End the processes."""
@@ -62,6 +65,11 @@ class WarmWorkers:
                 if (worker := self._idle.get()) is not None:
                     worker.code()
             self._started = False
+
+    def _counted(self, found: bytes) -> bytes:
+        done, total = self.tasks
+        self.tasks = done + 1, total
+        return found
 
     def _done(self, task: Callable[[], bytes]) -> bytes:
         from pyspark import cloudpickle  # noqa: PLC0415 - pyspark takes a second to import

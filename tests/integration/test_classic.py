@@ -244,7 +244,7 @@ def test_names_are_what_that_server_takes(classic: Classic, served: Process, nam
 
 def test_deleting_a_queue_that_is_not_there_is_fine(classic: Classic) -> None:
     classic.call(0x15, text("never-there"))
-    with pytest.raises(Refused, match=r"^queue 'no such queue' not found: create it first$"):
+    with pytest.raises(Refused, match=r"^Queue 'no such queue' not found\. Create it first\.$"):
         classic.q_push("no such queue", 1)
 
 

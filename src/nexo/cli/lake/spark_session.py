@@ -170,9 +170,11 @@ def shown(spark: SparkSession, label: str) -> Iterator[None]:
 
 
 def _watch(spark: SparkSession, bar: output.ProgressTask, done: threading.Event) -> None:
-    from pyspark_nexo.sessions import tasks
+    from pyspark_nexo.tiering import tasks
 
-    while not done.wait(_LOOK_S):
+    ended = False
+    while not ended:
+        ended = done.wait(_LOOK_S)
         finished, total = tasks(spark)
         if total:
             bar.show(finished, total)

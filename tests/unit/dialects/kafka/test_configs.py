@@ -80,7 +80,7 @@ def test_to_keep_nothing_is_not_to_keep_all() -> None:
         ("min.insync.replicas", "2"),
         ("message.timestamp.type", "LogAppendTime"),
         ("message.timestamp.after.max.ms", "1"),
-        ("compression.type", "zstd"),
+        ("compression.type", "brotli"),
         ("max.compaction.lag.ms", "86400000"),
         ("min.compaction.lag.ms", "1"),
         ("unclean.leader.election.enable", "true"),

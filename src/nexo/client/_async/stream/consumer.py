@@ -193,8 +193,8 @@ class StreamConsumer(AsyncClosing, Generic[T]):
         finally:
             self._poll = None
         self.fetched_s = runtime.now_s()
-        for refused in records.refused:
-            log.info("group %r: %s", self.group, refused.message)
+        for reason in records.refused:
+            log.info("group %r: %s", self.group, reason)
         return records
 
     # -- asking ahead

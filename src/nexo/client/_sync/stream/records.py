@@ -109,9 +109,9 @@ class Records(Sequence[StreamRecord[T]], Generic[T]):
         return self._head.generation
 
     @property
-    def refused(self) -> list[wire.RefusedRange]:
-        """The records that the request which took them did not settle."""
-        return self._head.refused
+    def refused(self) -> list[str]:
+        """Why some records were not settled by the request which took these."""
+        return [each.message for each in self._head.refused]
 
     def are_many(self, limit: int) -> bool:
         """Whether as many came as were asked for, or half a reply's bytes: more are waiting."""
