@@ -15,7 +15,7 @@ from nexo.protocol import store as wire
 from nexo.protocol import store_classic as classic
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
-from tests.unit.brokers.store.test_service import Session, StoreRuntime
+from tests.unit.services.store.test_service import Session, StoreRuntime
 
 OPS = st.sampled_from([Op.MAP_SET, Op.MAP_GET, Op.MAP_DEL, *wire.REQUESTS])
 ATOMS: st.SearchStrategy[Any] = st.one_of(

@@ -13,7 +13,7 @@ from nexo.protocol.stream_publishing import TxBegin, publish_head
 from nexo.services.stream.groups import xmessages
 from nexo.storage.header import Flags
 from tests.unit.brokers.stream.desk import Desk
-from tests.unit.xstreams.test_nexo_service import Client
+from tests.unit.services.stream.groups.test_xgroups import Client
 
 STEP = 4
 """Messages that the log drops at once, instead of a thousand."""

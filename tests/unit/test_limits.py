@@ -20,7 +20,7 @@ from nexo.replication.tenure import FOREVER
 from nexo.server.processes.admin_worker import _config
 from nexo.services.replicating import Replicating
 from nexo.services.store.service import StoreService
-from tests.unit.brokers.store.test_service import StoreRuntime
+from tests.unit.services.store.test_service import StoreRuntime
 
 ROOT = Path(__file__).parents[2]
 SQL = "integration/test_admin_sql.py"

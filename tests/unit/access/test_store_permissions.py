@@ -16,7 +16,7 @@ from nexo.protocol.ops import Op
 from nexo.protocol.store import REQUESTS as STORE
 from nexo.services.store.service import StoreService
 from tests.unit.access.samples import NAME, REQUESTS
-from tests.unit.brokers.store.test_service import RecordingPeer, StoreRuntime
+from tests.unit.services.store.test_service import RecordingPeer, StoreRuntime
 
 READS = {
     Op.MAP_GET, Op.KEY_EXISTS, Op.KEY_MGET, Op.KEY_INSPECT, Op.KEY_SCAN, Op.FIELDS_GET,

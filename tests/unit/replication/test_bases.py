@@ -28,7 +28,7 @@ from nexo.replication.objects import (
 from nexo.replication.stores import FolderObjects
 from nexo.storage.disk.files import OsFiles
 from tests.memory_objects import MemoryObjects
-from tests.unit.storage.test_recording import contents
+from tests.unit.storage.disk.test_recording import contents
 
 KEY = bytes(range(KEY_BYTES))
 

@@ -15,10 +15,10 @@ from nexo.protocol.stream_publishing import publish_head
 from nexo.services.connection import Done
 from nexo.services.stream.replay import Portion, StreamPosition
 from nexo.storage.header import Flags, parse, stamp
+from tests.unit.brokers.stream.cleanup.test_compaction import compact, get
 from tests.unit.brokers.stream.desk import Desk, Peer
-from tests.unit.brokers.stream.test_compaction import compact, get
 from tests.unit.brokers.stream.test_transactions import Tx
-from tests.unit.xstreams.test_nexo_service import Client
+from tests.unit.services.stream.groups.test_xgroups import Client
 
 ALWAYS = ((0, 0), (2**64 - 1, 2**64 - 1))
 

@@ -23,8 +23,7 @@ from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.reading.replay import LakeReader
 from nexo.lake.rows import rows
 from nexo.lake.tables import StreamId, offsets_of
-
-from .conftest import DAY_MS, Filler, make_batch
+from tests.unit.lake.conftest import DAY_MS, Filler, make_batch
 
 EAGER = Care(min_files=2, max_manifests=2, max_snapshots=2, grace_s=0)
 NEWEST_ONLY = Care(min_files=2, max_snapshots=1, grace_s=0)

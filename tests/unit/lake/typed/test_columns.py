@@ -22,8 +22,7 @@ from nexo.lake.rows import rows
 from nexo.lake.typed.columns import rename, set_additions, set_permissive, set_schema
 from nexo.lake.typed.infer import infer
 from nexo.lake.typed.values import Parser
-
-from .conftest import Filler, make_batch
+from tests.unit.lake.conftest import Filler, make_batch
 
 
 def typed_rows(filler: Filler, *names: str) -> list[tuple[object, ...]]:

@@ -20,9 +20,8 @@ from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.reading.stored import find
 from nexo.lake.settings import LakeSettings
 from nexo.lake.tables import StreamId, offsets_of
-
-from .conftest import DAY_MS, Filler
-from .foreign import delete_rows, respell
+from tests.unit.lake.conftest import DAY_MS, Filler
+from tests.unit.lake.foreign import delete_rows, respell
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ from nexo.lake.catalog import Lake
 from nexo.lake.maintenance import upkeep
 from nexo.lake.maintenance.upkeep import Plan, Rounds, Upkeep
 from tests.timing import wait_until
-
-from .conftest import Filler
+from tests.unit.lake.conftest import Filler
 
 
 def plan(lake: Lake, every_s: float = 0.01) -> Plan:

@@ -22,8 +22,7 @@ from nexo.errors import InvalidInput
 from nexo.lake.typed.columns import set_format
 from nexo.lake.typed.formats import extended
 from nexo.lake.typed.protobuf import protobuf_format
-
-from .conftest import Filler
+from tests.unit.lake.conftest import Filler
 
 F = FieldDescriptorProto
 ONE, MANY = F.LABEL_OPTIONAL, F.LABEL_REPEATED

@@ -14,7 +14,7 @@ from nexo.protocol.values import encode_value
 from nexo.services.stream.groups.xmessages import TRIM_STEP
 from nexo.storage.log import SegmentedLog
 from tests.unit.brokers.stream.desk import Desk
-from tests.unit.xstreams.test_nexo_service import Client
+from tests.unit.services.stream.groups.test_xgroups import Client
 
 
 @pytest.fixture

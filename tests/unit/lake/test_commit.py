@@ -18,9 +18,8 @@ from nexo.lake.paths import local_path
 from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.rows import rows
 from nexo.lake.settings import CATALOG, LakeSettings
-
-from .conftest import Filler, make_batch
-from .misbehaving import FAULTS, MisbehavingLake, conflict
+from tests.unit.lake.conftest import Filler, make_batch
+from tests.unit.lake.misbehaving import FAULTS, MisbehavingLake, conflict
 
 NAMES = ("a", "b", "c")
 

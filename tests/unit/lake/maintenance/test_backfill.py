@@ -19,8 +19,7 @@ from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.tables import DEAD_LETTERS, StreamId
 from nexo.lake.typed.columns import rename, set_permissive, set_schema
 from nexo.lake.typed.models import columns_from
-
-from .conftest import Filler
+from tests.unit.lake.conftest import Filler
 
 LOG = StreamId("log", 1)
 

@@ -16,8 +16,7 @@ from nexo.lake.derived.latest import finish, plan, run
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.tables import NEWEST, StreamId, held_offsets
-
-from .conftest import Filler
+from tests.unit.lake.conftest import Filler
 
 STREAM = StreamId("log", 1)
 

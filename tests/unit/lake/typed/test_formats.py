@@ -18,8 +18,7 @@ from nexo.lake.maintenance.backfill import Backfilled, backfill
 from nexo.lake.typed.avro import avro_format
 from nexo.lake.typed.columns import set_additions, set_format, set_permissive, set_schema
 from nexo.lake.typed.formats import ValueFormat, extended, format_of, format_text
-
-from .conftest import Filler
+from tests.unit.lake.conftest import Filler
 
 ORDER: dict[str, Any] = {
     "type": "record", "name": "shop.Order", "fields": [

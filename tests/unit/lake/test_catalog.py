@@ -20,8 +20,7 @@ from nexo.lake.reading.replay import LakeReader
 from nexo.lake.schema import iceberg_schema
 from nexo.lake.settings import LakeSettings
 from nexo.lake.tables import NEWEST, StreamId
-
-from .conftest import Filler
+from tests.unit.lake.conftest import Filler
 
 Configure = Callable[..., Lake]
 

@@ -14,8 +14,7 @@ from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.reading import ordered
 from nexo.lake.tables import DEAD_LETTERS, StreamId
 from nexo.lake.typed.columns import set_schema
-
-from .conftest import Filler
+from tests.unit.lake.conftest import Filler
 
 STREAM = StreamId("log", 1)
 
