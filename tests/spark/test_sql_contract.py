@@ -20,7 +20,7 @@ from nexo.sql.engine import Engine
 from pyspark_nexo.pipeline import Pipeline
 from pyspark_nexo.types import spark_type
 from pyspark_nexo.views import register_views
-from tests.unit.lake import test_protobuf
+from tests.unit.lake.typed import test_protobuf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
