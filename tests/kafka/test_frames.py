@@ -17,7 +17,7 @@ from nexo.dialects.dialect import Claim
 from nexo.dialects.kafka.dialect import KafkaDialect
 from nexo.dialects.kafka.format.apis import APIS, UNKNOWN, ApiKey
 from nexo.dialects.kafka.format.codec import Field, KafkaMessage, Schema
-from nexo.dialects.kafka.format.wire import Input
+from nexo.dialects.kafka.format.wire import I32, Input, write_length
 from nexo.errors import ProtocolError
 from nexo.model import Broker
 
@@ -151,10 +151,43 @@ def test_requests_past_the_limit_wait_and_are_answered_in_order(bootstrap: str) 
             assert int.from_bytes(of.read(size)[:4], "big") == number
 
 
+def _compact(count: int) -> bytes:
+    """The length of a text or an array in flexible versions."""
+    found = bytearray()
+    write_length(found, count, I32, flexible=True)
+    return bytes(found)
+
+
 def test_arrays_are_bounded_in_all() -> None:
     many = struct.pack(">i", limits.KAFKA_ELEMENTS + 1) + bytes(limits.KAFKA_ELEMENTS + 1)
     with pytest.raises(ProtocolError, match="elements"):
         Schema("a:[]bool", 9).read(Input(memoryview(many)), 0)
+
+
+@pytest.mark.parametrize("given", [b"\x81\x02" + b"\x05\x00" * 257, b"\xff\xff\xff\x7f"])
+def test_tagged_fields_are_bounded(given: bytes) -> None:
+    """Each is two bytes, so many of them take long to be skipped."""
+    with pytest.raises(ProtocolError, match="tagged"):
+        Input(memoryview(given)).skip_tags()
+
+
+def test_tagged_fields_count_as_elements() -> None:
+    many = limits.KAFKA_ELEMENTS // 2 + 1
+    given = _compact(many) + b"\x01\x05\x00" * many + b"\x00"
+    with pytest.raises(ProtocolError, match="tagged"):
+        Schema("a:[ b:i8@9+ ]", 0).read(Input(memoryview(given)), 0)
+
+
+def test_texts_are_no_longer_than_kafkas() -> None:
+    """They become names, and are repeated in answers."""
+    schema, most = Schema("a:str", 0), 32_767
+    for size in (most, most + 1):
+        given = Input(memoryview(_compact(size) + b"x" * size + b"\x00"))
+        if size == most:
+            assert schema.read(given, 0) == {"a": "x" * size}
+        else:
+            with pytest.raises(ProtocolError, match="text"):
+                schema.read(given, 0)
 
 
 def test_random_requests_crash_nothing(

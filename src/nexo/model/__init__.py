@@ -72,7 +72,9 @@ class Clock(Protocol):
         """Milliseconds since the Unix epoch, steady for the life of the process."""
 
 
-_NAME = re.compile(r"[A-Za-z0-9._:/-]{1,255}", re.ASCII)
+MAX_NAME = 255
+"""The bytes of the longest name."""
+_NAME = re.compile(rf"[A-Za-z0-9._:/-]{{1,{MAX_NAME}}}", re.ASCII)
 
 
 def check_name(name: str, what: str = "name") -> str:

@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 
 from nexo.errors import InvalidName
-from nexo.model import check_name
+from nexo.model import MAX_NAME, check_name
 
 _MARK = ":x"
 _ESCAPE = re.compile(rb":([0-9a-f]{2})")
@@ -22,6 +22,8 @@ _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 @lru_cache(maxsize=4096)
 def name_of(text: str) -> str:
     """The name that stands for ``text``; `InvalidName` if it would be longer than a name can be."""
+    if len(text) > MAX_NAME:
+        raise InvalidName(f"name {text[:64]!r} is too long: it has over {MAX_NAME} characters")
     if not text.endswith(_MARK):
         try:
             return check_name(text)
@@ -35,7 +37,7 @@ def name_of(text: str) -> str:
         ) from None
     except InvalidName:
         raise InvalidName(
-            f"name {text[:64]!r} is too long: escaped it has over 255 bytes"
+            f"name {text[:64]!r} is too long: escaped it has over {MAX_NAME} bytes"
         ) from None
 
 

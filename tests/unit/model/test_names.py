@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nexo.errors import InvalidName
-from nexo.model import check_name
+from nexo.model import check_name, names
 from nexo.model.names import name_of, text_of
 
 
@@ -62,3 +62,11 @@ def test_a_name_that_is_never_made_stands_for_itself(name: str) -> None:
 def test_what_cannot_be_a_name_is_refused(text: str) -> None:
     with pytest.raises(InvalidName):
         name_of(text)
+
+
+def test_a_text_of_many_bytes_is_refused_before_it_is_escaped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(names, "_escape", lambda raw: pytest.fail("escaped"))
+    with pytest.raises(InvalidName, match="too long"):
+        name_of("é" * 256)

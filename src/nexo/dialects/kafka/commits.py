@@ -86,24 +86,29 @@ def offset_commit(request: Request) -> Iterator[int]:
             done(None)
 
 
-def offset_fetch(request: Request) -> None:
+def offset_fetch(request: Request) -> Iterator[int]:
     """What is stored of some partitions, or of all."""
-    if request.version >= 8:
-        groups = [_stored(request, row["group"], row["topics"]) for row in request["groups"] or ()]
-        request.answer({"groups": groups})
-    else:
-        request.answer(_stored(request, request["group"], request["topics"]))
+    if request.version < 8:
+        request.answer((yield from _stored(request, request["group"], request["topics"])))
+        return
+    groups: list[KafkaMessage] = []
+    for row in request["groups"] or ():
+        groups.append((yield from _stored(request, row["group"], row["topics"])))
+        yield ROW_WORK
+    request.answer({"groups": groups})
 
 
-def _stored(request: Request, group: str | None, topics: list[KafkaMessage] | None) -> KafkaMessage:
+def _stored(
+    request: Request, group: str | None, topics: list[KafkaMessage] | None
+) -> Generator[int, None, KafkaMessage]:
     streams, session = request.session.streams, request.session
     try:
         name = group_of(group)
-        wanted = [
-            (stream_of(topic["name"]), index)
-            for topic in topics or ()
-            for index in topic["partitions"] or ()
-        ]
+        wanted: list[StreamPartition] = []
+        for topic in topics or ():
+            stream = stream_of(topic["name"])
+            wanted += ((stream, index) for index in topic["partitions"] or ())
+            yield ROW_WORK
         named = None if topics is None else {topic for topic, _ in wanted}
         stored = streams.offsets.committed_in(session, name, named)
         if topics is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -15,6 +16,7 @@ from nexo.dialects.kafka.request import (
     Request,
     errors_to,
     group_of,
+    in_steps,
     outline_of,
     stream_of,
     topic_id,
@@ -124,8 +126,9 @@ def _by_id(request: Request, owned: Iterable[StreamPartition]) -> list[KafkaMess
     return rows
 
 
-def describe(request: Request) -> None:
-    request.answer({"groups": [_described(request, group) for group in request["groups"] or ()]})
+def describe(request: Request) -> Iterator[int]:
+    groups = yield from in_steps(request["groups"] or (), partial(_described, request))
+    request.answer({"groups": groups})
 
 
 def _described(request: Request, group: str | None) -> KafkaMessage:

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from nexo.dialects.kafka.admin import BROKER, TOPIC
 from nexo.dialects.kafka.cluster import all_topics
 from nexo.dialects.kafka.describing.partitions import may_see_cluster
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error
-from nexo.dialects.kafka.request import NODE_ID, Request, by_topic
+from nexo.dialects.kafka.request import NODE_ID, ROW_WORK, Request, by_topic, rows_of
 from nexo.model.names import text_of
 
 _METADATA = "__cluster_metadata"
 
 
-def describe_quorum(request: Request) -> None:
+def describe_quorum(request: Request) -> Iterator[int]:
     """The one broker leads itself."""
     if not may_see_cluster(request):
         request.answer({"error": Error.CLUSTER_AUTHORIZATION_FAILED})
         return
     voter: KafkaMessage = {"id": NODE_ID, "end": 0}
     rows: list[tuple[str, KafkaMessage]] = []
-    for topic in request["topics"] or ():
-        for part in topic["partitions"] or ():
-            row: KafkaMessage = {"partition": part["partition"]}
-            if (topic["name"], part["partition"]) == (_METADATA, 0):
-                row |= {"leader": NODE_ID, "voters": [voter]}
-            else:
-                row["error"] = Error.UNKNOWN_TOPIC_OR_PARTITION
-            rows.append((topic["name"] or "", row))
+    for topic, part in rows_of(request):
+        row: KafkaMessage = {"partition": part["partition"]}
+        if (topic, part["partition"]) == (_METADATA, 0):
+            row |= {"leader": NODE_ID, "voters": [voter]}
+        else:
+            row["error"] = Error.UNKNOWN_TOPIC_OR_PARTITION
+        rows.append((topic, row))
+        yield ROW_WORK
     host, port = request.session.advertised_address
     listener = {"name": "CONTROLLER", "host": host, "port": port}
     nodes = [{"id": NODE_ID, "listeners": [listener]}]

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from nexo.dialects.kafka.cluster import all_topics, described_topic
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, error_of
-from nexo.dialects.kafka.request import Request, by_topic, outline_with, rows_of, stream_of
+from nexo.dialects.kafka.request import (
+    ROW_WORK,
+    Request,
+    by_topic,
+    in_steps,
+    outline_with,
+    rows_of,
+    stream_of,
+)
 from nexo.errors import Forbidden, NexoError
 from nexo.model.names import text_of
 
 _LOG_DIR = "nexo"
+_PAGE = 2_000
+"""The partitions of one answer, as on Kafka."""
 _SIZE_COST = 16 * 1024
 """The work of opening one partition's log, in bytes."""
 
@@ -29,31 +40,28 @@ def may_see_cluster(request: Request) -> bool:
 # -- topics by page ------------------------------------------------------------------------
 
 
-def describe_topic_partitions(request: Request) -> None:
+def describe_topic_partitions(request: Request) -> Iterator[int]:
     """Topics in order, as many partitions as are asked for at a time."""
-    asked = sorted({row["name"] or "" for row in request["topics"] or ()})
-    left, cursor = max(request["limit"], 1), request["cursor"] or {}
+    asked = {row["name"] or "" for row in request["topics"] or ()}
+    named = sorted(asked or (text_of(outline.name) for outline in all_topics(request)))
+    left, cursor = max(1, min(request["limit"], _PAGE)), request["cursor"] or {}
     begin, skipped = cursor.get("topic") or "", max(cursor.get("partition", 0), 0)
-    named = asked or sorted(text_of(outline.name) for outline in all_topics(request))
     rows: list[KafkaMessage] = []
-    for topic in named:
-        if topic < begin:
-            continue
-        first = skipped if topic == begin else 0
-        row = _topic(request, topic)
+    following: KafkaMessage | None = None
+    for topic in named[bisect_left(named, begin) :]:
+        if not left:
+            following = {"topic": topic, "partition": 0}
+            break
+        row, first = _topic(request, topic), skipped if topic == begin else 0
         parts = row.get("partitions", [])
         row["partitions"] = parts[first : first + left]
         rows.append(row)
         left -= len(row["partitions"])
-        if first + len(row["partitions"]) < len(parts):
+        yield ROW_WORK + len(parts) * 1_024
+        if not left and first + len(row["partitions"]) < len(parts):
             following = {"topic": topic, "partition": first + len(row["partitions"])}
-            request.answer({"topics": rows, "next_cursor": following})
-            return
-        if left <= 0 and topic != named[-1]:
-            following = {"topic": named[named.index(topic) + 1], "partition": 0}
-            request.answer({"topics": rows, "next_cursor": following})
-            return
-    request.answer({"topics": rows, "next_cursor": None})
+            break
+    request.answer({"topics": rows, "next_cursor": following})
 
 
 def _topic(request: Request, topic: str) -> KafkaMessage:
@@ -67,18 +75,14 @@ def _topic(request: Request, topic: str) -> KafkaMessage:
 # -- sizes ---------------------------------------------------------------------------------
 
 
-def describe_log_dirs(request: Request) -> None:
-    """How large partitions are; there is one folder."""
+def describe_log_dirs(request: Request) -> Iterator[int]:
+    """How large partitions are; there is one folder. Others' are left out, as on Kafka."""
     if not may_see_cluster(request):
         request.answer({"error": Error.CLUSTER_AUTHORIZATION_FAILED})
         return
-    request.session.work(_sizes(request))
-
-
-def _sizes(request: Request) -> Iterator[int]:
-    """All topics that the client may see, or those asked for; others are left out, as on Kafka."""
     rows: list[tuple[str, KafkaMessage]] = []
     for topic, index in _partitions(request):
+        yield ROW_WORK
         try:
             name = outline_with(request, topic, index).name
             size = request.session.streams.admin.size_bytes(request.session, name, index)
@@ -108,12 +112,12 @@ def list_reassignments(request: Request) -> None:
     request.answer({} if seen else {"error": Error.CLUSTER_AUTHORIZATION_FAILED})
 
 
-def elect_leaders(request: Request) -> None:
+def elect_leaders(request: Request) -> Iterator[int]:
     """Every partition has the leader that it wants."""
     if not may_see_cluster(request):
         request.answer({"error": Error.CLUSTER_AUTHORIZATION_FAILED})
         return
-    rows = [(topic, _elected(request, topic, index)) for topic, index in rows_of(request)]
+    rows = yield from in_steps(rows_of(request), lambda row: (row[0], _elected(request, *row)))
     request.answer({"results": by_topic(rows)})
 
 

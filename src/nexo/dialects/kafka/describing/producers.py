@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from nexo.access.permit import READ, permit
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, error_of
 from nexo.dialects.kafka.producer_ids import check_may_be
-from nexo.dialects.kafka.request import Request, by_topic, outline_with, rows_of
+from nexo.dialects.kafka.request import ROW_WORK, Request, by_topic, in_steps, outline_with, rows_of
 from nexo.dialects.kafka.transactional_ids import Transactional
 from nexo.errors import NexoError
 from nexo.model import Broker
@@ -21,12 +23,12 @@ _STATES = frozenset(
 _NO_TIME = -1
 
 
-def describe_producers(request: Request) -> None:
+def describe_producers(request: Request) -> Iterator[int]:
     """The idempotent producers that partitions remember."""
     numbers = {known.producer: known for known in request.session.state.transactions.all()}
-    rows = [
-        (topic, _producers(request, topic, index, numbers)) for topic, index in rows_of(request)
-    ]
+    rows = yield from in_steps(
+        rows_of(request), lambda row: (row[0], _producers(request, *row, numbers))
+    )
     request.answer({"topics": by_topic(rows)})
 
 
@@ -55,12 +57,13 @@ def _producers(
     return row
 
 
-def list_transactions(request: Request) -> None:
+def list_transactions(request: Request) -> Iterator[int]:
     """Transactional ids that the client may use."""
-    states, ids = request["states"] or (), request["producer_ids"] or ()
+    states, ids = set(request["states"] or ()), set(request["producer_ids"] or ())
     now_ms = request.session.state.host.clock.now_ms()
     rows = []
-    for known in request.session.state.transactions.all():
+    for known in [*request.session.state.transactions.all()]:
+        yield ROW_WORK
         began_ms = _began_ms(request, known)
         asked = (not states or _state(known) in states) and (not ids or known.producer in ids)
         young = request["duration_ms"] >= 0 and (
@@ -79,8 +82,9 @@ def _may_see(request: Request, known: Transactional) -> bool:
         return False
 
 
-def describe_transactions(request: Request) -> None:
-    request.answer({"states": [_described(request, each or "") for each in request["ids"] or ()]})
+def describe_transactions(request: Request) -> Iterator[int]:
+    states = yield from in_steps(request["ids"] or (), lambda each: _described(request, each or ""))
+    request.answer({"states": states})
 
 
 def _described(request: Request, name: str) -> KafkaMessage:

@@ -326,6 +326,8 @@ def _text(flexible: bool) -> FieldCodec:
         size = data.length(I16, flexible)
         if size < 0:
             return None
+        if size > _LAST:
+            raise ProtocolError(f"a text in a request has {size} bytes: must be at most {_LAST}")
         try:
             return str(data.take(size), "utf-8")
         except UnicodeDecodeError:

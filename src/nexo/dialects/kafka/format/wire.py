@@ -10,6 +10,8 @@ from nexo import limits
 from nexo.errors import ProtocolError
 
 I16, I32 = Struct(">h"), Struct(">i")
+_TAGS = 256
+"""More tagged fields than any structure of Kafka's has."""
 
 
 class Input:
@@ -68,8 +70,12 @@ class Input:
         return size
 
     def tags(self) -> Iterator[tuple[int, memoryview]]:
-        """The tagged fields at the end of a structure."""
-        for _ in range(self.varint()):
+        """The tagged fields at the end of a structure; they count as elements too."""
+        many = self.varint()
+        self._left -= many
+        if self._left < 0 or many > _TAGS:
+            raise ProtocolError(f"a structure in a request announces {many} tagged fields")
+        for _ in range(many):
             tag = self.varint()
             yield tag, self.take(self.varint())
 
