@@ -53,8 +53,8 @@ class StoreActor(Actor):
         model.wrote(write, ended, ttl_s)
 
     async def _compare(self, model: KeyModel) -> None:
-        """Compare and set: a success proves what was there."""
-        known, began_s = model.writes[-1].value, self.world.now_s
+        """Compare and set: a success proves what was there. It may be an older value."""
+        known, began_s = self.chance.choice(model.writes[-3:]).value, self.world.now_s
         if known == ABSENT:
             return
         value = self.system.next_number()
