@@ -196,6 +196,31 @@ def test_a_flipped_byte_restores_nothing(archive: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("place", ["a record", "a name", "the checksums"])
+def test_what_can_be_read_of_a_damaged_archive_is_restored_if_asked(
+    nexo_server: testing.Server, tmp_path: Path, place: str
+) -> None:  # SPEC Q4, FINDINGS T24
+    with nexo.connect(nexo_server.url) as client:
+        client.stream("s").create(partitions=1).publish_many([b"x" * 500, b"y" * 500])
+        client.queue("q").create().push_many(["a", "b"])
+    wait_until(lambda: list(nexo_server.data_dir.rglob("*.sums")))
+    archive = tmp_path / "b.tar"
+    run("backup", str(archive), "--url", nexo_server.url)
+    data = bytearray(archive.read_bytes())
+    found = {"a record": b"x" * 400, "a name": b"stream/streams/", "the checksums": b"checksums"}
+    data[data.index(found[place]) + 8] ^= 1
+    archive.write_bytes(data)
+    done = run("restore", str(archive), "--data-dir", str(tmp_path / "new"), "--damaged", "--json")
+    assert done.exit_code == 1
+    damage = json.loads(done.stdout)["damage"]
+    assert len(damage) == 1
+    assert damage[0].startswith("what comes after" if place == "the checksums" else "stream/")
+    with testing.server(data_dir=tmp_path / "new") as url, nexo.connect(url) as client:
+        assert [job.value for job in client.queue("q").pop(10)] == ["a", "b"]
+        if place != "a name":
+            assert [record.value for record in _all(client.stream("s"))] == [b"x" * 500, b"y" * 500]
+
+
 @pytest.mark.parametrize("moved", range(4))
 def test_a_restore_that_fails_at_the_end_leaves_what_was_there(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int

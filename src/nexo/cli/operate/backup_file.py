@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import os
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, TypeVar
@@ -121,8 +121,11 @@ def writing(path: Path, manifest: ArchiveManifest) -> Iterator[Writer]:
 class ArchiveReader:
     """An archive's files, in order; see `reading`."""
 
-    def __init__(self, archive: tarfile.TarFile) -> None:
+    def __init__(self, archive: tarfile.TarFile, *, damaged_too: bool) -> None:
         self._archive = archive
+        self._damaged_too = damaged_too
+        self.damage: list[str] = []
+        """What `extract` found damaged or missing, if that is wanted too."""
         self.manifest = self._json(self._next(), _MANIFEST, ArchiveManifest)
         if self.manifest.format != FORMAT:
             raise InvalidInput(f"format {self.manifest.format} is newer than this version reads")
@@ -131,18 +134,32 @@ class ArchiveReader:
         """Write every file below its broker's folder; yields their sizes.
 
         `Corrupt` if the archive is cut short or a file is not what was saved; what was
-        written by then is the caller's to remove.
+        written by then is the caller's to remove. If what is damaged is wanted too, all that can be
+        read stays: what the files hold has checks of its own.
         """
         sums: dict[str, int] = {}
+        try:
+            expected = yield from self._files(folders, sums)
+        except (tarfile.TarError, EOFError, NexoError) as error:
+            if not self._damaged_too:
+                raise
+            self.damage.append(f"what comes after {next(reversed(sums), _MANIFEST)}: {error}")
+            return
+        self.damage = sorted({name for name, _ in sums.items() ^ expected.items()})
+        if self.damage and not self._damaged_too:
+            names = ", ".join(self.damage[:5])
+            raise Corrupt(f"the backup is damaged: {names}; --damaged restores what can be read")
+
+    def _files(
+        self, folders: dict[Broker, Path], sums: dict[str, int]
+    ) -> Generator[int, None, dict[str, int]]:
+        """Write the files and note their sums; returns those that they had."""
         while (info := self._next()).name != _CHECKSUMS:
             target = _target(info, folders)
             target.parent.mkdir(parents=True, exist_ok=True)
             sums[info.name] = self._write(info, target)
             yield info.size
-        expected = self._json(info, _CHECKSUMS, dict[str, int])
-        if sums != expected:
-            wrong = sorted({name for name, _ in sums.items() ^ expected.items()})
-            raise Corrupt(f"the backup is damaged: {', '.join(wrong[:5])}")
+        return self._json(info, _CHECKSUMS, dict[str, int])
 
     def _write(self, info: tarfile.TarInfo, target: Path) -> int:
         crc = 0
@@ -177,11 +194,14 @@ class ArchiveReader:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[ArchiveReader]:
-    """Open an archive; whatever is wrong with it is raised as a `NexoError`."""
+def reading(path: Path, *, damaged_too: bool = False) -> Iterator[ArchiveReader]:
+    """Open an archive; whatever is wrong with it is raised as a `NexoError`.
+
+    With ``damaged_too``, a file whose header is damaged is passed over.
+    """
     try:
-        with tarfile.open(path, "r|*") as archive:
-            yield ArchiveReader(archive)
+        with tarfile.open(path, "r|*", ignore_zeros=damaged_too) as archive:
+            yield ArchiveReader(archive, damaged_too=damaged_too)
     except (tarfile.TarError, EOFError) as error:
         raise Corrupt(f"{path} is damaged or no backup: {error}") from None
     except OSError as error:

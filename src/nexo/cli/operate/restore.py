@@ -39,14 +39,19 @@ _ASIDE = ".restoring"
               help="Of a store: as of this time, 2026-01-31T12:00 or with an offset.")  # fmt: skip
 @click.option("--data-dir", type=click.Path(path_type=Path),
               help="The new server's folder.  [default: the setting's]")  # fmt: skip
+@click.option("--damaged", is_flag=True,
+              help="Of a backup that is damaged: what can be read.")  # fmt: skip
 @config_option("The new server's settings, to find its folders.", "settings_file")
-def command(source: str, at: str | None, data_dir: Path | None, settings_file: Path | None) -> None:
+def command(
+    source: str, at: str | None, data_dir: Path | None, damaged: bool, settings_file: Path | None
+) -> None:
     """Put a backup file, or what servers replicated to a store's URL, where a server will find it.
 
     The server must not run, and the folders must be empty. All of a backup is checked before any
-    of it counts. A store (s3://, gs://, az://, file:///) gives the newest it has, or with --at
-    what it had at that time. If objects of it are missing or damaged, each broker is restored up to
-    there, what is missing is named, and the exit status is 1.
+    of it counts, but with --damaged, which restores what can be read. A store (s3://, gs://, az://,
+    file:///) gives the newest it has, or with --at what it had at that time. If objects of it are
+    missing or damaged, each broker is restored up to there. What is missing or damaged is named,
+    and the exit status is 1.
     """
     settings = config.load(settings_file, os.environ, {"data_dir": data_dir})
     folders = {broker: settings.folder(broker) for broker in Broker}
@@ -58,14 +63,19 @@ def command(source: str, at: str | None, data_dir: Path | None, settings_file: P
     file = Path(source)
     if not file.is_file():
         raise click.UsageError(f"there is no file {source!r}")
-    with _locked(settings, folders), backup_file.reading(file) as archive:
+    with (
+        _locked(settings, folders),
+        backup_file.reading(file, damaged_too=damaged) as archive,
+    ):
         _restore(archive, folders)
     manifest = archive.manifest
     count = sum(manifest.files.values())
     output.done(
         f"{count:,} files, {size_text(manifest.size_bytes)}, restored to {settings.data_dir}",
         data_dir=str(settings.data_dir), files=count, size_bytes=manifest.size_bytes,
+        damage=archive.damage,
     )  # fmt: skip
+    _report(archive.damage)
 
 
 def _restore_replicated(
@@ -85,6 +95,11 @@ def _restore_replicated(
         f"restored to {settings.data_dir} from {objects:,} objects of the log",
         data_dir=str(settings.data_dir), objects=objects, small_files=small, damage=damage,
     )  # fmt: skip
+    _report(damage)
+
+
+def _report(damage: list[str]) -> None:
+    """Name what is damaged; then the exit status is 1."""
     for each in damage:
         output.note(f"damaged: {each}")
     if damage:
