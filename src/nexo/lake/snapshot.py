@@ -280,6 +280,7 @@ class _Builder:
         if not removed:
             return known
         self._check_deletes(known)
+        self._check_line()
         untouched, found = [], set[str]()
         for manifest in known:
             entries = read_entries(self._table.io, manifest) if manifest["content"] == DATA else []
@@ -304,6 +305,18 @@ class _Builder:
                     f"another program deleted rows of table {'.'.join(self._table.name())} while "
                     "its files were being replaced"
                 )
+
+    def _check_line(self) -> None:
+        """Replace no files of a state that was rolled back: rows deleted in it may be back."""
+        known = {each.snapshot_id: each for each in self._table.metadata.snapshots}
+        snapshot, read_at = self._parent, self._change.read_at
+        while snapshot is not None and (snapshot.sequence_number or 0) > read_at:
+            snapshot = known.get(snapshot.parent_snapshot_id or 0)
+        if snapshot is not None and (snapshot.sequence_number or 0) < read_at:
+            raise FilesGone(
+                f"table {'.'.join(self._table.name())} was rolled back while its files were being "
+                "replaced"
+            )
 
     def _check_added(self, known: Iterable[AvroRecord]) -> None:
         """Add no rows that were made without those that other changes added since."""

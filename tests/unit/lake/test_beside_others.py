@@ -158,6 +158,33 @@ def test_a_table_of_version_3_is_refused_with_a_way_out(filler: Filler) -> None:
         draft(filler.table, TableChange())
 
 
+@pytest.mark.parametrize("more", [[], [b"more"]])
+def test_rows_whose_deletion_is_rolled_back_during_a_merge_are_back(
+    filler: Filler, monkeypatch: pytest.MonkeyPatch, more: list[bytes]
+) -> None:
+    """The merge has left them out, and is dropped, also if records were added since."""
+    for n in range(4):
+        filler.append([b"%d" % n])
+    before = filler.table.metadata.current_snapshot_id
+    delete_rows(filler.table, file_ranges(filler.table)[1].file, [0])
+    original = ordering.ordered_files
+
+    def rewritten(*args: object) -> object:
+        found = original(*args)  # type: ignore[arg-type]
+        assert before is not None
+        table = filler.lake.get("log")
+        table.manage_snapshots().set_current_snapshot(before).commit()
+        if more:
+            filler.append(more)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(maintenance, "ordered_files", rewritten)
+        assert maintain(filler.lake.get("log"), Care(min_files=9)).merged_files == 0
+    rows = filler.table.refresh().scan().to_arrow()
+    assert sorted(rows.column("value").to_pylist()) == [b"0", b"1", b"2", b"3", *more]
+
+
 def rolled_back(filler: Filler) -> None:
     """Four records, of which another program takes the last two out of the table."""
     for n in range(4):
