@@ -72,6 +72,7 @@ def test_a_phone_is_wide_enough(browser: Browser, busy: Process, name: str) -> N
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     assert page.locator("#nav a").count() == 8
     assert small_targets(page) == []
+    assert half_shown(page) == []
     if name in ("overview", "queue-dead"):
         dashboard.shot(f"{name}-phone")
     context.close()
@@ -104,6 +105,15 @@ def small_targets(page: Page) -> list[str]:
         """() => [...document.querySelectorAll('#nav a, #main a, #main button')]
         .filter((e) => e.offsetParent && e.getBoundingClientRect().height < 24)
         .map((e) => e.textContent)"""
+    )
+
+
+def half_shown(page: Page) -> list[str]:
+    """Tables and tabs of which a phone shows only the left part."""
+    return page.evaluate(  # type: ignore[no-any-return]
+        """() => [...document.querySelectorAll('#main .scroll:has(> table), #main .tabs')]
+        .filter((e) => e.scrollWidth > e.clientWidth + 1)
+        .map((e) => `${e.innerText}: ${e.scrollWidth} of ${e.clientWidth}`)"""
     )
 
 

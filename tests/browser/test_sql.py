@@ -28,6 +28,8 @@ def test_a_question_is_answered_as_a_table_and_as_a_chart(dashboard: Dashboard) 
     with page.expect_download() as download:
         page.get_by_role("button", name="Download as CSV").click()
     assert download.value.path().read_text().startswith("topic,n")
+    ask(page, "select partition, count(*) as n from orders group by all order by all")
+    expect(page.get_by_role("img", name="n: 3 bars")).to_be_visible()  # not that of partition
     dashboard.shot("sql-answer")
 
 

@@ -27,7 +27,7 @@ function list(rows, stream, chosen, lack) {
     number("Out/s", (group) => group.finished_per_s, { format: rate, class: "hide-s" }),
     number("In work", (group) => group.in_flight, { class: "hide-s" }),
     number("Parked", (group) => group.parked, { alarm: (group) => group.parked > 0 }),
-    number("Consumers", (group) => group.consumers.length),
+    number("Consumers", (group) => group.consumers.length, { class: "hide-s" }),
     { title: "", class: "acts", cell: (group) => [
       button("Seek", () => seek(stream, group), { small: true, label: `Seek ${group.name}` }),
       button("Delete", () => remove(stream, group), { small: true, kind: "danger", label: `Delete group ${group.name}`, lacks: lack }),
@@ -41,7 +41,7 @@ async function detail(group, stream, memory, redraw, lack) {
       h("div.body", facts([["Generation", count(group.generation)], ...(group.kafka ? [["State", group.kafka.state], ["Assignor", group.kafka.assignor || "none"]] : [["Consumers", group.consumers.join(", ") || "none"]]),
         ...Object.entries(group.kafka ? {} : group.options).filter(([, set]) => set !== null).map(option)])),
       table("By partition", [
-        number("Partition", (row) => row.partition, { format: String }), number("Finished below", (row) => row.floor),
+        number("Partition", (row) => row.partition, { format: String }), number("Finished below", (row) => row.floor, { class: "hide-s" }),
         number("End", (row) => row.next_offset), number("Lag", (row) => row.lag), number("In work", (row) => row.in_flight),
         number("To redeliver", (row) => row.to_redeliver, { class: "hide-s" }), number("Parked", (row) => row.parked),
         ...(group.mode === "ordered" ? [{ title: "Owner", cell: (row) => row.owner ?? "–" }] : []),

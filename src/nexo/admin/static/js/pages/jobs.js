@@ -33,7 +33,7 @@ export async function jobs(name, state, memory, redraw, lacks) {
 
 function columns(name, state, lacks) {
   const look = { title: "Job", cell: (job) => button(job.id.slice(-8), () => inspect(name, job), { small: true, kind: "link mono", label: `Show job ${job.id}` }) };
-  const shown = { title: "Value", class: state === "dead" ? "value hide-s" : "value", cell: (job) => [task(job), brief(job.value)] };
+  const shown = { title: "Value", class: ["dead", "working"].includes(state) ? "value hide-s" : "value", cell: (job) => [task(job), brief(job.value)] };
   const rest = {
     waiting: [
       number("Priority", (job) => job.priority, { class: "hide-s" }), { title: "Key", class: "hide-s", cell: (job) => job.key ?? "–" },
@@ -43,7 +43,7 @@ function columns(name, state, lacks) {
     working: [
       { title: "Held by", class: "name", cell: (job) => h("a", { href: href("connections", { broker: "queue", view: "single", search: job.holder }) }, job.holder), tip: (job) => `connection ${job.holder_id}` },
       { title: "Lease left", cell: left, tip: (job) => `ends ${moment(job.expires_ms)}` },
-      number("Attempt", (job) => job.attempts + 1), number("Priority", (job) => job.priority, { class: "hide-s" }),
+      number("Attempt", (job) => job.attempts + 1, { class: "hide-s" }), number("Priority", (job) => job.priority, { class: "hide-s" }),
       timeColumn("Pushed", (job) => job.pushed_ms, "hide-s"),
     ],
     scheduled: [

@@ -47,11 +47,11 @@ function pipelines(rows) {
     nameColumn("Pipeline", (row) => row.id, "mono name"),
     { title: "State", cell: (row) => badge(row.state, STATES[row.state]) },
     timeColumn("Started", (row) => row.started_ms, "hide-s"),
-    timeColumn("Last sign of life", (row) => row.updated_ms),
+    timeColumn("Last sign of life", (row) => row.updated_ms, "hide-s"),
     { title: "Every", class: "hide-s", cell: (row) => (row.every_ms ? duration(row.every_ms) : "once") },
     timeColumn("Maintained", (row) => row.maintained_ms, "hide-s"),
     number("Streams", (row) => row.streams.length, { class: "hide-s" }),
-    number("Taken", (row) => row.taken), number("Behind", (row) => row.behind),
+    number("Taken", (row) => row.taken, { class: "hide-s" }), number("Behind", (row) => row.behind),
   ], rows, { key: (row) => row.id });
 }
 
@@ -77,7 +77,7 @@ function progress(row) {
 function tables(rows) {
   return table("Tables", [
     { title: "Table", class: "name mono", cell: (row) => h("a", { href: href("pipeline", { name: row.stream }) }, row.table), tip: (row) => row.table },
-    { title: "Holds", cell: (row) => badge(row.kind, row.kind === "dead letters" ? "warn" : "") },
+    { title: "Holds", class: "hide-s", cell: (row) => badge(row.kind, row.kind === "dead letters" ? "warn" : "") },
     number("Records", (row) => row.records), number("Files", (row) => row.files, { class: "hide-s" }),
     number("Size", (row) => row.bytes, { format: bytes }), number("Snapshots", (row) => row.snapshots, { class: "hide-s" }),
     timeColumn("Last commit", (row) => row.updated_ms),
@@ -107,7 +107,7 @@ async function one(name) {
     panel("Last runs", snapshots.length ? table("Snapshots", [
       timeColumn("Committed", (run) => run.committed_ms), { title: "What", cell: (run) => badge(run.operation) },
       number("Records added", (run) => run.added_records), number("Files added", (run) => run.added_files, { class: "hide-s" }),
-      number("Records in all", (run) => run.total_records), { title: "Snapshot", class: "mono hide-s", cell: (run) => run.id },
+      number("Records in all", (run) => run.total_records, { class: "hide-s" }), { title: "Snapshot", class: "mono hide-s", cell: (run) => run.id },
     ], snapshots, { key: (run) => run.id }) : loading ? empty("Reading the lake", "Its catalog is being opened.")
       : empty("No snapshots", "The pipeline has not committed anything yet.")),
   ];

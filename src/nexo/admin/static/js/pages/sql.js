@@ -97,10 +97,12 @@ function rows(found) {
   })), found.rows.slice(0, 1000));
 }
 
-/** The first column that is no number names the bars, the first number is their length. */
+/** The first column that is no number names the bars, else the first of several; the next number is their length. */
 function drawn(found) {
-  const [length] = numeric(found);
-  const name = found.columns.findIndex((_, at) => !numeric(found).includes(at));
+  const numbers = numeric(found);
+  const texts = found.columns.findIndex((_, at) => !numbers.includes(at));
+  const name = texts < 0 && numbers.length > 1 ? numbers[0] : texts;
+  const length = numbers.find((at) => at !== name);
   const labelled = found.rows.slice(0, 50).map((row, at) => [name < 0 ? String(at + 1) : text(row[name]), Number(row[length]) || 0]);
   return h("div.body", h("p.message", found.columns[length].name, found.rows.length > 50 ? ", the first 50 rows" : ""), bars(found.columns[length].name, labelled, count));
 }
