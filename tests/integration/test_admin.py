@@ -59,6 +59,24 @@ def name() -> str:
 # -- the server -------------------------------------------------------------------------
 
 
+def test_the_dashboards_files_are_served_and_fetched_again_only_when_they_change(api: Api) -> None:
+    home = api.request("GET", "/")
+    assert (home.status, home.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    script = api.request("GET", "/js/main.js")
+    assert "javascript" in script.headers["content-type"]
+    static = ROOT / "src/nexo/admin/static"
+    assert (home.body, script.body) == (
+        (static / "index.html").read_bytes(),
+        (static / "js/main.js").read_bytes(),
+    )
+    again = api.request("GET", "/js/main.js", headers={"if-none-match": script.headers["etag"]})
+    assert (again.status, again.body) == (304, b"")
+    assert api.request("HEAD", "/index.html").status == 200
+    for path in ("/js", "/nothing.js", "/js/../../app.py", "/%2e%2e/app.py", "//etc/passwd"):
+        assert api.request("GET", path).status == 404, path
+    assert api.request("POST", "/js/main.js").status in (403, 405)
+
+
 def test_health_and_ready_say_that_every_broker_answers(api: Api) -> None:  # SPEC K4
     assert api.request("GET", "/health").json == {"status": "ok"}
     ready = api.request("GET", "/ready")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from importlib.resources import files
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
-from starlette.staticfiles import StaticFiles
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from nexo import limits
@@ -21,6 +20,7 @@ from nexo.admin.api import TABLE
 from nexo.admin.context import ApiContext, ServerAccess
 from nexo.admin.http import asyncapi, openapi
 from nexo.admin.http.guard import HttpGuard
+from nexo.admin.http.pages import pages
 from nexo.admin.http.replies import (
     HealthReply,
     Ready,
@@ -40,7 +40,7 @@ from nexo.admin.watching.webhook import Webhook
 from nexo.errors import NexoError
 from nexo.model import Broker
 
-_STATIC = files("nexo.admin") / "static"
+_STATIC = Path(__file__).parent / "static"
 
 
 class AdminApp:
@@ -114,7 +114,7 @@ class AdminApp:
             *(Route(row.path, self._endpoint(row), methods=[row.method]) for row in TABLE),
             Route(f"{PREFIX}/{{path:path}}", _no_such_endpoint, methods=["GET", "POST"]),
             *IcebergCatalog(self.context.place.settings, self._sessions.context).routes(),
-            Mount("/", StaticFiles(directory=str(_STATIC), html=True)),
+            Route("/{path:path}", pages(_STATIC)),
         ]
 
     def _endpoint(self, row: Endpoint) -> View:
