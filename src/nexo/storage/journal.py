@@ -43,7 +43,9 @@ from nexo.storage.ports import Files
 from nexo.storage.segment import Damage
 from nexo.storage.snapshot import Snapshots
 
-_SYNCED = Struct("<q")
+_SYNCED, _ONE = Struct("<q"), Struct("<qii")
+_SUMMED, _CONTROL = int(Flags.SUMMED), int(Flags.CONTROL)
+"""Plain numbers: combining members of an enum costs as much as a checksum."""
 _SHOWN = 10
 DAMAGED = "damaged"
 """The reason for losing an entry that fails its check."""
@@ -112,7 +114,7 @@ class Journal:
         offset = self._append(records, now_ms)
         if twice:
             with suppress(NexoError, OSError):
-                self._append(records, now_ms, Flags.CONTROL)
+                self._append(records, now_ms, _CONTROL)
         if not self._unsettled:
             self._unsettle()
         return offset
@@ -126,7 +128,7 @@ class Journal:
         body = encode(records, self.log.synced_bytes)
         head = seal(
             body, count=count, span=count or 1, first_ms=now_ms, last_ms=now_ms,
-            flags=flags | Flags.SUMMED, producer_id=self._boot_id,
+            flags=flags | _SUMMED, producer_id=self._boot_id,
         )  # fmt: skip
         return self.log.append(head, body)
 
@@ -143,7 +145,7 @@ class Journal:
             return False
         self._unsettled = False
         with suppress(NexoError, OSError):  # a full disk: what was written stays as it is
-            self._append((), 0, Flags.CONTROL)
+            self._append((), 0, _CONTROL)
         return True
 
     def checkpoint(self, payload: bytes, keep_from: int | None = None) -> None:
@@ -162,14 +164,14 @@ class Journal:
     def begin_segment(self) -> None:
         """Start a new segment, so that the next checkpoint can drop everything before it."""
         self.log.roll()
-        self._append((), 0, Flags.CONTROL)  # that checkpoint needs an offset of its own
+        self._append((), 0, _CONTROL)  # that checkpoint needs an offset of its own
 
     def finish(self) -> None:
         """Sync and close, after writing a sync mark if one is due (durable with the next sync)."""
         if self._unsettled:
             with suppress(NexoError, OSError):  # the flusher already knows of a failed sync
                 self.log.sync()
-                self._append((), 0, Flags.CONTROL)
+                self._append((), 0, _CONTROL)
         self.close()
 
     def close(self) -> None:
@@ -213,7 +215,7 @@ class Journal:
                 continue
             head = parse(found)
             settled = not head.count
-            if head.flags & Flags.CONTROL and head.base_offset != damaged_until:
+            if head.flags & _CONTROL and head.base_offset != damaged_until:
                 continue
             for offset, record in enumerate(decode(found, head.count)[1], head.base_offset):
                 if offset >= at:
@@ -243,9 +245,13 @@ def shown(losses: Sequence[Loss | str]) -> dict[str, Any]:
 
 def encode(records: Sequence[bytes], synced: int = 0) -> list[bytes]:
     """The body of an entry, in parts."""
-    ends = [*accumulate(map(len, records), initial=0)]
-    index = _SYNCED.pack(synced) + pack(f"<{len(ends)}i", *ends)
-    content = b"".join(records)
+    if len(records) == 1:
+        content = records[0]
+        index = _ONE.pack(synced, 0, len(content))
+    else:
+        ends = [*accumulate(map(len, records), initial=0)]
+        index = _SYNCED.pack(synced) + pack(f"<{len(ends)}i", *ends)
+        content = b"".join(records)
     padding = bytes(-(len(index) + len(content) + SUM_BYTES) % ALIGN)
     return [index, content, padding + second_sum(index, content, padding)]
 

@@ -46,6 +46,10 @@ class JobBatchRange:
         """The runs of jobs within lo..hi that have this mark."""
         marks, base = self.marks, self.base
         at, stop = lo - base, hi - base
+        if hi - lo == 1:  # as most workers take them
+            if marks[at] == mark:
+                yield lo, hi
+            return
         while (start := marks.find(mark, at, stop)) >= 0:
             at = start + 1
             # Runs are long and other marks are rare: find the nearest one.

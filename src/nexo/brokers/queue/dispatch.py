@@ -14,7 +14,7 @@ from nexo.brokers.queue.batches import JobRange
 from nexo.brokers.queue.delays import Delays
 from nexo.brokers.queue.lanes import Lanes
 from nexo.brokers.queue.leases import Lease, Leases
-from nexo.brokers.queue.ledger import Ledger, flatten, pairs
+from nexo.brokers.queue.ledger import JobRun, Ledger, flatten, pairs
 
 UNLIMITED = 1 << 62
 _STALE = 1_024
@@ -82,13 +82,17 @@ class Dispatch:
 
     def wait(self, ranges: Iterable[JobRange], now_ms: int) -> None:
         """Queue the open jobs of these ranges, or delay them until they are due."""
-        by_key = self._ledger.options.by_key
         for job_range in ranges:
             for run in self._ledger.runs(*job_range):
-                if run.due_ms > now_ms:
-                    self.delays.add(run.lo, run.hi, run.due_ms)
-                else:
-                    self.lanes.add(run.priority, run.key if by_key else None, run.lo, run.hi)
+                self.wait_alike(run, now_ms)
+
+    def wait_alike(self, run: JobRun, now_ms: int) -> None:
+        """Queue open jobs of one key and priority, or delay them until they are due."""
+        lo, hi, priority, key, due_ms = run
+        if due_ms > now_ms:
+            self.delays.add(lo, hi, due_ms)
+        else:
+            self.lanes.add(priority, key if self._ledger.options.by_key else None, lo, hi)
 
     def promote(self, now_ms: int) -> None:
         """Move delayed jobs that are due to their lines."""
@@ -250,10 +254,13 @@ class Dispatch:
                 del self._key_buckets[key]
 
     def next_ms(self) -> int | None:
-        times = [self.delays.next_ms(), self._next_expiry()]
-        times += [self._unblocks[0][0]] if self._unblocks else []
-        times += [self._limits[0][0]] if self._limits else []
-        return min((time for time in times if time is not None), default=None)
+        """When something here is due; most queues have nothing but leases."""
+        times = [heap[0][0] for heap in (self._unblocks, self._limits) if heap]
+        if (due_ms := self.delays.next_ms()) is not None:
+            times.append(due_ms)
+        if self._expiries and (due_ms := self._next_expiry()) is not None:
+            times.append(due_ms)
+        return min(times) if times else None
 
     def next_delivery_ms(self, now_ms: int) -> int | None:
         """When the rate limit allows the next waiting job; None if it delays none."""

@@ -16,7 +16,7 @@ from nexo.brokers.queue.batches import DEAD, OPEN, JobRange
 from nexo.brokers.queue.dispatch import Dispatch
 from nexo.brokers.queue.jobs import NewJobs, resolve_dedup, with_free_key
 from nexo.brokers.queue.leases import Lease, check_runs
-from nexo.brokers.queue.ledger import Ledger, flatten, forget, without
+from nexo.brokers.queue.ledger import JobRun, Ledger, flatten, forget, without
 from nexo.brokers.queue.lifetimes import Lifetimes
 from nexo.brokers.queue.records import (
     Changed,
@@ -114,7 +114,11 @@ class QueueEngine:
                 base, jobs.count, now_ms, jobs.block, jobs.priority, due_ms, expires_ms,
                 jobs.keys, jobs.dedup_keys, sorted(instead) or None, jobs.owner, jobs.headers,
             ))  # fmt: skip
-            self.dispatch.wait([(base, base + jobs.count)], now_ms)
+            if instead or jobs.keys:
+                self.dispatch.wait([(base, base + jobs.count)], now_ms)
+            else:
+                run = JobRun(base, base + jobs.count, jobs.priority, None, due_ms)
+                self.dispatch.wait_alike(run, now_ms)
         return PushReply(self.ledger.incarnation, base, jobs.count, instead)
 
     def withdraw(self, push: Pushed) -> None:

@@ -38,6 +38,8 @@ class NewJobs(msgspec.Struct, frozen=True):
 
     def check(self) -> None:
         """Raise `InvalidInput` for anything out of range."""
+        if self._is_plain:
+            return
         check_range("priority", self.priority, MAX_PRIORITY)
         check_range("delay_ms", self.delay_ms, MAX_DELAY_MS)
         check_range("ttl_ms", self.ttl_ms, MAX_DELAY_MS)
@@ -46,15 +48,22 @@ class NewJobs(msgspec.Struct, frozen=True):
             if column is not None and len(column) != self.count:
                 raise InvalidInput(f"{what} has {len(column)} items for {self.count} jobs")
 
+    @property
+    def _is_plain(self) -> bool:
+        given = self.priority or self.delay_ms or self.ttl_ms
+        return not given and self.keys is self.dedup_keys is self.headers is None
+
 
 def resolve_dedup(
     jobs: NewJobs, base: int, taken: Mapping[str, int]
 ) -> tuple[dict[int, int], dict[int, int]]:
     """The indexes of new jobs to drop and the old jobs to remove, each with its replacement."""
+    if not jobs.dedup_keys:
+        return {}, {}
     instead: dict[int, int] = {}
     replaced: dict[int, int] = {}
     holders: dict[str, int] = {}
-    for index, key in enumerate(jobs.dedup_keys or ()):
+    for index, key in enumerate(jobs.dedup_keys):
         if key is None:
             continue
         holder = holders.get(key, taken.get(key, -1))

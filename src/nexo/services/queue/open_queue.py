@@ -109,9 +109,10 @@ class OpenQueue:
 
     def next_ms(self, now_ms: int, *, someone_waits: bool) -> int | None:
         """When something here is due; ``someone_waits`` for a job."""
-        times = [self.engine.next_ms(now_ms)]
-        if someone_waits:
-            times.append(self.engine.dispatch.next_delivery_ms(now_ms))
+        due_ms = self.engine.next_ms(now_ms)
+        if not someone_waits:
+            return due_ms
+        times = (due_ms, self.engine.dispatch.next_delivery_ms(now_ms))
         return min((time for time in times if time is not None), default=None)
 
     # -- writing --------------------------------------------------------------

@@ -117,7 +117,10 @@ class QueueWork(QueueCore):
             found = attempt()
             if found is not None or not wait_ms:
                 done(found)
-                self.turn.touch(queue)
+                if queue.engine.outbox:
+                    self.turn.touch(queue)
+                else:  # nothing to write: only the lease has an end
+                    self.plan_wake(queue, now_ms)
                 return
         self._wait(Wait(connection, ticket, (queue,), now_ms + wait_ms, attempt, done))
         self.turn.touch(queue)
