@@ -130,20 +130,19 @@ async def _fill(stream: Any, count: int) -> None:
 async def _drain(stream: Any, group: str, count: int) -> list[float]:
     """Take and ack ``count`` records; returns when each tenth of them was done.
 
-    The ack of a batch leaves together with the fetch of the next, as it does for the peers.
+    The ack of a batch leaves together with the request for the next, as it does for the peers.
     """
     marks, got = [time.perf_counter()], 0
     async with stream.consume(group, batch=theirs.FETCH) as consumer:
-        records = await consumer.fetch()
-        while True:
+        async for records in consumer.batches():
             assert len(records.payloads()) == len(records)
             got += len(records)
             if got >= count:
+                await records.ack()
                 break
-            _, records = await asyncio.gather(records.ack(), consumer.fetch())
+            await records.ack()
             while got >= count * len(marks) // 10:
                 marks.append(time.perf_counter())
-        await records.ack()
     return [*marks, time.perf_counter()]
 
 

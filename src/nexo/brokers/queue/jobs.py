@@ -50,8 +50,9 @@ class NewJobs(msgspec.Struct, frozen=True):
 
     @property
     def _is_plain(self) -> bool:
-        given = self.priority or self.delay_ms or self.ttl_ms
-        return not given and self.keys is self.dedup_keys is self.headers is None
+        if self.priority or self.delay_ms or self.ttl_ms:
+            return False
+        return self.keys is None and self.dedup_keys is None and self.headers is None
 
 
 def resolve_dedup(
