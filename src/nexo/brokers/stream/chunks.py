@@ -49,8 +49,11 @@ class Chunk:
         self.first = first
         self.end = end
         self.in_lake = in_lake
-        self.size_bytes = sum(header.length for header in headers)
-        self._has_kafka = any(header.flags & _KAFKA for header in headers)
+        self.size_bytes = flags = 0
+        for header in headers:
+            self.size_bytes += header.length
+            flags |= header.flags
+        self._has_kafka = bool(flags & _KAFKA)
         self._converted: dict[int, tuple[Header, memoryview]] = {}
 
     @classmethod

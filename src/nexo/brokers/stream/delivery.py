@@ -103,8 +103,9 @@ def _add(
     index: int, header: Header, entry: memoryview, first: int, end: int, found: Gathered
 ) -> int:
     """Add the part of an entry from ``first`` up to ``end``; returns where that part ends."""
-    stop = found.reached[index] = min(end, header.next_offset)
-    whole = first == header.base_offset and stop == header.next_offset
+    after = header.next_offset
+    stop = found.reached[index] = min(end, after)
+    whole = first == header.base_offset and stop == after
     if header.span != header.count:
         found.gaps += _holes(index, entry, first, stop)
     if whole or header.flags & _COMPRESSION:

@@ -248,7 +248,7 @@ class Partition:
             at = self.aborted.next_gap(max(at, chunk.end))
 
     def _chunk(self, offset: int, max_bytes: int) -> Chunk | None:
-        if offset < self.start_offset:
+        if offset < self.log.start_offset:
             return self._replayed(offset)
         found = self._caches.log.find(self, offset)
         if found is None:

@@ -125,7 +125,8 @@ class OpenStream:
     @property
     def counts(self) -> list[int]:
         """The number of partitions at first, after each growth, and so now."""
-        return self.growths.counts(self.options.partitions)
+        partitions = self.options.partitions
+        return self.growths.counts(partitions) if self.growths.ends else [partitions]
 
     def homes(self, key: bytes) -> list[int]:
         """The partitions of a key: that of now first, then those that it had before."""
@@ -201,7 +202,11 @@ class OpenStream:
 
     def ends(self) -> list[int]:
         """Per partition: one past the last offset that readers see."""
-        return [self.partition(index).stable_offset for index in range(self.options.partitions)]
+        opened = self._opened
+        return [
+            (opened.get(index) or self.partition(index)).stable_offset
+            for index in range(self.options.partitions)
+        ]
 
     def unread(self, index: int, offset: int) -> int:
         """How many records readers find from ``offset`` on; in the lake every offset counts."""

@@ -409,11 +409,16 @@ class Core:
 
     def due_ms(self, wait_ms: int) -> int:
         """When a request that may wait ``wait_ms`` is answered at the latest."""
-        return self.now_ms + min(wait_ms, limits.STREAM_WAIT_MS)
+        return self.runtime.clock.now_ms() + min(wait_ms, limits.STREAM_WAIT_MS)
 
     def answer_or_wait(self, wait: Wait) -> None:
         """Answer a request now, or when a later event has a result for it."""
-        if not self.waits.answer(wait) and self.waits.wait(wait, self.now_ms):
+        if not self.waits.answer(wait):
+            self.wait(wait)
+
+    def wait(self, wait: Wait) -> None:
+        """Answer a request that found nothing when a later event has a result for it."""
+        if self.waits.wait(wait, self.now_ms):
             self.runtime.wake_at(wait.due_ms)
 
     def look_again(self, wait: Wait, error: NexoError | None) -> None:

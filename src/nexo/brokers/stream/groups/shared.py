@@ -184,7 +184,9 @@ class SharedGroup:
 
     def take_up(self, consumer: str, generation: int | None = None) -> None:
         """A consumer works on what it had asked for ahead."""
-        self._member(consumer, generation).take_up()
+        member = self._member(consumer, generation)
+        if member.ahead:
+            member.take_up()
 
     def share(self, consumer: str, limit: int, ends: Sequence[int], *, ahead: bool = False) -> int:
         """``limit``, or what is left of a member's equal part of all that is to be done.

@@ -67,11 +67,14 @@ class GroupTakes:
         """
         permit_group(connection, stream, group)
         core = self._core
-        core.check_lends()
-        check_range("limit", limit, MAX_LIMIT, 1)
-        check_range("wait_ms", wait_ms)
-        check_range("begins", begins)
-        found, shared = core.engine.find(stream, group)
+        if core.winding_down:
+            core.check_lends()
+        if not (0 < limit <= MAX_LIMIT and wait_ms >= 0 and begins >= 0):
+            check_range("limit", limit, MAX_LIMIT, 1)
+            check_range("wait_ms", wait_ms)
+            check_range("begins", begins)
+        found = core.engine.streams.get(stream)
+        shared = found.group(group)
         size = min(max_bytes, MAX_READ_BYTES)
         shared.take_up(consumer, generation)
 
@@ -92,7 +95,8 @@ class GroupTakes:
 
         channels = ((found.id, group), consumer)
         wait = Wait(connection, ticket, channels, core.due_ms(wait_ms), attempt, done, nothing)
-        core.answer_or_wait(wait)
+        if not core.waits.answer(wait):
+            core.wait(wait)
 
     def _taken(
         self, stream: OpenStream, name: str, consumer: str, limit: int, max_bytes: int, begins: int,
@@ -103,7 +107,7 @@ class GroupTakes:
         Damage is reported to one consumer and parked, never skipped (SPEC E6). Raises `InLake` if
         the next ones are only in the lake, and nothing else can be delivered.
         """
-        group, now_ms = stream.group(name), self._core.now_ms
+        group, now_ms = stream.group(name), self._core.runtime.clock.now_ms()
         keys_of = None if group.options.ordered_by is None else partial(self._keys, stream)
         while True:
             ends = stream.ends()
@@ -181,7 +185,7 @@ class GroupTakes:
             found = gather(stream, deliveries, max_bytes)
             if found.damaged is not None and not found.parts:
                 self._park(group, *found.damaged, deliveries)
-            found.check()
+                found.check()
         except NexoError:
             held = [(d.partition, d.first, d.end) for d in deliveries]
             group.release(consumer, group.generation, held)
