@@ -82,7 +82,7 @@ bench-guard: $(VENV)/.bench ## only the hot paths, against their baseline
 compat: $(VENV)/.test ## other projects' suites against our server, an hour or two; ONLY="kombu Celery", WRITE=1 keeps the results
 	$(BIN)/python -m compat $(if $(WRITE),--write) $(ONLY)
 
-demo: $(VENV)/.test ## a lakehouse in a minute: 1 M records through Spark into Iceberg, SQL
+demo: $(VENV)/.test ## a lakehouse in a minute: 1 M records through Spark into Iceberg, tables of your own, SQL
 	$(BIN)/python examples/demo.py
 
 soak: $(VENV)/.test ## faults, long crash tests and fuzzing for an hour; one table

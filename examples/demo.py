@@ -1,4 +1,4 @@
-"""A lakehouse in one command: publish, take into Iceberg tables, ask in SQL, travel in time.
+"""A lakehouse in one command: publish, take into Iceberg tables, derive one's own, ask in SQL.
 
 ``make demo`` runs it against a server of its own and leaves the data in ``nexo-demo``.
 """
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import nexo
 from nexo import testing
@@ -26,7 +27,12 @@ from nexo.lake.settings import LakeSettings
 from nexo.lake.typed.columns import set_schema
 from nexo.sql.result import Result
 from pyspark_nexo import session
+from pyspark_nexo.code.child import CodePlan, graph_of
+from pyspark_nexo.code.runner import FlowsRunner
 from pyspark_nexo.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 CHUNK = 20_000
 ROUNDS = 2
@@ -66,6 +72,14 @@ select o.country, count(*) as orders, count(p.order) as paid, sum(p.amount) as r
 from orders o left join payments p on o.key = p.key
 group by o.country order by o.country"""
 COUNT = "select count(*) as orders from orders"
+CODE = """\
+CREATE STREAMING TABLE large_orders AS
+SELECT id, country, amount FROM STREAM orders WHERE amount >= 90;
+
+CREATE MATERIALIZED VIEW large_by_country AS
+SELECT country, count(*) AS orders, sum(amount) AS amount FROM large_orders GROUP BY country;
+"""
+LARGE = "select * from large_by_country order by country"
 WEIGHT = "select count(*) as orders, sum(weight) as weight from orders where weight is not null"
 
 
@@ -95,6 +109,8 @@ def main(count: int, folder: Path) -> None:
             client.stream("orders").publish({"id": count, "country": "DE", "weight": 1.5})
             pipeline.run_once()
         ask(client, "asking for the new column", WEIGHT)
+        derive(spark, folder, server.url)
+        ask(client, "asking for the tables of its own", LARGE)
         spark.stop()
     say_what_next(folder)
 
@@ -107,6 +123,18 @@ def make_room(folder: Path) -> None:
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     (folder / MARK).touch()
+
+
+def derive(spark: SparkSession, folder: Path, url: str) -> None:
+    """Tables of one's own, by the code in a folder: `nexo pipeline run --code` does this."""
+    code = folder / "code"
+    code.mkdir()
+    (code / "large.sql").write_text(CODE)
+    print(textwrap.indent(CODE.rstrip(), "  > "))
+    plan = CodePlan(str(code), str(folder / "lake"), url=url)
+    with step("building two tables of its own with Spark"):
+        rows = FlowsRunner(graph_of(spark, plan), lambda _: None).once()
+    print(f"  {rows:,} rows")
 
 
 def set_types(lake: Lake, url: str, types: dict[str, dict[str, str]]) -> None:
@@ -148,6 +176,7 @@ def say_what_next(folder: Path) -> None:
         (f"nexo serve --data-dir {folder} --pipeline", "dashboard: http://localhost:8080"),
         ("nexo sql", "a prompt: select * from orders limit 5;"),
         ("nexo pipeline status", "how far the lake is"),
+        (f"nexo pipeline run --code {folder}/code", "go on with your own tables"),
         (f"rm -r {folder}", "when you are done"),
     ):
         print(f"  {command:46} # {what}")

@@ -7,14 +7,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from nexo.errors import InvalidInput, LockedOut, NexoError, Unauthenticated
+from nexo.lake.maintenance.debt import MergePace
 from nexo.lake.maintenance.upkeep import EVERY_S, Plan, Upkeep
 from nexo.lake.progress import MicroBatchResult
 from pyspark_nexo.failures import SparkEnded
+from pyspark_nexo.merging import Merging
 from pyspark_nexo.pace import Pace
 from pyspark_nexo.pipeline import Pipeline
+from pyspark_nexo.sessions import context_of, is_local
 
 RESCAN_S = 5.0
 """How often new streams are looked for."""
@@ -41,12 +45,14 @@ class Continuous:
     maintained: bool = True
     pace: Pace = field(default_factory=Pace)
     maintain_every_s: float = EVERY_S
+    _pace: MergePace = field(default_factory=MergePace)
 
     def run(self, stop: threading.Event, report: ReportBatch, note: Note) -> None:
         with (
             self.pipeline.tracker.running(self._folder, int(self.every_s * 1000)),
             self._upkeep(note),
-            self._compacting(stop, report, note),
+            self._beside(self._compact, stop, report, note),
+            self._beside(partial(self._merge, stop), stop, report, note),
         ):
             self._run(stop, report, note)
 
@@ -108,29 +114,50 @@ class Continuous:
             progress.maintained_ms = at_ms
 
         plan = Plan(
-            str(where.folder), where.catalog, where.namespace, every_s=self.maintain_every_s
-        )
-        return Upkeep(plan, note, maintained)
+            str(where.folder), where.catalog, where.namespace,
+            every_s=self.maintain_every_s, merges=not self._on_cluster,
+        )  # fmt: skip
+        return Upkeep(plan, note, maintained, self.pipeline.tracker.owes)
+
+    @property
+    def _on_cluster(self) -> bool:
+        """Whether executors are elsewhere; on this machine, a process of low priority merges."""
+        return not is_local(context_of(self.pipeline.spark))
 
     @contextmanager
-    def _compacting(self, stop: threading.Event, report: ReportBatch, note: Note) -> Iterator[None]:
-        """Keep tables of newest records up to date during the block, by Spark jobs of their own."""
+    def _beside(
+        self, work: Callable[[ReportBatch, Note], None], stop: threading.Event,
+        report: ReportBatch, note: Note,
+    ) -> Iterator[None]:  # fmt: skip
+        """Do some upkeep now and then during the block, by Spark jobs of its own."""
         if not self.maintained:
             yield
             return
         ended = threading.Event()
 
-        def compact() -> None:
+        def run() -> None:
             while not (ended.wait(self.maintain_every_s) or stop.is_set()):
-                self._compact(report, note)
+                work(report, note)
 
-        thread = threading.Thread(target=compact, name="nexo-compact", daemon=True)
+        thread = threading.Thread(target=run, name="nexo-upkeep", daemon=True)
         thread.start()
         try:
             yield
         finally:
             ended.set()
             thread.join()
+
+    def _merge(self, stop: threading.Event, report: ReportBatch, note: Note) -> None:
+        """Merge files on the executors."""
+        if not self._on_cluster:
+            return
+        tracker = self.pipeline.tracker
+        spark, lake = self.pipeline.spark, self.pipeline.lake
+        merging = Merging(spark, lake, note, tracker.owes, pace=self._pace)
+        try:
+            merging.round(stop.is_set)
+        except NexoError as error:
+            note(f"maintenance will try again: {error.message}")
 
     def _compact(self, report: ReportBatch, note: Note) -> None:
         for name in [each.stream for each in self.pipeline.tracker.pipeline.streams]:

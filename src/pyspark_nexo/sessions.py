@@ -27,6 +27,7 @@ CONF = {
 """How our sessions differ from Spark's defaults, where nothing else is asked for."""
 _OWN_JVM = {"spark.ui.enabled": "false"}
 """Further, if no one else has started the JVM."""
+_DESCRIPTION = "spark.job.description"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """An environment variable: ``spark-submit`` has started a JVM, with its settings."""
 
@@ -59,6 +60,18 @@ def context_of(spark: SparkSession) -> SparkContext | None:
         return spark.sparkContext
     except PySparkException:
         return None
+
+
+@contextmanager
+def described(context: SparkContext, text: str) -> Iterator[None]:
+    """Say in Spark's UI what the jobs of this thread are for."""
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, text)
+    try:
+        yield
+    finally:
+        with suppress(ConnectionError):  # the JVM has ended: others say so
+            context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]
 
 
 def is_local(context: SparkContext | None) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import logging
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from nexo.lake.plan import packed
 from nexo.lake.rows import rows
 from nexo.protocol import stream as wire
 from pyspark_nexo.failures import plain_errors
-from pyspark_nexo.sessions import context_of, is_local
+from pyspark_nexo.sessions import context_of, described, is_local
 from pyspark_nexo.warm import WarmWorkers
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ _FIRST_BYTES = 64 * 1024
 """How much of a range is fetched in one request with ranges of other streams."""
 SMALL_S = 0.0075
 """What a range costs at most that is written without Spark, where Spark is on this machine."""
+_FEW = 5
+"""Streams that are named."""
 _warm = WarmWorkers()
 atexit.register(_warm.close)
 
@@ -155,13 +157,20 @@ def take(
         costs = [ranges[number].cost_s for number in numbers]
         tasks = [[numbers[n] for n in each] for each in packed(costs, slots(spark), task_s)]
         work = TaskGroup(Fetcher(url, probe), [[ranges[n] for n in each] for each in tasks])
-        done = run_tasks(spark, work, small=small)
+        purpose = _purpose({ranges[number].stream for number in numbers})
+        done = run_tasks(spark, work, purpose, small=small)
         return [pair for part in zip(tasks, done, strict=True) for pair in zip(*part, strict=True)]
 
     with ThreadPoolExecutor(1, "nexo-small") as beside:
         under_way = beside.submit(written, True)
         found = dict(written(False))
         return [outcome for _, outcome in sorted((found | dict(under_way.result())).items())]
+
+
+def _purpose(streams: Collection[str]) -> str:
+    """What a micro-batch is for, as Spark's UI shows it."""
+    few = len(streams) <= _FEW
+    return f"Nexo: {', '.join(sorted(streams)) if few else f'{len(streams):,} streams'} to the lake"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -198,10 +207,13 @@ def tasks(spark: SparkSession) -> tuple[int, int]:
     return finished, total
 
 
-def run_tasks(spark: SparkSession, work: TaskGroup, *, small: bool = False) -> list[Any]:
+def run_tasks(
+    spark: SparkSession, work: TaskGroup, purpose: str = "Nexo", *, small: bool = False
+) -> list[Any]:
     """Run each item of ``work`` as a Spark task; returns the result of each.
 
-    ``small`` work is done without a Spark job where Spark is on this machine.
+    ``purpose`` is for Spark's UI. ``small`` work is done without a Spark job where Spark is on this
+    machine.
     """
     count = len(work.items)
     if not count:
@@ -211,7 +223,8 @@ def run_tasks(spark: SparkSession, work: TaskGroup, *, small: bool = False) -> l
         if small and is_local(context):
             found = _warm.run([work.only(number) for number in range(count)])
         elif context is not None:
-            found = context.parallelize(range(count), count).map(work).collect()
+            with described(context, purpose):
+                found = context.parallelize(range(count), count).map(work).collect()
         else:
             found = _run_as_sql(spark, work, count)
     return [pickle.loads(each) for each in found]

@@ -42,33 +42,36 @@ def started(
     script += f"sys.argv[0] = {sink_job.__file__!r}\n"
     script += "runpy.run_path(sys.argv[0], run_name='__main__')\n"
     command = [sys.executable, "-c", script, served.url, master, scenario, str(folder)]
-    return subprocess.Popen(
-        command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        start_new_session=True, env=environment,
-    )  # fmt: skip
+    with (folder / "said").open("w") as said:
+        job = subprocess.Popen(
+            command, text=True, stdout=said, stderr=said, start_new_session=True, env=environment
+        )
+    job.said = folder / "said"  # type: ignore[attr-defined]
+    return job
 
 
 def finish(job: subprocess.Popen[str]) -> str:
     """What a job says at its end."""
     try:
-        return "\n".join(job.communicate(timeout=BUSY_S - 100))
+        job.wait(BUSY_S - 100)
     finally:
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
-            job.communicate()
+            job.wait()
+    return Path(job.said).read_text()  # type: ignore[attr-defined]
 
 
-def executors(job: subprocess.Popen[str]) -> list[int]:
-    """The processes of a job's executors: its session is its own."""
-    return running(job.pid, b"CoarseGrainedExecutorBackend")
+def executors(served: testing.Process) -> list[int]:
+    """The processes of a job's executors, which a cluster may have started."""
+    return running(served, b"CoarseGrainedExecutorBackend")
 
 
-def running(session: int, text: bytes) -> list[int]:
-    """The processes of a session whose command line has that text."""
-    found = []
+def running(served: testing.Process, text: bytes) -> list[int]:
+    """The processes of a server's jobs whose command line has that text."""
+    found, mark = [], f"SINK_JOB_LAKE={served.data_dir / 'lake'}".encode()
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if text in path.read_bytes() and os.getsid(int(path.parent.name)) == session:
+            if text in path.read_bytes() and mark in (path.parent / "environ").read_bytes():
                 found.append(int(path.parent.name))
         except (OSError, ProcessLookupError):
             continue

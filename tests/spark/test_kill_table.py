@@ -1,8 +1,9 @@
 """Kills of every kind while Spark writes: a table of what was killed, and of what is there after.
 
-``SOAK=1 pytest -s tests/spark/test_kill_table.py`` prints it. ``KILLS`` is how many a job takes
-(12), ``SCENARIOS`` and ``MASTERS`` choose among them. Rows are counted and compared one by one; the
-last columns are what the sweep leaves.
+One application runs all scenarios, one after the other; only a killed driver starts Spark again.
+``pytest -s tests/spark/test_kill_table.py`` prints the table. ``KILLS`` is how many a scenario
+takes (1, or 40 with ``SOAK=1``), ``SCENARIOS`` and ``MASTERS`` choose among them. Rows are counted
+and compared one by one; the last column is what the sweep leaves.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,72 +30,77 @@ from nexo.lake.maintenance.sweep import stored_files, sweep
 from nexo.lake.manifests import read_entries, read_whole_list
 from nexo.lake.paths import local_path
 from nexo.lake.settings import LakeSettings
-from nexo.lake.tables import newest_snapshot
 from nexo.lake.user_tables import get_user_table, user_tables
-from tests.spark.killed_jobs import CLUSTER, executors, finish, running, started
+from tests.spark.killed_jobs import BUSY_S, CLUSTER, executors, finish, running, started
+from tests.spark.sink_job import KEYS
 from tests.spark.test_cluster import master
 from tests.spark.test_sink_kills import fill, staging, written
 
 __all__ = ["master"]
 
 SOAK = bool(os.environ.get("SOAK"))
-KILLS = int(os.environ.get("KILLS", "12"))
-SCENARIOS = os.environ.get("SCENARIOS", "append,shuffle,join,view,refresh").split(",")
-MASTERS = os.environ.get("MASTERS", "local-cluster,standalone").split(",")
-ROWS, ROUNDS = 40_000, 16
-MOST_S = 1_500.0
-"""After this long a job is left alone."""
+KILLS = int(os.environ.get("KILLS", "40" if SOAK else "1"))
+ALL = "append,view,shuffle,maintenance,upsert,versions,join,refresh"
+SCENARIOS = os.environ.get("SCENARIOS", ALL).split(",")
+MASTERS = os.environ.get("MASTERS", "local-cluster,standalone" if SOAK else "local-cluster")
+ROUNDS = max(3 * KILLS, 4)
+ROWS = 200 * ROUNDS
+REST_S = (0.5, 2.5)
+KINDS = ("executor", "worker", "broker", "worker", "driver", "worker", "executor", "worker")
+"""What is killed, in turn; a worker is a Python process of an executor or of the driver."""
 
 
 @dataclass
 class Killer:
-    """Kills parts of a job, one after the other, until it has done enough."""
+    """Kills parts of a job, one after the other, until each scenario has had enough."""
 
     served: testing.Process
     start: Callable[[], subprocess.Popen[str]]
+    now: Path
+    """Holds the name of the scenario that runs."""
     job: subprocess.Popen[str]
-    most: int
     dice: random.Random
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     def run(self) -> str:
-        """Returns what the job says at its end."""
-        kinds = itertools.cycle(
-            ["executor", "worker", "broker", "worker", "driver", "worker", "executor", "worker"]
-        )
-        until_s = time.monotonic() + MOST_S
-        while sum(self.counts.values()) < self.most and time.monotonic() < until_s:
-            if not self._rest(self.dice.uniform(3, 9)):
-                return finish(self.job)
+        """Returns what the job says at its end; one that the kills have ended is started again."""
+        kinds, attempts = itertools.cycle(KINDS), 8 * KILLS + 8
+        for _ in range(attempts):
             kind = next(kinds)
-            self.counts[kind] += getattr(self, f"_{kind}")()
+            while self._rest(kind):
+                if sum(self.counts[self._scenario].values()) < KILLS:
+                    self.counts[self._scenario][kind] += getattr(self, f"_{kind}")()
+                    break
+            if self.job.poll() is not None:
+                said = finish(self.job)
+                if self.job.returncode == 0:
+                    return said
+                self.job = self.start()
         return finish(self.job)
 
-    def _rest(self, seconds: float) -> bool:
-        """Wait, of which only counts when the job has something to do; False if it has ended."""
-        while not self._parts() and self.job.poll() is None:
+    @property
+    def _scenario(self) -> str:
+        return self.now.read_text() if self.now.exists() else ""
+
+    def _rest(self, kind: str) -> bool:
+        """Wait, until there is something to kill; False if the job has ended."""
+        ends_s = time.monotonic() + self.dice.uniform(*REST_S)
+        found = executors if kind == "executor" else self._parts
+        while self.job.poll() is None:
+            if time.monotonic() >= ends_s and self._scenario and found(self.served):
+                return True
             time.sleep(0.2)
-        try:
-            self.job.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return True
-        return self.job.returncode != 0 and self._again()
+        return False
 
-    def _again(self) -> bool:
-        """A job whose query has failed is started again, as its owner would."""
-        finish(self.job)
-        self.job = self.start()
-        return True
-
-    def _parts(self) -> list[int]:
-        return running(self.job.pid, b"pyspark.daemon")
+    def _parts(self, served: testing.Process) -> list[int]:
+        return running(served, b"pyspark.daemon")
 
     def _executor(self) -> int:
-        found = executors(self.job)
+        found = executors(self.served)
         return _kill(self.dice.choice(found)) if found else 0
 
     def _worker(self) -> int:
-        found = self._parts()
+        found = self._parts(self.served)
         return _kill(self.dice.choice(found)) if found else 0
 
     def _broker(self) -> int:
@@ -103,7 +110,7 @@ class Killer:
 
     def _driver(self) -> int:
         os.killpg(self.job.pid, signal.SIGKILL)
-        self._again()
+        self.job.wait()
         return 1
 
 
@@ -115,20 +122,55 @@ def _kill(process: int) -> int:
     return 1
 
 
-def table_values(lake: Lake) -> list[str]:
-    found: list[str] = get_user_table(lake, "out").scan().to_arrow().column("value").to_pylist()
-    return sorted(found)
+# -- what is there after -----------------------------------------------------------------
 
 
-def orphans(lake: Lake) -> int:
-    """Files of tables that nothing names, after the sweep."""
+def column(lake: Lake, table: str) -> list[Any]:
+    found: list[Any] = get_user_table(lake, table).scan().to_arrow().column("value").to_pylist()
+    return found
+
+
+def rows(lake: Lake, table: str, *names: str) -> list[Any]:
+    found = get_user_table(lake, table).scan().to_arrow().select(list(names)).to_pylist()
+    return [tuple(each.values()) for each in found]
+
+
+def newest(numbers: list[int]) -> list[Any]:
+    return [(key, max(n for n in numbers if n % KEYS == key)) for key in range(KEYS)]
+
+
+def spans(numbers: list[int]) -> list[Any]:
+    """Each number of a key is a version, until the next one."""
+    there = set(numbers)
+    return [(n % KEYS, n, n, n + KEYS if n + KEYS in there else None) for n in numbers]
+
+
+def outcome(client: nexo.Client, lake: Lake, scenario: str, values: list[str]) -> list[Any]:
+    """What a scenario has written, and what it was to write."""
+    out, numbers = f"{scenario}_out", [int(each) for each in values]
+    match scenario:
+        case "shuffle" | "join":
+            return [written(client, out), values]
+        case "upsert":
+            return [rows(lake, out, "id", "value"), newest(numbers)]
+        case "versions":
+            return [rows(lake, out, "id", "value", "__START_AT", "__END_AT"), spans(numbers)]
+        case "maintenance":
+            return [column(lake, out) + column(lake, f"{out}_copied"), values * 2]
+        case _:
+            return [column(lake, out), values]
+
+
+def orphans(lake: Lake, scenario: str) -> int:
+    """Files of a scenario's tables that nothing names, after the sweep."""
     count = 0
     for table in user_tables(lake):
+        if not table.name()[-1].startswith(f"{scenario}_out"):
+            continue
         sweep(table, 0)
         sweep(table, 0)
-        snapshot = newest_snapshot(table.refresh())
         named = set()
-        for each in table.metadata.snapshots if snapshot else ():
+        for each in table.refresh().metadata.snapshots:
             for manifest in read_whole_list(table.io, each.manifest_list):
                 named |= {
                     local_path(e["data_file"]["file_path"])
@@ -139,42 +181,34 @@ def orphans(lake: Lake) -> int:
     return count
 
 
-@pytest.mark.timeout(4 * MOST_S)
-@pytest.mark.skipif(not SOAK, reason="takes many minutes: set SOAK=1")
-@pytest.mark.parametrize("kind", MASTERS)
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.timeout(BUSY_S + 120 * KILLS * len(SCENARIOS))
+@pytest.mark.parametrize("kind", MASTERS.split(","))
 def test_nothing_is_lost_or_doubled(
-    request: pytest.FixtureRequest,
-    served: testing.Process,
-    tmp_path: Path,
-    scenario: str,
-    kind: str,
+    request: pytest.FixtureRequest, served: testing.Process, tmp_path: Path, kind: str
 ) -> None:
     url = CLUSTER if kind == "local-cluster" else request.getfixturevalue("master")
     lake = Lake(LakeSettings(served.data_dir / "lake"))
     with nexo.connect(served.url) as client:
-        expected = fill(client, ROWS)
+        values = fill(client, ROWS, *(f"{name}_out" for name in ("shuffle", "join")))
 
         def start() -> subprocess.Popen[str]:
-            return started(served, tmp_path, scenario, url, rows=ROWS, rounds=ROUNDS)
+            return started(served, tmp_path, ",".join(SCENARIOS), url, rows=ROWS, rounds=ROUNDS)
 
-        killer = Killer(served, start, start(), KILLS, random.Random(f"{scenario} {kind}"))
+        dice = random.Random(kind)
+        killer = Killer(served, start, tmp_path / "now", start(), dice)
         said = killer.run()
-        for _ in range(5):  # a query that the last kills have ended is started again
-            if "written" in said:
-                break
-            said = finish(start())
         assert "written" in said, said[-3000:]
-        into_stream = scenario in ("shuffle", "join")
-        found = written(client) if into_stream else table_values(lake)
-        lost, doubled = len(set(expected) - set(found)), len(found) - len(set(found))
         staging(served).sweep(grace_s=-1)
-        left = orphans(lake) + len(staging(served).files())
-        kills = ", ".join(f"{n} {name}" for name, n in sorted(killer.counts.items()))
-        sys.stdout.write(
-            f"\n| {scenario} | {kind} | {sum(killer.counts.values())} ({kills}) | {len(found):,} "
-            f"rows, sum {sum(map(int, found)):,} | {lost} lost | {doubled} doubled | "
-            f"{left} orphans |\n"
-        )
-        assert found == expected
-        assert left == 0
+        wrong = list[str]()
+        for scenario in SCENARIOS:
+            found, expected = (Counter(each) for each in outcome(client, lake, scenario, values))
+            lost, doubled = (expected - found).total(), (found - expected).total()
+            left = orphans(lake, scenario)
+            counts = killer.counts[scenario]
+            kills = ", ".join(f"{n} {name}" for name, n in sorted(counts.items()))
+            line = f"{scenario} | {kind} | {counts.total()} ({kills}) | {found.total():,} rows"
+            line += f" | {lost} lost | {doubled} doubled | {left} orphans"
+            sys.stdout.write(f"\n| {line} |")
+            wrong += [line] if lost or doubled or left else []
+        assert wrong == []
+        assert staging(served).files() == []

@@ -25,17 +25,18 @@ POINTS = [
 KILLED_AT = [(point, nth) for point in POINTS for nth in (1, 2, 3)] if SOAK else [("committed", 1)]
 
 
-def fill(client: nexo.Client, count: int = ROWS) -> list[str]:
+def fill(client: nexo.Client, count: int = ROWS, *outs: str) -> list[str]:
     """Streams that the jobs read, and write into; returns what is to be written."""
     values = [str(n) for n in range(count)]
-    client.stream("out").create(partitions=2)
+    for out in outs or ("out",):
+        client.stream(out).create(partitions=2)
     client.stream("one").create(partitions=2).publish_many(values)
     client.stream("other").create(partitions=2).publish_many(values[::-1])
     return sorted(values)
 
 
-def written(client: nexo.Client) -> list[str]:
-    out = client.stream("out")
+def written(client: nexo.Client, name: str = "out") -> list[str]:
+    out = client.stream(name)
     found = list[str]()
     for partition in range(2):
         at = 0
@@ -61,7 +62,7 @@ def test_an_executor_that_is_killed_loses_and_doubles_no_row(
         place = staging(served)
         wait_until(lambda: job.poll() is not None or place.files(), 300, "nothing was staged")
         time.sleep(0.1 * number)
-        running = executors(job)
+        running = executors(served)
         assert running, finish(job)
         os.kill(running[number % len(running)], signal.SIGKILL)
         said = finish(job)

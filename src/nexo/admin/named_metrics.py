@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from nexo.admin.watching.sampler import Sampler
 from nexo.admin.watching.survey import queue_rank
 from nexo.admin.watching.watch import GroupWatch, StreamWatch
-from nexo.lake.progress import FlowProgress, StreamProgress, by_flow, by_stream
+from nexo.lake.progress import FlowProgress, StreamProgress, by_flow, by_stream, by_table
 from nexo.model import Broker
 
 Counter: TypeAlias = CounterMetricFamily
@@ -112,6 +112,15 @@ _FLOWS: tuple[MetricRow, ...] = (
 )  # fmt: skip
 
 
+_DEBTS: tuple[MetricRow, ...] = (
+    (Gauge, "nexo_lake_small_files", "Files of a table that are to be merged.",
+     attrgetter("small_files")),
+    (Gauge, "nexo_lake_small_bytes", "Their size.", attrgetter("small_bytes")),
+    (Gauge, "nexo_lake_merge_behind_seconds", "How long merging them takes at the present pace.",
+     attrgetter("behind_s")),
+)  # fmt: skip
+
+
 def families(
     table: Iterable[MetricRow], labels: Mapping[str, Callable[[Any], str]], things: Iterable[Any]
 ) -> Iterator[Metric]:
@@ -156,6 +165,8 @@ class NamedReadings(Collector):
         labels = {"flow": attrgetter("flow"), "table": attrgetter("target")}
         flows = heapq.nlargest(SHOWN, by_flow(pipelines).values(), attrgetter("records"))
         yield from families(_FLOWS, labels, flows)
+        debts = heapq.nlargest(SHOWN, by_table(pipelines).values(), attrgetter("behind_s"))
+        yield from families(_DEBTS, {"table": attrgetter("table")}, debts)
 
     def _left_out(self, **shown: int) -> Metric:
         family = Gauge(

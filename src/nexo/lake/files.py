@@ -35,6 +35,7 @@ _OPEN_FILES = 64
 SMALL_BYTES = 32 * 1024
 """A file that begins with less than this is written without zstd and dictionaries: setting them up
 costs more than they save, and the file is soon merged into a larger one."""
+_SAMPLE_ROWS = 4_096
 _NOT_FOR_FILES = ("nexo.", "write.", "commit.", "history.", "format-version")
 """Table properties that do not concern access to files."""
 
@@ -70,6 +71,8 @@ class DataFileFacts:
     split_offsets: list[int] = field(default_factory=list)
     rejected: int = 0
     """Rows that the typed columns rejected."""
+    commit: int | None = None
+    """The newest commit whose rows it holds, if that is not the one that adds it."""
     new_fields: dict[str, str] = field(default_factory=dict)
     """Fields of the values that are to become columns, with types that fit them."""
 
@@ -160,13 +163,13 @@ class FileWriter:
         schema = self._target.schema
         rows = arranged(table, schema, sources(self._marked(table.schema), schema))
         for values, part in self._target.layout.parts(rows):
-            self._file(values, small=part.nbytes < SMALL_BYTES).write(part)
+            self._file(values, part).write(part)
 
     def put(self, values: PartitionValues, table: pa.Table) -> None:
         """Write rows that all have these values of the partition fields, as one row group."""
         schema = self._target.schema
         rows = arranged(table, schema, sources(self._marked(table.schema), schema))
-        self._file(values, small=rows.nbytes < SMALL_BYTES).write(rows)
+        self._file(values, rows).write(rows)
 
     def _marked(self, schema: pa.Schema) -> pa.Schema:
         """Columns of rows with the ids of the table's: other programs may have renamed those."""
@@ -183,14 +186,14 @@ class FileWriter:
             self.discard()
             raise
 
-    def _file(self, values: PartitionValues, *, small: bool) -> _OpenFile:
-        """The file of these values; the one that was used last is the last one in `_open`."""
+    def _file(self, values: PartitionValues, first: pa.Table) -> _OpenFile:
+        """The file of these values, opened for its first rows; the last used is the last one."""
         found = self._open.pop(values, None)
         if found is None:
             if len(self._open) >= _OPEN_FILES:
                 self._finish(next(iter(self._open)))
             self._paths.append(self._path(values))
-            found = _OpenFile(self._io, self._paths[-1], self._target, values, small=small)
+            found = _OpenFile(self._io, self._paths[-1], self._target, values, first)
         self._open[values] = found
         return found
 
@@ -226,7 +229,7 @@ class _OpenFile:
     """One Parquet file being written."""
 
     def __init__(
-        self, io: FileIO, path: str, where: Target, values: PartitionValues, *, small: bool
+        self, io: FileIO, path: str, where: Target, values: PartitionValues, first: pa.Table
     ) -> None:
         self._path = path
         self._target = where
@@ -234,14 +237,14 @@ class _OpenFile:
         self._stream = _output(io, path)
         self._rejected = 0
         schema = where.schema
-        names = set(schema.names)
+        names, small = set(schema.names), first.nbytes < SMALL_BYTES
         self._bounded = [name for name in (*_always(where), *_typed_names(where)) if name in names]
         self._writer = pq.ParquetWriter(
             self._stream,
             schema,
             compression="snappy" if small else "zstd",
             compression_level=None if small else 1,
-            use_dictionary=not small and (_repeated(names) if where.ids else True),
+            use_dictionary=not small and (_repeated(names) if where.ids else _repeats(first)),
             write_statistics=self._bounded,
             store_schema=False,
             store_decimal_as_integer=True,
@@ -278,6 +281,21 @@ def _always(where: Target) -> Sequence[str]:
 def _repeated(names: Collection[str]) -> list[str]:
     """Columns of a stream's table with few different values."""
     return [each.name for each in OWN_COLUMNS if each.repeats and each.name in names]
+
+
+def _repeats(first: pa.Table) -> list[str] | bool:
+    """Columns of a users' table with few different values, as far as a file's first rows tell.
+
+    For the others, a dictionary costs as much as all the rest. Parts of columns are not looked at.
+    """
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow, and streams do not need it
+
+    some = first.slice(0, _SAMPLE_ROWS)
+    columns = zip(some.column_names, some.columns, strict=True)
+    try:
+        return [name for name, c in columns if 2 * pc.count_distinct(c).as_py() < some.num_rows]
+    except pa.ArrowNotImplementedError:  # a column with parts, or of a rare type
+        return True
 
 
 def _typed_names(where: Target) -> Iterator[str]:

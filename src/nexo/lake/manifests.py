@@ -201,11 +201,11 @@ def _number(value: Any) -> Any:
 
 
 def added(fact: DataFileFacts, snapshot_id: int) -> AvroRecord:
-    """An entry of a new file, which inherits the sequence number of its manifest."""
+    """An entry of a new file; one without a commit inherits the number of its manifest."""
     return {
         "status": ADDED,
         "snapshot_id": snapshot_id,
-        "sequence_number": None,
+        "sequence_number": fact.commit,
         "file_sequence_number": None,
         "data_file": {
             "content": DATA,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import structs
 
 from nexo.errors import NexoError
 from nexo.lake.settings import this_host
@@ -107,6 +108,19 @@ class FlowProgress(msgspec.Struct, kw_only=True):
     error_ms: int | None = None
 
 
+class TableDebt(msgspec.Struct, kw_only=True, frozen=True):
+    """What is to be merged in a table."""
+
+    table: str
+    small_files: int = 0
+    """Files that are to be merged, or brought into order, and their bytes."""
+    small_bytes: int = 0
+    behind_s: float = 0.0
+    """How long that takes at the pace of the last rounds."""
+    is_rising: bool = False
+    """Whether it was less after the round before."""
+
+
 class PipelineProgress(msgspec.Struct, kw_only=True):
     """One pipeline."""
 
@@ -129,6 +143,8 @@ class PipelineProgress(msgspec.Struct, kw_only=True):
     error_ms: int | None = None
     streams: list[StreamProgress] = []
     flows: list[FlowProgress] = []
+    debts: list[TableDebt] = []
+    """Of each table, after the last round of maintenance."""
 
     def alive(self, now_ms: int) -> bool:
         """Whether it seems to be running."""
@@ -218,6 +234,14 @@ class Tracker:
         """A micro-batch succeeded, so earlier errors are over."""
         self.pipeline.error, self.pipeline.error_ms = "", None
 
+    def owes(self, debt: TableDebt) -> None:
+        """A round of maintenance has left so much of a table to be merged."""
+        known = {each.table: each for each in self.pipeline.debts}
+        before = known.get(debt.table)
+        is_rising = before is not None and debt.behind_s > before.behind_s
+        known[debt.table] = structs.replace(debt, is_rising=is_rising)
+        self.pipeline.debts = [known[table] for table in sorted(known)]
+
     def save(self, lake_folder: Path, at_most_every_s: float = 0.0) -> None:
         """Write the file, unless the last write was less than ``at_most_every_s`` ago."""
         now_s = time.monotonic()
@@ -293,6 +317,14 @@ def by_flow(pipelines: Iterable[PipelineProgress]) -> dict[str, FlowProgress]:
     for pipeline in sorted(pipelines, key=lambda each: each.updated_ms):
         found |= {each.flow: each for each in pipeline.flows}
     return {flow: found[flow] for flow in sorted(found)}
+
+
+def by_table(pipelines: Iterable[PipelineProgress]) -> dict[str, TableDebt]:
+    """What is due of each table, as the pipeline that wrote last saw it."""
+    found: dict[str, TableDebt] = {}
+    for pipeline in sorted(pipelines, key=lambda each: each.updated_ms):
+        found |= {each.table: each for each in pipeline.debts}
+    return found
 
 
 def now_ms() -> int:

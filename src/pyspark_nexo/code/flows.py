@@ -25,6 +25,7 @@ from pyspark_nexo.code.definitions import FlowDefinition, OutputDefinition, Outp
 from pyspark_nexo.code.graph import FlowGraph, shape_of
 from pyspark_nexo.code.writers import AppendWriter, BatchOutcome, FlowWriter, ReplaceWriter
 from pyspark_nexo.failures import plain, plain_errors
+from pyspark_nexo.sessions import described
 from pyspark_nexo.tiering import Probe, no_probe
 
 if TYPE_CHECKING:
@@ -208,7 +209,8 @@ class FlowRun:
         number = last_batches(table.properties).get(writer, -1) + 1
         frame = self.graph.frame(self.flow)
         self.probe("before the batch")
-        found = ReplaceWriter(self._appending(), properties).write(frame, writer, number)
+        with described(frame.sparkSession.sparkContext, f"Nexo: view {self.flow.target}"):
+            found = ReplaceWriter(self._appending(), properties).write(frame, writer, number)
         self.probe("after the commit")
         self._took(found, started_s)
         self.progress.state = "idle"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from nexo.errors import Conflict, InvalidInput, NotFound
 from nexo.lake.catalog import Lake
-from nexo.lake.changes.keyed import BESIDE, CHANGES_SUFFIX, STATE_SUFFIX
+from nexo.lake.changes.keyed import CHANGES_SUFFIX, STATE_SUFFIX
 from nexo.lake.folder.swapping import (
     CHECKPOINT,
     KEPT_UNTIL,
@@ -24,7 +24,7 @@ from nexo.lake.folder.swapping import (
     rename_together,
 )
 from nexo.lake.progress import now_ms
-from nexo.lake.tables import USER, table_name
+from nexo.lake.tables import BESIDE, USER, table_name
 from nexo.lake.user_tables import find_user_table, user_tables
 from pyspark_nexo.code.definitions import Definitions, OutputKind
 from pyspark_nexo.code.writers import LETTERS_SUFFIX

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from nexo.errors import InvalidInput, NotFound
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
+from nexo.lake.reading.growing import rows_version
 from nexo.lake.tables import DEAD_LETTERS, NEWEST, SUFFIXES, StreamId
 from nexo.lake.typed.columns import parser_of
 from nexo.lake.typed.formats import format_text
@@ -237,7 +238,7 @@ class SparkCatalog:
                 table = find_user_table(self.lake, name) or self._derived(name)
                 if table is None:
                     return None
-                found[name] = f"{table.metadata.table_uuid} {table.metadata.current_snapshot_id}"
+                found[name] = f"{table.metadata.table_uuid} {rows_version(table)}"
         return found
 
     def _derived(self, name: str) -> Table | None:

@@ -28,8 +28,7 @@ from nexo.lake.catalog import Lake
 from nexo.lake.files import DataFileFacts, Target, file_io, target
 from nexo.lake.once import BatchMark, last_batches
 from nexo.lake.paths import delete_files
-from nexo.lake.reading.growing import added_between, newest_position
-from nexo.lake.reading.ordered import SourceFile, row_groups
+from nexo.lake.reading.growing import GrownPart, added_between, newest_position
 from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.schema import file_schema
 from nexo.lake.settings import LakeSettings
@@ -154,9 +153,9 @@ def open_table(lake: LakeSettings, name: str) -> Table:
 # -- reading ---------------------------------------------------------------------------
 
 
-def _partitions(where: Target, files: Sequence[tuple[SourceFile, int]]) -> list[InputPartition]:
+def _partitions(where: Target, files: Sequence[tuple[GrownPart, int]]) -> list[InputPartition]:
     """Tasks of about equal work; files come with their sizes."""
-    found, size = list[list[SourceFile]](), _TASK_BYTES
+    found, size = list[list[GrownPart]](), _TASK_BYTES
     for file, file_bytes in files:
         if size >= _TASK_BYTES:
             found.append([])
@@ -169,7 +168,7 @@ def _partitions(where: Target, files: Sequence[tuple[SourceFile, int]]) -> list[
 def _read(partition: InputPartition, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     where, files = partition.value
     for file in files:
-        for rows in row_groups(file_io(where), file.path, where.schema, file.deletes):
+        for rows in file.rows(file_io(where), where.schema):
             yield from rows.select(names).to_batches()
 
 
@@ -181,7 +180,11 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         found = open_table(self._lake, self._table)
-        files = [(each.source, int(each.file.file_size_in_bytes)) for each in file_ranges(found)]
+        ranges = file_ranges(found)
+        files = [
+            (GrownPart(each.path, each.deletes), int(each.file.file_size_in_bytes))
+            for each in ranges
+        ]
         return _partitions(target(found), files)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

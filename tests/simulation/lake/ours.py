@@ -142,7 +142,7 @@ def merge(table: Table, chance: random.Random, meanwhile: Meanwhile) -> None:
         grace_s=_LONG_S,
         target_bytes=chance.choice([2_000, 1 << 27]),
     )
-    with _beside(maintaining, "ordered_files", meanwhile, first=False):
+    with _beside(maintaining, "rewritten", meanwhile, first=False):
         maintain(table, care)
 
 

@@ -12,7 +12,6 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate
 from nexo.errors import Conflict
 from nexo.lake.commit import LostRace
 from nexo.lake.maintenance import maintain as maintenance
-from nexo.lake.maintenance import ordering
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.once import WrittenRange, commit
 from nexo.lake.paths import local_file
@@ -136,7 +135,7 @@ def test_rows_deleted_while_their_file_is_merged_stay_deleted(
     """A program marks rows as deleted after the merge has read them: the merge is dropped."""
     for n in range(4):
         filler.append([b"%d" % n])
-    original = ordering.ordered_files
+    original = maintenance.rewritten
 
     def rewritten(*args: object) -> object:
         found = original(*args)  # type: ignore[arg-type]
@@ -144,7 +143,7 @@ def test_rows_deleted_while_their_file_is_merged_stay_deleted(
         delete_rows(table, file_ranges(table)[1].file, [0])
         return found
 
-    monkeypatch.setattr(maintenance, "ordered_files", rewritten)
+    monkeypatch.setattr(maintenance, "rewritten", rewritten)
     assert maintain(filler.lake.get("log"), EAGER).merged_files == 0
     rows = filler.table.refresh().scan().to_arrow()
     assert sorted(rows.column("value").to_pylist()) == [b"0", b"2", b"3"]

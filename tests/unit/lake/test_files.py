@@ -11,9 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from nexo import batch as batches
+from nexo.lake.catalog import Lake
 from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.paths import local_path, location_of
 from nexo.lake.rows import rows
+from nexo.lake.user_tables import ensure_user_table
 
 from .conftest import DAY_MS, Filler, make_batch
 
@@ -87,3 +89,18 @@ def test_a_path_and_its_location_are_one(path: str) -> None:
 def test_object_stores_are_not_local() -> None:
     assert local_path("s3://lake/a:b") is None
     assert local_path("file:/a") == local_path("file:///a") == local_path("/a") == "/a"
+
+
+def test_only_columns_that_repeat_have_a_dictionary(lake: Lake) -> None:
+    def encoded(**columns: pa.Array) -> set[str]:
+        rows = pa.table(columns)
+        where = target(ensure_user_table(lake, f"t{len(columns)}", rows.schema))
+        (made,) = FileWriter(where, "w-1").save([rows])
+        group = pq.ParquetFile(local_path(made.path)).metadata.row_group(0)
+        leaves = [group.column(number) for number in range(group.num_columns)]
+        return {c.path_in_schema for c in leaves if c.has_dictionary_page}
+
+    numbers, names = pa.array(range(9_000)), pa.array(["eu", "us", None] * 3_000)
+    assert encoded(id=numbers, region=names) == {"region"}
+    parts = pa.array([{"a": 1}] * 9_000)
+    assert encoded(id=numbers, region=names, parts=parts) == {"id", "region", "parts.a"}

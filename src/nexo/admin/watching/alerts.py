@@ -17,6 +17,8 @@ Level: TypeAlias = Literal["critical", "warning"]
 GROWTH = 1_000
 """A lag that grew by this much in a minute, and by a tenth, is worth a warning."""
 LOW_DISK_FACTOR = 4
+MERGE_BEHIND_S = 3_600.0
+"""Merging that takes longer than this, and longer than before, is worth a warning."""
 LATE_REPLICA_MS = 10_000
 """A longer wait for the object store is an alert."""
 RESTARTED_MS = 3_600_000
@@ -135,6 +137,17 @@ def of_pipeline(pipeline: PipelineProgress, now_ms: int) -> Iterator[Alert]:
             if flow.error:
                 message = f"flow {flow.flow} pauses: {flow.error}"
                 yield Alert("warning", "pipeline-flow", "stream", "", message)
+
+
+def of_debts(pipeline: PipelineProgress, now_ms: int) -> Iterator[Alert]:
+    """Alerts about tables whose files pile up faster than they are merged."""
+    for one in pipeline.debts if pipeline.alive(now_ms) else ():
+        if one.behind_s > MERGE_BEHIND_S and one.is_rising:
+            message = (
+                f"table {one.table} has {one.small_files:,} small files, {one.behind_s / 3600:.1f} "
+                "hours of merging, and more each round: give the pipeline more cores, or --lag"
+            )
+            yield Alert("warning", "merge-behind", "stream", "", message)
 
 
 def of_replica(state: ReplicaState) -> Iterator[Alert]:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from nexo.admin.watching.alerts import Alert, gathered, of_broker, of_pipeline, of_replica
+from nexo.admin.watching.alerts import Alert, gathered, of_broker, of_debts, of_pipeline, of_replica
 from nexo.admin.watching.history import TopicRates
 from nexo.admin.watching.survey import BrokerSurvey
 from nexo.admin.watching.watch import BrokerWatch
@@ -142,6 +142,7 @@ class Sampler:
         found = [alert for watch in brokers for alert in of_broker(watch, self._reserve, now_ms)]
         found += of_replica(replica) if replica is not None else ()
         found += [alert for one in self.pipelines for alert in of_pipeline(one, now_ms)]
+        found += [alert for one in self.pipelines for alert in of_debts(one, now_ms)]
         self.alerts = gathered([*found, *self.survey.alerts()])
         self.alert_counts = {
             level: sum(alert.count for alert in self.alerts if alert.level == level)

@@ -14,6 +14,7 @@ from nexo.lake.changes.buckets import bucket_counts
 from nexo.lake.changes.events import SEQUENCE, event_schema
 from nexo.lake.changes.merge import KeyedTable, KeyTerms
 from nexo.lake.changes.scd import END_AT, START_AT
+from nexo.lake.tables import BESIDE, TERMS
 from nexo.lake.user_tables import (
     TableShape,
     ensure_user_table,
@@ -24,10 +25,6 @@ from nexo.lake.user_tables import (
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-TERMS = "nexo.keyed"
-"""A table property: the keys, and whether all versions are kept."""
-BESIDE = "nexo.beside"
-"""A property of the tables beside one: its name."""
 STATE_SUFFIX, CHANGES_SUFFIX = "__state", "__changes"
 BUCKETS = 16
 """Of a table for which nothing else is said."""

@@ -20,13 +20,18 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import msgspec
+from msgspec import structs
 
 from nexo.errors import NexoError
+from nexo.lake.maintenance.debt import MergePace
+from nexo.lake.progress import TableDebt
 from nexo.lake.settings import LakeSettings
 from nexo.lake.writing.staging import sweep_staging
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
+
+    from nexo.lake.maintenance.maintain import Report
 
 # ruff: noqa: PLC0415 - PyIceberg takes half a second to import
 
@@ -47,6 +52,8 @@ class Plan(msgspec.Struct, frozen=True):
     namespace: str
     every_s: float = EVERY_S
     budget_s: float = BUDGET_S
+    merges: bool = True
+    """False if files are merged by the executors of a cluster."""
 
 
 @dataclass(slots=True)
@@ -57,6 +64,7 @@ class Rounds:
     wait: Callable[[float], bool]
     """Waits for some seconds; returns whether it is time to end."""
     say: Callable[[dict[str, object]], None]
+    pace: MergePace = field(default_factory=MergePace)
 
     def run(self) -> None:
         while not self.wait(self.plan.every_s):
@@ -100,14 +108,22 @@ class Rounds:
     def _maintain(self, table: Table) -> None:
         from nexo.lake.maintenance.maintain import Care, maintain
 
-        name = ".".join(table.name())
+        name, started_s = ".".join(table.name()), time.monotonic()
         try:
-            done = maintain(table, Care(budget_s=self.plan.budget_s))
+            done = maintain(table, Care(budget_s=self.plan.budget_s, merges=self.plan.merges))
             if done.did_something:
                 self.say({"note": str(done)})
+            if self.plan.merges:
+                self._owe(done, (time.monotonic() - started_s) / SHARE)
         except Exception as error:  # what is wrong with one table stops no other
             message = error.message if isinstance(error, NexoError) else repr(error)
             self.say({"note": f"{name} cannot be maintained: {message}"})
+
+    def _owe(self, done: Report, took_s: float) -> None:
+        """Say what is left to be merged of a table."""
+        self.pace.took(done.merged_bytes, took_s)
+        left = done.due_files - done.merged_files, done.due_bytes - done.merged_bytes
+        self.say({"debt": structs.asdict(self.pace.debt(done.table, *left))})
 
 
 @dataclass(slots=True)
@@ -117,6 +133,7 @@ class Upkeep:
     plan: Plan
     note: Callable[[str], None]
     maintained: Callable[[int], None]
+    owes: Callable[[TableDebt], None] = lambda _: None
     _stop: threading.Event = field(default_factory=threading.Event)
     _process: subprocess.Popen[str] | None = None
     _thread: threading.Thread | None = None
@@ -162,6 +179,8 @@ class Upkeep:
                 self.note(said["note"])
             elif "maintained_ms" in said:
                 self.maintained(said["maintained_ms"])
+            elif "debt" in said:
+                self.owes(TableDebt(**said["debt"]))
 
 
 def main() -> None:

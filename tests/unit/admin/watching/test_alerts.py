@@ -5,9 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from nexo.admin.watching.alerts import Alert, gathered, of_broker, of_group, of_pipeline, of_queue
+from msgspec import structs
+
+from nexo.admin.watching.alerts import (
+    Alert,
+    gathered,
+    of_broker,
+    of_debts,
+    of_group,
+    of_pipeline,
+    of_queue,
+)
 from nexo.admin.watching.watch import BrokerWatch, GroupWatch, QueueWatch
-from nexo.lake.progress import STALE_MS, PipelineProgress, StreamProgress
+from nexo.lake.progress import STALE_MS, PipelineProgress, StreamProgress, TableDebt, Tracker
 from nexo.model import Broker
 from nexo.model.queue import QueueInfo
 from nexo.model.stream import GroupSeen
@@ -131,6 +141,22 @@ def test_parked_records_and_drops_are_told() -> None:
     (alert,) = alerts([pubsub], [], [], MIB)
     assert alert.kind == "drops"
     assert "phone" in alert.message
+
+
+def test_files_that_pile_up_faster_than_they_are_merged_are_told() -> None:
+    tracker = Tracker()
+    tracker.pipeline.updated_ms = 1_000
+    debt = TableDebt(table="nexo.orders", small_files=900, small_bytes=1, behind_s=7_200)
+
+    def found(behind_s: float) -> list[str]:
+        tracker.owes(structs.replace(debt, behind_s=behind_s))
+        return kinds(list(of_debts(tracker.pipeline, 2_000)))
+
+    assert [found(seconds) for seconds in (7_200, 7_100, 7_300, 3_599, 3_600)] == [
+        [], [], ["merge-behind"], [], []
+    ]  # fmt: skip
+    assert found(3_700) == ["merge-behind"]
+    assert list(of_debts(tracker.pipeline, 1_000 + STALE_MS)) == []
 
 
 def test_pipelines_that_fail_or_fall_silent_are_told() -> None:

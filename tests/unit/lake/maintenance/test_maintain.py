@@ -14,7 +14,6 @@ from nexo.errors import Unavailable
 from nexo.lake.catalog import Lake
 from nexo.lake.files import FileWriter, target
 from nexo.lake.maintenance import maintain as maintenance
-from nexo.lake.maintenance import ordering
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.once import WrittenRange, commit
 from nexo.lake.own_columns import ROWS
@@ -124,14 +123,14 @@ def test_an_append_in_the_middle_of_a_merge_is_kept(
     for n in range(4):
         filler.append([b"%d" % n])
     table = filler.lake.get("log")
-    original = ordering.ordered_files
+    original = maintenance.rewritten
 
     def rewritten(*args: object) -> object:
         found = original(*args)  # type: ignore[arg-type]
         filler.append([b"meanwhile"])
         return found
 
-    monkeypatch.setattr(maintenance, "ordered_files", rewritten)
+    monkeypatch.setattr(maintenance, "rewritten", rewritten)
     maintain(table, EAGER)
     assert values(filler) == [b"0", b"1", b"2", b"3", b"meanwhile"]
 
@@ -141,15 +140,15 @@ def test_of_two_merges_of_the_same_files_one_is_dropped(
 ) -> None:
     for n in range(4):
         filler.append([b"%d" % n])
-    original = ordering.ordered_files
+    original = maintenance.rewritten
 
     def rewritten(*args: object) -> object:
         found = original(*args)  # type: ignore[arg-type]
-        monkeypatch.setattr(maintenance, "ordered_files", original)
+        monkeypatch.setattr(maintenance, "rewritten", original)
         assert maintain(filler.lake.get("log"), Care(min_files=2)).merged_files == 4
         return found
 
-    monkeypatch.setattr(maintenance, "ordered_files", rewritten)
+    monkeypatch.setattr(maintenance, "rewritten", rewritten)
     assert maintain(filler.lake.get("log"), NEWEST_ONLY).merged_files == 0
     assert values(filler) == [b"0", b"1", b"2", b"3"]
     assert len(files(filler, "parquet")) == 1
