@@ -23,8 +23,7 @@ from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.settings import LakeSettings
 from nexo.lake.snapshot import TableChange
 from nexo.lake.user_tables import TableShape, ensure_user_table, get_user_table
-
-from .foreign import delete_rows
+from tests.unit.lake.foreign import delete_rows
 
 COLUMNS = pa.schema([("n", pa.int64()), ("day", pa.string())])
 EAGER = Care(min_files=2, grace_s=0, max_snapshots=1)
