@@ -1,9 +1,10 @@
 """Kills of every kind while Spark writes: a table of what was killed, and of what is there after.
 
 One application runs all scenarios, one after the other; only a killed driver starts Spark again.
-``pytest -s tests/spark/test_kill_table.py`` prints the table. ``KILLS`` is how many a scenario
-takes (1, or 40 with ``SOAK=1``), ``SCENARIOS`` and ``MASTERS`` choose among them. Rows are counted
-and compared one by one; the last column is what the sweep leaves.
+``KILLS=1 pytest -s tests/spark/test_kill_table.py`` prints the table. ``KILLS`` is how many a
+scenario takes (40 with ``SOAK=1``), ``SCENARIOS`` and ``MASTERS`` choose among them; a master may
+also be ``local[2]``. Rows are counted and compared one by one; the last column is what the sweep
+leaves.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,11 +61,12 @@ class Killer:
     """Holds the name of the scenario that runs."""
     job: subprocess.Popen[str]
     dice: random.Random
+    kinds: Sequence[str] = KINDS
     counts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     def run(self) -> str:
         """Returns what the job says at its end; one that the kills have ended is started again."""
-        kinds, attempts = itertools.cycle(KINDS), 8 * KILLS + 8
+        kinds, attempts = itertools.cycle(self.kinds), 8 * KILLS + 8
         for _ in range(attempts):
             kind = next(kinds)
             while self._rest(kind):
@@ -181,12 +183,15 @@ def orphans(lake: Lake, scenario: str) -> int:
     return count
 
 
+@pytest.mark.skipif(not (SOAK or "KILLS" in os.environ), reason="takes minutes: set KILLS=1")
 @pytest.mark.timeout(BUSY_S + 120 * KILLS * len(SCENARIOS))
 @pytest.mark.parametrize("kind", MASTERS.split(","))
 def test_nothing_is_lost_or_doubled(
     request: pytest.FixtureRequest, served: testing.Process, tmp_path: Path, kind: str
 ) -> None:
-    url = CLUSTER if kind == "local-cluster" else request.getfixturevalue("master")
+    url = CLUSTER if kind == "local-cluster" else kind
+    if kind == "standalone":
+        url = request.getfixturevalue("master")
     lake = Lake(LakeSettings(served.data_dir / "lake"))
     with nexo.connect(served.url) as client:
         values = fill(client, ROWS, *(f"{name}_out" for name in ("shuffle", "join")))
@@ -195,7 +200,8 @@ def test_nothing_is_lost_or_doubled(
             return started(served, tmp_path, ",".join(SCENARIOS), url, rows=ROWS, rounds=ROUNDS)
 
         dice = random.Random(kind)
-        killer = Killer(served, start, tmp_path / "now", start(), dice)
+        kinds = [each for each in KINDS if each != "executor" or not kind.startswith("local[")]
+        killer = Killer(served, start, tmp_path / "now", start(), dice, kinds)
         said = killer.run()
         assert "written" in said, said[-3000:]
         staging(served).sweep(grace_s=-1)
