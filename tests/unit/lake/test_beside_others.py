@@ -166,7 +166,7 @@ def test_rows_whose_deletion_is_rolled_back_during_a_merge_are_back(
         filler.append([b"%d" % n])
     before = filler.table.metadata.current_snapshot_id
     delete_rows(filler.table, file_ranges(filler.table)[1].file, [0])
-    original = ordering.ordered_files
+    original = maintenance.rewritten
 
     def rewritten(*args: object) -> object:
         found = original(*args)  # type: ignore[arg-type]
@@ -178,7 +178,7 @@ def test_rows_whose_deletion_is_rolled_back_during_a_merge_are_back(
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(maintenance, "ordered_files", rewritten)
+        patched.setattr(maintenance, "rewritten", rewritten)
         assert maintain(filler.lake.get("log"), Care(min_files=9)).merged_files == 0
     rows = filler.table.refresh().scan().to_arrow()
     assert sorted(rows.column("value").to_pylist()) == [b"0", b"1", b"2", b"3", *more]
