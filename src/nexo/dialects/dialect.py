@@ -18,8 +18,7 @@ from nexo.dialects.busy_poll import BusyPoll
 from nexo.errors import NexoError
 from nexo.model import Broker, Clock
 from nexo.services.backup import Backups
-from nexo.services.connection import Connection
-from nexo.services.overview import HostOverview
+from nexo.services.connection import Connection, HostOverview
 from nexo.services.service import Service
 
 

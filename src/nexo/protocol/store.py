@@ -14,8 +14,7 @@ import msgspec
 
 from nexo.errors import InvalidInput
 from nexo.model import Buffer
-from nexo.model.store import KeyInfo, KeysPage, LeaseAnswer, RateAnswer, SetResult
-from nexo.model.values import MAX_KEY_BYTES
+from nexo.model.store import MAX_KEY_BYTES, KeyInfo, KeysPage, LeaseAnswer, RateAnswer, SetResult
 from nexo.protocol.messages import unpack
 from nexo.protocol.ops import Op
 

@@ -13,7 +13,7 @@ import msgspec
 
 from nexo.errors import InvalidInput, InvalidOption, ProtocolError
 from nexo.model import Buffer
-from nexo.model.values import JSON, MAX_KEY_BYTES, TEXT, check_ttl, check_value
+from nexo.model.store import JSON, MAX_KEY_BYTES, TEXT, check_ttl, check_value
 from nexo.protocol.frames import pack_u32, unpack_u32
 
 _NO_OPTIONS = pack_u32(0)

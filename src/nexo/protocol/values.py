@@ -12,7 +12,7 @@ import msgspec
 
 from nexo.errors import InvalidInput, ProtocolError
 from nexo.model import Buffer
-from nexo.model.values import ValueType, check_value
+from nexo.model.store import ValueType, check_value
 from nexo.protocol.pydantic_models import adapter, from_builtins, is_model
 
 __all__ = [

@@ -30,7 +30,7 @@ from nexo.server.loop import LoopTurn
 from nexo.server.processes.system import process_status
 from nexo.server.runtime import HostRuntime
 from nexo.services.backup import Backups
-from nexo.services.overview import HostOverview
+from nexo.services.connection import HostOverview
 from nexo.services.service import Service
 from nexo.storage.ports import Files
 

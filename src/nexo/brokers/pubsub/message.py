@@ -15,7 +15,7 @@ class PubSubMessage(NamedTuple):
 
     topic: str
     value: bytes
-    """As `nexo.model.values` describes it."""
+    """As `nexo.model.store` describes it."""
     time_ms: int
     """When it was published, by the publisher's clock."""
     headers: bytes = b""

@@ -16,7 +16,7 @@ from nexo.brokers.queue.batches import DEAD, OPEN, JobRange
 from nexo.brokers.queue.dispatch import Dispatch
 from nexo.brokers.queue.jobs import NewJobs, resolve_dedup, with_free_key
 from nexo.brokers.queue.leases import Lease, check_runs
-from nexo.brokers.queue.ledger import JobRun, Ledger, flatten, forget, without
+from nexo.brokers.queue.ledger import JobRun, Ledger, WatchedJobs, flatten, forget, without
 from nexo.brokers.queue.lifetimes import Lifetimes
 from nexo.brokers.queue.records import (
     Changed,
@@ -32,7 +32,6 @@ from nexo.brokers.queue.records import (
     Revived,
 )  # fmt: skip
 from nexo.brokers.queue.schedules import following, job_of, next_after
-from nexo.brokers.queue.watching import WatchedJobs
 from nexo.errors import Conflict, InvalidInput, LeaseLost, QueueFull
 from nexo.model.queue import PushReply
 from nexo.options.described import check_range

@@ -4,6 +4,8 @@ The ledger changes only by `apply`, in normal work and in recovery alike; replay
 therefore gives the ledger that wrote it. Three things need no record: results are dropped
 when they expire, `withdraw` undoes a push that was never written, and which jobs their workers
 gave back is forgotten in a crash. It knows nothing of consumers.
+
+`WatchedJobs` are those whose end a client waits for.
 """
 
 from __future__ import annotations
@@ -300,3 +302,32 @@ def without(held: list[JobRange], taken: list[JobRange]) -> list[JobRange]:
     gone = {job for job_range in taken for job in range(*job_range)}
     left = (job for job_range in held for job in range(*job_range) if job not in gone)
     return list(pairs(flatten((job, job + 1) for job in left)))
+
+
+class WatchedJobs:
+    """The watched jobs of one queue; one is watched until it has ended."""
+
+    __slots__ = ("_ended", "jobs")
+
+    def __init__(self) -> None:
+        self.jobs: set[int] = set()
+        self._ended: list[int] = []
+
+    def note(self, record: QueueRecord) -> None:
+        """Find the watched jobs that a record ends, at the cost of the smaller side."""
+        match record:
+            case Finished(runs=runs):
+                ended = [job for job_range in pairs(runs) for job in within(self.jobs, *job_range)]
+            case Died(jobs=jobs):
+                ended = [job for job in jobs if job in self.jobs]
+            case Replaced(job=job):
+                ended = [job] if job in self.jobs else []
+            case _:
+                return
+        self._ended += ended
+        self.jobs.difference_update(ended)
+
+    def take_ended(self) -> list[int]:
+        """The jobs that ended since the last call."""
+        ended, self._ended = self._ended, []
+        return ended

@@ -17,8 +17,7 @@ from nexo.brokers.store.collections import Collections
 from nexo.brokers.store.keyspace import Keyspace
 from nexo.brokers.store.values import MapValue, wrong_type
 from nexo.errors import InvalidInput, WrongType
-from nexo.model.store import LeaseAnswer, RateAnswer
-from nexo.model.values import JSON_PREFIX, MAX_TTL_MS, check_ttl
+from nexo.model.store import JSON_PREFIX, MAX_TTL_MS, LeaseAnswer, RateAnswer, check_ttl
 from nexo.options.described import check_range
 
 MAX_HOLDERS = 10_000

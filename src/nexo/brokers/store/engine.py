@@ -20,8 +20,7 @@ from nexo.brokers.store.keyspace import ENTRY_BYTES, Keyspace, check_key
 from nexo.brokers.store.values import ZERO, StoreValue, add_number, kind_of, value_bytes, wrong_type
 from nexo.errors import InvalidInput
 from nexo.limits import PAGE_BYTES
-from nexo.model.store import KeyInfo, KeysPage, SetResult
-from nexo.model.values import JSON_PREFIX, check_ttl
+from nexo.model.store import JSON_PREFIX, KeyInfo, KeysPage, SetResult, check_ttl
 from nexo.options.described import check_range
 
 SCAN_LOOKS = 500

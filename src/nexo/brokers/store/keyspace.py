@@ -14,7 +14,7 @@ from nexo.brokers.store.expiry import Expiry
 from nexo.brokers.store.index import OrderedKeys
 from nexo.brokers.store.values import StoreValue, value_bytes
 from nexo.errors import InvalidInput, PayloadTooLarge
-from nexo.model.values import MAX_KEY_BYTES
+from nexo.model.store import MAX_KEY_BYTES
 
 B = TypeVar("B", bytes, bytes | None)
 

@@ -1,6 +1,6 @@
 """What a key can hold: a plain value, a map, a list or a set.
 
-Plain values, and everything inside a collection, are bytes as `nexo.model.values` describes them.
+Plain values, and everything inside a collection, are bytes as `nexo.model.store` describes them.
 Each collection knows its own size, so that the memory budget needs no walk.
 
 A number is recognised by its content, whether stored as JSON, text or bytes: a client of another
@@ -18,7 +18,7 @@ from typing import TypeAlias
 import msgspec
 
 from nexo.errors import InvalidInput, WrongType
-from nexo.model.values import JSON_PREFIX
+from nexo.model.store import JSON_PREFIX
 
 ITEM_BYTES = 80
 """What an item of a collection is assumed to cost besides its own bytes."""

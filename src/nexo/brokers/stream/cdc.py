@@ -20,7 +20,7 @@ from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.records import JournalRecord, OrderedChanged
 from nexo.brokers.stream.records import TransactionCommitted as Decided
 from nexo.brokers.stream.registry import OpenStream
-from nexo.model.values import ValueType
+from nexo.model.store import ValueType
 from nexo.options.stream import StreamOptions
 from nexo.storage.header import SIZE, parse
 

@@ -10,7 +10,7 @@ from nexo.dialects.nexo.handlers import Handler, Peer, json_options
 from nexo.dialects.nexo.replies import reply_ok, returning
 from nexo.errors import InvalidName, InvalidOption, NexoError
 from nexo.model.pubsub import Subscribe, Will
-from nexo.model.values import check_value
+from nexo.model.store import check_value
 from nexo.protocol import pubsub as wire
 from nexo.protocol.frames import FieldReader, pack_str
 from nexo.protocol.messages import pack, unpack

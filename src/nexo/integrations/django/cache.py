@@ -20,7 +20,7 @@ from django.utils.module_loading import import_string
 from nexo.client._sync.store.store import Store
 from nexo.errors import PayloadTooLarge
 from nexo.integrations.django.clients import client_of
-from nexo.model.values import MAX_TTL_S
+from nexo.model.store import MAX_TTL_S
 
 _INT64 = range(-(2**63), 2**63)
 _BATCH_KEYS = 1_000

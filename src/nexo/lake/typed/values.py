@@ -1,5 +1,9 @@
 """Values parsed into the typed columns of their rows.
 
+Schema registries put five bytes before each value in a format other than JSON: a zero and the
+schema's id. A format with ids reads a value with the schema of its id; one without ids has a single
+schema.
+
 A value that does not fit leaves its typed columns null and says why in ``rejected``: those rows are
 the stream's dead letters. In permissive mode only the fields that do not fit are null, and
 ``misfits`` names them; then only what cannot be read at all is a dead letter.
@@ -7,9 +11,10 @@ the stream's dead letters. In permissive mode only the fields that do not fit ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from struct import Struct
 from typing import Any
 
 import msgspec
@@ -17,11 +22,35 @@ import pyarrow as pa
 
 from nexo.lake.typed.columns import MISFITS, REJECTED, Terms
 from nexo.lake.typed.debezium import EnvelopeReader, settings_of
-from nexo.lake.typed.formats import DEBEZIUM
+from nexo.lake.typed.formats import AVRO, DEBEZIUM, Unpack, ValueFormat
 from nexo.lake.typed.infer import MOST_COLUMNS, Inference
 from nexo.lake.typed.kinds import arrow_type, parse
 from nexo.lake.typed.reading import BAD, LenientReader, finisher, python_type, raw_by_name
-from nexo.lake.typed.unpacking import unpacker
+
+_HEADER = Struct(">BI")
+
+
+def unpacker(value_format: ValueFormat) -> Unpack:
+    """What reads values; `ConfigError` if the format's package is not installed."""
+    if value_format.name == AVRO:
+        from nexo.lake.typed.avro import reader  # noqa: PLC0415 - optional
+    else:
+        from nexo.lake.typed.protobuf import reader  # noqa: PLC0415 - optional
+    readers = {key: reader(value_format, key) for key in value_format.schemas}
+    return readers[""] if "" in readers else _by_id(readers)
+
+
+def _by_id(readers: Mapping[str, Unpack]) -> Unpack:
+    def unpack(value: bytes) -> Mapping[str, Any]:
+        if len(value) < _HEADER.size or value[0]:
+            raise msgspec.DecodeError("value does not begin with a zero and the id of a schema")
+        schema_id = str(_HEADER.unpack_from(value)[1])
+        if schema_id not in readers:
+            raise msgspec.DecodeError(f"the contract has no schema with the id {schema_id}")
+        return readers[schema_id](value[_HEADER.size :])
+
+    return unpack
+
 
 _MISFITS_SHOWN = 10
 

@@ -20,7 +20,7 @@ from nexo.limits import PAGE_BYTES
 from nexo.model import Broker, Policy
 from nexo.model.patterns import check_topic, is_reply, parse_pattern
 from nexo.model.pubsub import Subscribe, Will
-from nexo.model.values import check_ttl, check_value
+from nexo.model.store import check_ttl, check_value
 from nexo.services.connection import Connection, Done
 from nexo.services.pubsub.journal import RetainedJournal
 from nexo.services.service import Runtime

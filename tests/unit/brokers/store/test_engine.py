@@ -6,7 +6,7 @@ import pytest
 
 from nexo.brokers.store.engine import SCAN_LOOKS, StoreEngine
 from nexo.errors import InvalidInput, PayloadTooLarge, WrongType
-from nexo.model.values import MAX_TTL_MS
+from nexo.model.store import MAX_TTL_MS
 
 NOW = 1_000_000
 

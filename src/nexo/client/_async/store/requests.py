@@ -7,8 +7,7 @@ from typing import Any
 
 from nexo.client._async.link.link import Link
 from nexo.client.checks import positive_millis
-from nexo.model.store import KeyInfo
-from nexo.model.values import MAX_TTL_MS
+from nexo.model.store import MAX_TTL_MS, KeyInfo
 from nexo.options.units import Duration
 from nexo.protocol import store as wire
 from nexo.protocol.messages import pack, unpack

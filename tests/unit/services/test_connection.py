@@ -11,8 +11,8 @@ from nexo.access.login import Identity
 from nexo.access.users import User
 from nexo.errors import Forbidden
 from nexo.model import Broker
-from nexo.services import overview
-from nexo.services.overview import HostOverview
+from nexo.services import connection
+from nexo.services.connection import HostOverview
 
 
 class UserConnection:
@@ -48,7 +48,7 @@ def test_a_user_of_the_broker_sees_both(
     user = UserConnection(9, grant)
     assert shown.status(user, Broker.QUEUE) == {"broker": "queue"}
     assert [one["id"] for one in shown.connections(user, Broker.QUEUE)] == [3, 2, 1]
-    monkeypatch.setattr(overview, "SHOWN", 2)
+    monkeypatch.setattr(connection, "SHOWN", 2)
     assert [one["id"] for one in shown.connections(user, Broker.QUEUE)] == [3, 2]
 
 
