@@ -76,7 +76,10 @@ SUITES = {
     "a subscriber that never reads": ["tests/integration/test_pubsub_crash.py"],
     "Spark killed, two pipelines": ["tests/spark/test_exactly_once.py",
                                     "tests/spark/test_kills.py"],
-    "Kafka clients, rebalances": ["tests/crash/test_kafka_storm.py", "tests/kafka/test_java.py"],
+    "Kafka clients, rebalances": [
+        "tests/crash/test_kafka_storm.py", "tests/kafka/test_java.py",
+        "tests/kafka/test_streams.py",
+    ],
     "Debezium to Iceberg": ["tests/spark/test_debezium.py"],
 }  # fmt: skip
 """The long forms of tests; their runs are the tests passed."""

@@ -8,10 +8,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.kafka.ledger import package_folder, program
 
 HOWTO = Path(__file__).parents[2] / "docs" / "howto"
 PROGRAMS = Path(__file__).parent / "java"
+BUILD = Path(__file__).parents[2] / "build" / "jars"
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>local</groupId><artifactId>jars</artifactId><version>1</version>
+<dependencies><dependency>%s</dependency></dependencies></project>
+"""
 CLIENT = ("kafka-clients", "slf4j-api", "lz4-java", "zstd-jni", "snappy-java", "jackson-")
 CONNECT = (
     *CLIENT, "connect-", "log4j-", "maven-artifact", "plexus-utils", "jose4j", "jetty-client-",
@@ -39,6 +46,23 @@ def command(jars: tuple[str, ...], source: str, *arguments: object) -> list[str]
     found = [str(path) for name in jars for path in sorted(libs.glob(f"{name}*.jar"))]
     options = (*_FAST_START, "-cp", ":".join(found), str(PROGRAMS / source))
     return [program("java"), *options, *map(str, arguments)]
+
+
+def fetched(group: str, artifact: str, version: str) -> Path:
+    """A folder with the jars of an artifact and of all that it needs, which Maven fetches once."""
+    folder = BUILD / f"{artifact}-{version}"
+    if not (folder / "jars").is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        wanted = f"<groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        (folder / "pom.xml").write_text(_POM % f"{wanted}<version>{version}</version>")
+        copy = [program("mvn"), "-q", "-B", "dependency:copy-dependencies"]
+        done = subprocess.run(
+            [*copy, f"-DoutputDirectory={folder / 'jars'}"],
+            cwd=folder, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            pytest.skip(f"Maven cannot fetch {artifact} {version}: {done.stdout[-300:]}")
+    return folder / "jars"
 
 
 @contextmanager
