@@ -38,6 +38,8 @@ _PART_BYTES = 4 * 1024
 """Parts larger than this on average are passed to the kernel one by one, never joined."""
 
 _SHORTEST_SWEEP_S = 0.001
+_HELD_UP_S = 0.2
+"""A loop that comes back so late was held up: while nobody listens, nobody is silent."""
 
 _pack, _unpack = HEADER.pack, HEADER.unpack_from
 _REQUEST, _RESPONSE, _PUSH = int(FrameKind.REQUEST), int(FrameKind.RESPONSE), int(FrameKind.PUSH)
@@ -160,6 +162,8 @@ class Wire(asyncio.BufferedProtocol):
     def sweep(self) -> None:
         """Fail overdue requests, check a silent connection, and schedule the next sweep."""
         now_s = self.loop.time()
+        if (late_s := now_s - self._sweep_s) > _HELD_UP_S:
+            self._heard_s = min(self._heard_s + late_s, now_s)
         last_id = (self._next_id - 2) % MAX_ID + 1
         for request_id in self._deadlines.overdue(self.waiting, last_id, now_s):
             error = RequestTimeout(f"no reply from {self._address} in time")
