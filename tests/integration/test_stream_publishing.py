@@ -237,6 +237,21 @@ async def test_records_without_a_key_are_spread_over_the_partitions(
             assert int(record.value) == n
 
 
+async def test_calls_that_are_under_way_together_take_turns(aclient: nexo.AsyncClient) -> None:
+    """Cut into parts for each partition, batches of a hundred would cost several times as much."""
+    stream: Stream[Any] = await aclient.stream("s").create(partitions=3)
+    sent = await asyncio.gather(*(stream.publish_many([b"x"] * 30) for _ in range(12)))
+    assert Counter(place.partition for places in sent for place in places) == {
+        0: 120,
+        1: 120,
+        2: 120,
+    }
+    used = [len({place.partition for place in places}) for places in sent]
+    assert used == [3] * 3 + [1] * 9
+    alone = await stream.publish_many([b"x"] * 30)
+    assert len({place.partition for place in alone}) == 3
+
+
 async def test_one_partition_keeps_records_with_and_without_a_key_in_order(
     events: Stream[Any],
 ) -> None:  # SPEC E2

@@ -35,6 +35,8 @@ class BatchPublisher:
         self._stream = stream
         self._publisher = publisher
         self._turn = 0
+        self._under_way = 0
+        """Calls without keys that wait for their answers."""
 
     def step(self, contents: list[bytes]) -> int:
         """The number that `plain` puts in a request; 0 if their sizes differ too much to say."""
@@ -48,8 +50,13 @@ class BatchPublisher:
         return step if largest * step <= 4 * BATCH_BYTES else 0
 
     def _slice(self, records: int) -> int:
-        """The number of records without a key that go to one partition before the next."""
-        return -(-records // slices(records, self._publisher.count))
+        """The number of records without a key that go to one partition before the next.
+
+        With many calls under way each stays whole: they take turns, and small batches cost more.
+        """
+        count = self._publisher.count
+        whole = self._under_way >= (count or 1)
+        return records if whole else -(-records // slices(records, count))
 
     async def plain(self, kind: int, contents: list[bytes], step: int) -> PublishedBatch:
         """Publish values of one kind, without keys and headers."""
@@ -58,7 +65,11 @@ class BatchPublisher:
         for at in range(0, len(contents), step):
             head, body = encode_plain(contents[at : at + step], kind, now_ms)
             calls.append(self._link.call(Op.S_PUBLISH, where, head, *body))
-        return PublishedBatch(await _places(calls))
+        self._under_way += 1
+        try:
+            return PublishedBatch(await _places(calls))
+        finally:
+            self._under_way -= 1
 
     async def unkeyed(self, rows: list[tuple[int, bytes]], headers: list[bytes]) -> PublishedBatch:
         """Publish values with their kinds and headers, without keys."""
