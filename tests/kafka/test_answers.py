@@ -8,6 +8,7 @@ import pytest
 
 from nexo.access.grants import parse_grant
 from nexo.access.users import User
+from nexo.brokers.stream.groups.limits import MAX_MEMBER_BYTES
 from nexo.dialects.kafka.describing.operations import KafkaOperation
 from nexo.dialects.kafka.format.apis import ApiKey
 from nexo.dialects.kafka.format.codec import KafkaMessage
@@ -111,6 +112,19 @@ def join(line: Line, **more: Any) -> KafkaMessage:
 ])  # fmt: skip
 def test_session_timeouts_have_kafkas_bounds(desk: Desk, session_ms: int, error: int) -> None:
     assert join(Line(desk), session_ms=session_ms)["error"] == error
+
+
+def test_a_member_gives_its_group_so_many_bytes(desk: Desk) -> None:
+    """They are kept in memory."""
+    line = Line(desk)
+    for size, error in ((MAX_MEMBER_BYTES + 1, Error.INVALID_REQUEST), (MAX_MEMBER_BYTES, 0)):
+        found = join(line, protocols=[{"name": "range", "metadata": bytes(size)}])
+        assert found["error"] == error
+    sync = {
+        "group": GROUP, "generation": found["generation"], "member": found["member"],
+        "assignments": [{"member": found["member"], "assignment": bytes(MAX_MEMBER_BYTES + 1)}],
+    }  # fmt: skip
+    assert line.ask(ApiKey.SYNC_GROUP, 3, sync)["error"] == Error.INVALID_REQUEST
 
 
 def listed(line: Line) -> dict[str, tuple[str, str, str]]:

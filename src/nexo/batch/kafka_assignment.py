@@ -13,6 +13,8 @@ from struct import Struct, error, unpack_from
 
 _I16, _I32 = Struct(">h"), Struct(">i")
 _AFTER_VERSION = 2
+_KEPT_BYTES = 4_096
+"""Longer subscriptions are read again each time, so that few bytes are kept for them."""
 
 
 def assigned(blob: bytes) -> list[tuple[str, int]]:
@@ -23,10 +25,7 @@ def assigned(blob: bytes) -> list[tuple[str, int]]:
         (topics,) = _I32.unpack_from(blob, at) if blob else (0,)
         at += _I32.size
         for _ in range(topics):
-            (size,) = _I16.unpack_from(blob, at)
-            at += _I16.size
-            name = blob[at : at + size].decode()
-            at += size
+            name, at = _text(blob, at)
             (count,) = _I32.unpack_from(blob, at)
             at += _I32.size
             found += ((name, index) for index in unpack_from(f">{count}i", blob, at))
@@ -36,19 +35,32 @@ def assigned(blob: bytes) -> list[tuple[str, int]]:
     return found
 
 
-@lru_cache(maxsize=1024)
 def subscribed(blob: bytes) -> frozenset[str]:
     """The topics of a subscription; none if it is malformed."""
+    return _subscribed(blob) if len(blob) > _KEPT_BYTES else _kept(blob)
+
+
+def _subscribed(blob: bytes) -> frozenset[str]:
     found: set[str] = set()
     at = _AFTER_VERSION
     try:
         (topics,) = _I32.unpack_from(blob, at) if blob else (0,)
         at += _I32.size
         for _ in range(topics):
-            (size,) = _I16.unpack_from(blob, at)
-            at += _I16.size
-            found.add(blob[at : at + size].decode())
-            at += size
+            name, at = _text(blob, at)
+            found.add(name)
     except (error, UnicodeDecodeError):
         return frozenset()
     return frozenset(found)
+
+
+_kept = lru_cache(maxsize=1024)(_subscribed)
+
+
+def _text(blob: bytes, at: int) -> tuple[str, int]:
+    """A name, and what follows it; the reader must move on, however many names are announced."""
+    (size,) = _I16.unpack_from(blob, at)
+    end = at + _I16.size + size
+    if size < 1 or end > len(blob):
+        raise error("a name is cut short")
+    return blob[at + _I16.size : end].decode(), end

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexo.batch.kafka_assignment import assigned
+from nexo.batch.kafka_assignment import assigned, subscribed
 
 
 def blob(*topics: tuple[str, list[int]]) -> bytes:
@@ -35,3 +35,23 @@ def test_any_bytes_are_read_or_nothing(data: bytes) -> None:
     assert isinstance(assigned(data), list)
     whole = blob(("topic", [0, 1, 2]))
     assert assigned(whole[: len(data)]) in ([], assigned(whole))
+
+
+MANY = b"\0\1" + struct.pack(">i", 2**31 - 1)
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("name", [b"\xff\xfe", b"\xff\xff", b"\0\0", b"\xff\xfa\0\0\0\0"])
+def test_a_blob_of_few_bytes_keeps_nobody_busy(name: bytes) -> None:
+    """A length below zero would lead the reader back to where it was, two billion times."""
+    assert subscribed(MANY + name) == frozenset()
+    assert assigned(MANY + name) == []
+
+
+@pytest.mark.parametrize("count", [2, 2_000])
+def test_subscriptions_are_read(count: int) -> None:
+    names = [f"topic-{number}" for number in range(count)]
+    body = b"".join(struct.pack(">h", len(name)) + name.encode() for name in names)
+    found = struct.pack(">hi", 1, count) + body
+    assert subscribed(found) == subscribed(found + b"\xff\xff\xff\xff") == frozenset(names)
+    assert subscribed(found[:-1]) == frozenset()

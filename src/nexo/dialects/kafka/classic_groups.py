@@ -7,6 +7,7 @@ from functools import partial
 from uuid import uuid4
 
 from nexo.brokers.stream.groups.kafka.model import Join, Joined, JoinRefused, MemberReply, Synced
+from nexo.brokers.stream.groups.limits import MAX_MEMBER_BYTES
 from nexo.dialects.kafka.describing.operations import on_group
 from nexo.dialects.kafka.format.codec import KafkaMessage
 from nexo.dialects.kafka.format.errors import Error, Refused, group_error, refusal
@@ -57,10 +58,11 @@ def join_group(request: Request) -> None:
 
 def _join(request: Request) -> Join:
     session_ms, rows = request["session_ms"], request["protocols"] or ()
-    protocols = ((row["name"] or "", bytes(row["metadata"] or b"")) for row in rows)
+    protocols = tuple((row["name"] or "", bytes(row["metadata"] or b"")) for row in rows)
+    _check_size(sum(len(metadata) for _, metadata in protocols))
     return Join(
         request["protocol_type"] or "",
-        tuple(protocols),
+        protocols,
         request["member"] or "",
         request["instance"],
         session_ms,
@@ -71,6 +73,15 @@ def _join(request: Request) -> Join:
         request.version >= _SKIPS_ASSIGNMENT,
         user_of(request.session),
     )
+
+
+def _check_size(size: int) -> None:
+    """What a member gives is kept in memory, and passed on to the others."""
+    if size > MAX_MEMBER_BYTES:
+        raise Refused(
+            Error.INVALID_REQUEST,
+            f"a member gives its group {size:,} bytes: at most {MAX_MEMBER_BYTES:,} are allowed",
+        )
 
 
 def _joined(request: Request, reply: Joined) -> KafkaMessage:
@@ -106,6 +117,7 @@ def sync_group(request: Request) -> None:
     rows = request["assignments"] or ()
     assignments = {row["member"] or "": bytes(row["assignment"] or b"") for row in rows}
     with errors_to(done):
+        _check_size(max(map(len, assignments.values()), default=0))
         group, caller = group_of(request["group"]), caller_of(request)
         sync = _classic(request).sync
         sync(request.session, group, caller, assignments, done, request["protocol"])

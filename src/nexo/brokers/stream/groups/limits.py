@@ -8,6 +8,9 @@ MAX_NAME = 255
 """Characters of a member's, consumer's or producer's name."""
 MAX_METADATA = 4_096
 """Characters that a commit may carry; Kafka's default too."""
+MAX_MEMBER_BYTES = 1024**2
+"""What a member of a classic Kafka group says of itself, or is assigned; as much as Kafka stores of
+a whole group."""
 MAX_REASON = 1_024
 """Characters kept of why a message failed; the rest is cut off."""
 MAX_CONSUMERS = 10_000
