@@ -57,15 +57,13 @@ async def status(client: nexo.AsyncClient, broker: Broker) -> dict[str, Any]:
     return found
 
 
-class QueueLoad:
-    """Pushes with priorities and delays, pops, acks; some jobs fail once."""
+class LoggedLoad:
+    """Keeps a history of what it sends, which the end is compared with."""
 
-    broker = Broker.QUEUE
-
-    def __init__(self, seed: int, persistence: str = "file_sync") -> None:
-        self.label = f"queue, {persistence}"
+    def __init__(self, kind: str, seed: int, persistence: str, *, acked_items_go: bool) -> None:
+        self.label = f"{kind}, {persistence}"
         self.name = f"load-{persistence}"
-        self.history = History(acked_items_go=True)
+        self.history = History(acked_items_go=acked_items_go)
         self.stopping = False
         self._random = random.Random(seed)
         self._persistence = persistence
@@ -74,6 +72,18 @@ class QueueLoad:
     @property
     def operations(self) -> int:
         return self.history.operations
+
+    async def after_restart(self, client: nexo.AsyncClient) -> Findings:
+        return Findings()  # the work goes on; the end shows everything
+
+
+class QueueLoad(LoggedLoad):
+    """Pushes with priorities and delays, pops, acks; some jobs fail once."""
+
+    broker = Broker.QUEUE
+
+    def __init__(self, seed: int, persistence: str = "file_sync") -> None:
+        super().__init__("queue", seed, persistence, acked_items_go=True)
 
     async def prepare(self, client: nexo.AsyncClient) -> None:
         options: Any = {"max_retries": 100_000, "persistence": self._persistence}
@@ -104,9 +114,6 @@ class QueueLoad:
                 await job.ack()
                 self.history.acked([job.value])
 
-    async def after_restart(self, client: nexo.AsyncClient) -> Findings:
-        return Findings()  # the work goes on; the end shows everything
-
     async def check(self, client: nexo.AsyncClient) -> Findings:
         queue: Any = client.queue(self.name, int)
         while jobs := await queue.pop(1_000, wait=1):
@@ -115,23 +122,13 @@ class QueueLoad:
         return self.history.findings()
 
 
-class StreamLoad:
+class StreamLoad(LoggedLoad):
     """Publishes keyed records to three partitions; a group consumes and acks."""
 
     broker = Broker.STREAM
 
     def __init__(self, seed: int, persistence: str = "file_async") -> None:
-        self.label = f"stream, {persistence}"
-        self.name = f"load-{persistence}"
-        self.history = History(acked_items_go=False)
-        self.stopping = False
-        self._random = random.Random(seed)
-        self._persistence = persistence
-        self._next = 0
-
-    @property
-    def operations(self) -> int:
-        return self.history.operations
+        super().__init__("stream", seed, persistence, acked_items_go=False)
 
     async def prepare(self, client: nexo.AsyncClient) -> None:
         await client.stream(self.name).create(partitions=3, persistence=self._persistence)
@@ -160,9 +157,6 @@ class StreamLoad:
                 await consumer.ack(*records)
                 self.history.acked(items)
                 await asyncio.sleep(PAUSE_S)
-
-    async def after_restart(self, client: nexo.AsyncClient) -> Findings:
-        return Findings()  # the work goes on; the end shows everything
 
     async def check(self, client: nexo.AsyncClient) -> Findings:
         stream: Any = client.stream(self.name, int)

@@ -53,6 +53,14 @@ def taking(store: MemoryObjects, files: MemoryFiles, writer: str) -> Taking:
     return Taking(store, files, ROOT, writer, lambda: next(times), lambda: None)
 
 
+def leader() -> tuple[MemoryObjects, MemoryFiles, Shipper, RecordingFiles]:
+    """A store and the first server that has taken it, which records what it writes."""
+    store, own = MemoryObjects(), MemoryFiles()
+    own.make_folder(ROOT)
+    shipper, _ = taking(store, own, "one/term/a").take(None)
+    return store, own, shipper, RecordingFiles(own, ROOT)
+
+
 def write(files: RecordingFiles, name: str, data: bytes) -> None:
     file = files.open(ROOT / name, create=True)
     file.write_at(file.size(), [data])
@@ -107,10 +115,7 @@ def test_any_answer_may_fail_while_the_lead_is_taken(at: int, done: bool) -> Non
 
 
 def test_a_killed_leader_claims_with_what_it_had_not_shipped() -> None:
-    store, own = MemoryObjects(), MemoryFiles()
-    own.make_folder(ROOT)
-    shipper, _ = taking(store, own, "one/term/a").take(None)
-    recording = RecordingFiles(own, ROOT)
+    store, own, shipper, recording = leader()
     write(recording, "log", b"shipped")
     ship(store, shipper, recording)
     standby, files = follow(store)
@@ -121,10 +126,7 @@ def test_a_killed_leader_claims_with_what_it_had_not_shipped() -> None:
 
 
 def test_a_replaced_leader_does_not_lead_again_with_its_files() -> None:
-    store, own = MemoryObjects(), MemoryFiles()
-    own.make_folder(ROOT)
-    shipper, _ = taking(store, own, "one/term/a").take(None)
-    recording = RecordingFiles(own, ROOT)
+    store, own, shipper, recording = leader()
     write(recording, "log", b"shipped")
     ship(store, shipper, recording)
     standby, files = follow(store)
@@ -135,10 +137,7 @@ def test_a_replaced_leader_does_not_lead_again_with_its_files() -> None:
 
 def test_a_folder_that_was_being_made_is_made_again_and_never_uploaded() -> None:
     """Also if the log ends with this server's own objects (SPEC Q5)."""
-    store, own = MemoryObjects(), MemoryFiles()
-    own.make_folder(ROOT)
-    shipper, _ = taking(store, own, "one/term/a").take(None)
-    recording = RecordingFiles(own, ROOT)
+    store, own, shipper, recording = leader()
     write(recording, "log", b"all of it")
     ship(store, shipper, recording)
     own.open(ROOT / "log").truncate(3)  # a kill in the middle of the copy
@@ -158,10 +157,7 @@ def test_a_folder_that_was_being_made_from_what_is_gone_is_not_served() -> None:
 
 @pytest.mark.parametrize("with_mark", [False, True])
 def test_a_wiped_bucket_is_filled_again_past_every_number_that_was_used(with_mark: bool) -> None:
-    store, own = MemoryObjects(), MemoryFiles()
-    own.make_folder(ROOT)
-    shipper, _ = taking(store, own, "one/term/a").take(None)
-    recording = RecordingFiles(own, ROOT)
+    store, own, shipper, recording = leader()
     write(recording, "log", b"kept")
     ship(store, shipper, recording)
     end = Mark(shipper.number, shipper.epoch, shipper.writer)
@@ -176,10 +172,7 @@ def test_a_wiped_bucket_is_filled_again_past_every_number_that_was_used(with_mar
 
 
 def test_a_log_that_lost_its_base_is_filled_again() -> None:
-    store, own = MemoryObjects(), MemoryFiles()
-    own.make_folder(ROOT)
-    shipper, _ = taking(store, own, "one/term/a").take(None)
-    recording = RecordingFiles(own, ROOT)
+    store, own, shipper, recording = leader()
     write(recording, "log", b"kept")
     ship(store, shipper, recording)
     end = Mark(shipper.number, shipper.epoch, shipper.writer)
@@ -284,10 +277,7 @@ def test_a_mark_that_others_went_past_is_followed_before_the_claim() -> None:
 
 
 def test_an_empty_folder_is_loaded_instead_of_shipped() -> None:
-    store, own = MemoryObjects(), MemoryFiles()
-    own.make_folder(ROOT)
-    shipper, _ = taking(store, own, "one/term/a").take(None)
-    recording = RecordingFiles(own, ROOT)
+    store, _own, shipper, recording = leader()
     write(recording, "log", b"kept")
     ship(store, shipper, recording)
     lost = MemoryFiles()
@@ -297,10 +287,7 @@ def test_an_empty_folder_is_loaded_instead_of_shipped() -> None:
 
 
 def test_a_base_with_newer_contents_gives_the_same_files_after_the_log() -> None:
-    store, own = MemoryObjects(), MemoryFiles()
-    own.make_folder(ROOT)
-    shipper, _ = taking(store, own, "one/term/a").take(None)
-    recording = RecordingFiles(own, ROOT)
+    store, own, shipper, recording = leader()
     write(recording, "log", b"first")
     ship(store, shipper, recording)
     number = shipper.number
