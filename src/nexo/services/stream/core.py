@@ -34,8 +34,8 @@ from nexo.model import Broker, Persistence, safer
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.capturing import Capturing
 from nexo.services.stream.exposure import ExposureControl, SyncReportingRuntime
-from nexo.services.stream.folders import adopt, found_folders, regrow
 from nexo.services.stream.lake import LakeTier
+from nexo.services.stream.recovery import jump_ahead, recover_folders
 from nexo.services.stream.replay import LakeReplay
 from nexo.services.turn import Safe, Turn
 from nexo.services.waiting import Wait, WaitingRoom
@@ -167,7 +167,9 @@ class Core:
         self._journal_mark = self.journal.size_bytes
         for folder in self.engine.take_deleted():
             self.runtime.files.remove(self._folder / folder)
-        self._look_at_folders()
+        recover_folders(
+            self.engine, self.runtime.files, self._folder, self.now_ms, lost=bool(self.losses)
+        )
         for tag in self._removals.marks():
             if (stream := self.engine.streams.numbered(int(tag, 16))) is not None:
                 self.engine.delete(stream.name, self.now_ms)
@@ -177,27 +179,10 @@ class Core:
         if self.runtime.settings.stream_cdc:
             self._open_capture(replayed)
 
-    def _look_at_folders(self) -> None:
-        """Reuse no number, and adopt streams whose creation the journal has lost."""
-        streams, files = self.engine.streams, self.runtime.files
-        for found in found_folders(files, self._folder):
-            if self.losses and adopt(self.engine, files, found, self.now_ms):
-                log.error(
-                    "the creation of stream %r was lost: it continues with the default options",
-                    found.name,
-                )
-            elif self.losses:
-                regrow(self.engine, files, found, self.now_ms)
-            streams.next_id = max(streams.next_id, found.number + 1)
-
     def _resume(self) -> None:
         """Make sure that no offset is exposed twice, before any is exposed (SPEC E2)."""
         files, ended_well = self.runtime.files, not self.engine.boot_id
-        for stream in self.engine.lost_power(files.boot_id):
-            try:
-                self.engine.jump_ahead(stream)
-            except (NexoError, OSError):
-                log.exception("power was lost; stream %r may repeat offsets", stream.name)
+        jump_ahead(self.engine, files.boot_id)
         try:
             if not ended_well:
                 files.sync_all(self.runtime.folder)

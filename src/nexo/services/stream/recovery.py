@@ -1,4 +1,4 @@
-"""Folders of streams whose creation the journal lost.
+"""Recovers what a broker's journal lost of its streams, and skips offsets that may be lost.
 
 A stream's number is part of its folder's name and is never reused, so a new stream must not
 get the number of an existing folder. If damage removed the record that created a stream,
@@ -7,6 +7,7 @@ the folder still holds its name and partition count.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +18,12 @@ from msgspec.structs import replace
 from nexo.brokers.stream.engine import StreamEngine
 from nexo.brokers.stream.groups.progress import NO_END
 from nexo.brokers.stream.registry import READABLE
+from nexo.errors import NexoError
 from nexo.model import name_of_segment
 from nexo.options.stream import updated
 from nexo.storage.ports import Files
+
+log = logging.getLogger("nexo.stream")
 
 _FOLDER = re.compile(r"(.+)~([0-9a-f]+)")
 
@@ -32,7 +36,32 @@ class FoundFolder(NamedTuple):
     name: str | None
 
 
-def found_folders(files: Files, folder: Path) -> Iterator[FoundFolder]:
+def recover_folders(
+    engine: StreamEngine, files: Files, folder: Path, now_ms: int, *, lost: bool
+) -> None:
+    """Reuse no number, and adopt streams whose creation the journal has ``lost``."""
+    streams = engine.streams
+    for found in _found_folders(files, folder):
+        if lost and _adopt(engine, files, found, now_ms):
+            log.error(
+                "the creation of stream %r was lost: it continues with the default options",
+                found.name,
+            )
+        elif lost:
+            _regrow(engine, files, found, now_ms)
+        streams.next_id = max(streams.next_id, found.number + 1)
+
+
+def jump_ahead(engine: StreamEngine, boot_id: str) -> None:
+    """After a power loss: give no offset again that a client may have seen (SPEC E2)."""
+    for stream in engine.lost_power(boot_id):
+        try:
+            engine.jump_ahead(stream)
+        except (NexoError, OSError):
+            log.exception("power was lost; stream %r may repeat offsets", stream.name)
+
+
+def _found_folders(files: Files, folder: Path) -> Iterator[FoundFolder]:
     for each in files.list(folder):
         if (match := _FOLDER.fullmatch(each)) is not None:
             segment = match[1]
@@ -40,7 +69,7 @@ def found_folders(files: Files, folder: Path) -> Iterator[FoundFolder]:
             yield FoundFolder(folder / each, int(match[2], 16), name)
 
 
-def adopt(engine: StreamEngine, files: Files, found: FoundFolder, now_ms: int) -> bool:
+def _adopt(engine: StreamEngine, files: Files, found: FoundFolder, now_ms: int) -> bool:
     """Adopt the stream of a folder, with default options; returns whether that worked."""
     known = engine.streams.numbered(found.number)
     if known is not None or found.name is None or found.name in engine.streams:
@@ -50,7 +79,7 @@ def adopt(engine: StreamEngine, files: Files, found: FoundFolder, now_ms: int) -
     return True
 
 
-def regrow(engine: StreamEngine, files: Files, found: FoundFolder, now_ms: int) -> None:
+def _regrow(engine: StreamEngine, files: Files, found: FoundFolder, now_ms: int) -> None:
     """Give a stream the partitions that its folder has, if their addition was lost."""
     known = engine.streams.numbered(found.number)
     if known is None or (count := _count(files, found)) <= known.options.partitions:
