@@ -52,6 +52,7 @@ CONF = {
     "spark.sql.shuffle.partitions": "4",
     "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),
     "spark.task.maxFailures": "20",
+    "spark.python.authenticate.socketTimeout": "300s",  # a busy machine forks slowly
     "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
     "spark.executorEnv.SINK_JOB_LAKE": os.environ.get("SINK_JOB_LAKE", ""),
 }
