@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from msgspec import structs
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 
 from nexo.lake.catalog import Lake
@@ -35,9 +37,10 @@ from pyspark_nexo.tables.catalog import SparkCatalog
 from tests.spark.killed_pipeline import Killer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 ROUNDS = int(os.environ.get("SINK_JOB_ROUNDS", "4"))
@@ -124,7 +127,7 @@ class Job:
 
     def write(self, rows: DataFrame, kind: str, **options: str) -> None:
         """Run such a query."""
-        self.writing(rows).format(kind).options(**options).start().awaitTermination()
+        finish(self.writing(rows).format(kind).options(**options).start)
 
     def catalog(self, *tables: str) -> SparkCatalog:
         """Spark's, with tables of one column."""
@@ -145,6 +148,17 @@ class Job:
 
     def flows(self, plan: CodePlan) -> None:
         FlowsRunner(graph_of(self.spark, plan), print).once()
+
+
+def finish(start: Callable[[], StreamingQuery]) -> None:
+    """Run a query to its end; again if a worker of Spark's came too late, on a busy machine."""
+    for attempts_left in range(5, -1, -1):
+        try:
+            start().awaitTermination()
+            return
+        except StreamingQueryException as error:
+            if not attempts_left or "failed to connect back" not in str(error):
+                raise
 
 
 def run(url: str, master: str, scenarios: str, folder: str) -> None:
@@ -194,7 +208,7 @@ def join(job: Job) -> None:
 
 def append(job: Job) -> None:
     job.catalog(job.out)
-    job.writing(job.shuffled()).toTable(f"nexo.{job.out}").awaitTermination()
+    finish(lambda: job.writing(job.shuffled()).toTable(f"nexo.{job.out}"))
 
 
 def view(job: Job) -> None:
@@ -226,6 +240,7 @@ def versions(job: Job) -> None:
     """Every number of each key, from when until when."""
     code = f"""
 from pyspark import pipelines as dp
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 
 @dp.temporary_view
@@ -252,13 +267,16 @@ def maintenance(job: Job) -> None:
 
     def copy() -> None:
         rows = job.spark.readStream.table(f"nexo.{job.out}")
-        reader.writing(rows).toTable(f"nexo.{copied}").awaitTermination()
+        finish(lambda: reader.writing(rows).toTable(f"nexo.{copied}"))
 
-    with _merging(job):
-        growing = job.writing(job.shuffled()).toTable(f"nexo.{job.out}")
-        while growing.isActive:
+    def grow() -> None:
+        finish(lambda: job.writing(job.shuffled()).toTable(f"nexo.{job.out}"))
+
+    with _merging(job), ThreadPoolExecutor(1) as beside:
+        growing = beside.submit(grow)
+        while not growing.done():
             copy()
-        growing.awaitTermination()
+        growing.result()
         copy()
 
 
