@@ -63,22 +63,6 @@ def get_user_table(lake: Lake, name: str) -> Table:
     return found
 
 
-def set_user_table_aside(lake: Lake, name: str, until_ms: int) -> str | None:
-    """Give a table another name, so that one of its name can be made; None if there is none.
-
-    It stays as it is, files included, until somebody drops it.
-    """
-    found = find_user_table(lake, name)
-    if found is None:
-        return None
-    other = f"{name}__until_{until_ms}"
-    with lake_errors(f"cannot rename table {name!r}"):
-        moved = lake.catalog.rename_table(found.name(), (*found.name()[:-1], table_name(other)))
-    with lake_errors(f"cannot rename table {name!r}"), moved.transaction() as change:
-        change.set_properties({USER: other})
-    return other
-
-
 def user_tables(lake: Lake) -> Iterator[Table]:
     """Every table of users."""
     yield from (table for table in lake.every() if USER in table.properties)

@@ -12,7 +12,7 @@ from hashlib import blake2s
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark import cloudpickle
 
@@ -165,8 +165,3 @@ def _last_line(error: BaseException, root: Path) -> CodePlace | None:
                 found = CodePlace(str(path.relative_to(root)), frame.lineno)
         each = each.__cause__
     return found
-
-
-def spark_settings(folder: CodeFolder) -> dict[str, Any]:
-    """Spark's settings that the description asks for."""
-    return dict(folder.conf)

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from fnmatch import translate
 from itertools import takewhile
-from typing import TypedDict
 
 import msgspec
 
@@ -25,16 +24,6 @@ from nexo.options.described import check_range
 
 SCAN_LOOKS = 500
 """Non-matching keys that a page skips before it ends short, so that no scan blocks the loop."""
-
-
-class SetConditions(TypedDict, total=False):
-    """When `StoreEngine.set` takes effect, what becomes of the TTL, and what it returns."""
-
-    ttl_ms: int | None
-    keep_ttl: bool
-    if_absent: bool
-    if_equal: bytes | None
-    get_previous: bool
 
 
 class StoreEngine:

@@ -175,7 +175,6 @@ def _taken(take: Callable[[], bytes], count: int, most_bytes: int) -> list[bytes
     return taken
 
 
-CollectionValue: TypeAlias = MapValue | ListValue | SetValue
 StoreValue: TypeAlias = bytes | MapValue | ListValue | SetValue
 
 
