@@ -70,6 +70,16 @@ def test_a_topic_has_its_batches_in_its_own_compression(kind: str) -> None:
         assert desk.client().read("packed", partition=index) == [value]
 
 
+def test_what_was_damaged_on_its_way_is_not_packed_again() -> None:
+    """Its new sum would hold."""
+    line = Line(Desk())
+    assert create(line, "packed", compression_type="gzip") == 0
+    damaged = bytearray(batch(b"value"))
+    damaged[-2] ^= 1
+    answer = line.ask(ApiKey.PRODUCE, 8, produced("packed", bytes(damaged)))
+    assert errors(answer) == [Error.CORRUPT_MESSAGE]
+
+
 def test_a_compression_that_is_not_known_is_refused() -> None:
     line = Line(Desk())
     assert create(line, "packed", compression_type="brotli") == Error.INVALID_CONFIG

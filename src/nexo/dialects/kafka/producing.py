@@ -138,6 +138,8 @@ def _repacked(
     """The batch in the compression that its topic has."""
     if head.attributes & COMPRESSION == kind:
         return head, records
+    if not crc_holds(head, records):
+        raise Corrupt("a Kafka batch fails its CRC")
     most = request.session.state.host.settings.max_payload_bytes
     packed = memoryview((yield from repacked(records, kind, most)))
     return parse_kafka(packed), packed
