@@ -17,7 +17,7 @@ VERSION = 1
 
 
 class Hello(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a client says about itself; fields unknown to the server are ignored."""
+    """A client introduces itself; fields unknown to the server are ignored."""
 
     client: str = ""
     """A name for logs and the dashboard."""

@@ -159,7 +159,7 @@ def pack_runs(
 
 
 def parse_receivers(reply: bytes) -> list[int]:
-    """What `pack_receivers` packed."""
+    """Inverse of `pack_receivers`."""
     return list(unpack(f">{len(reply) // 4}I", reply))
 
 

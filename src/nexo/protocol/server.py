@@ -48,7 +48,7 @@ BackupAsk: TypeAlias = BackupBegin | BackupRead | BackupEnd
 
 
 class BackupFiles(msgspec.Struct, frozen=True):
-    """What is in the backup."""
+    """The files of a backup."""
 
     files: list[tuple[str, int]]
     """Path within the broker's folder, and length."""

@@ -102,7 +102,7 @@ class TakeReply(AsArray, frozen=True):
     partitions: list[int]
     """The partition of each batch that follows."""
     refused: list[RefusedRange] = []
-    """What S_NEXT did not settle."""
+    """Ranges that S_NEXT did not settle."""
 
 
 class Next(AsArray, frozen=True):
@@ -253,7 +253,7 @@ class ReadMany(AsArray, frozen=True):
 
 
 class ReadManyReply(AsArray, frozen=True):
-    """What `ReadReply` says, per place, and the place of each batch that follows."""
+    """The fields of `ReadReply` per place, and the place of each batch that follows."""
 
     heads: list[tuple[int, int, int]]
     batches: list[int]

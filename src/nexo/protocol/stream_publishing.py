@@ -58,7 +58,7 @@ _HEAD = Struct(">I")
 
 
 def publish_head(stream: str, partition: int, count: int = 0) -> bytes:
-    """What precedes the batch in S_PUBLISH, and the value in S_ADD.
+    """Pack the head of S_PUBLISH and S_ADD, which precedes the batch or value.
 
     ``count`` is the partition count that the sender assumed.
     """
@@ -80,7 +80,7 @@ def read_publish(payload: memoryview) -> tuple[str, int, int, bytes]:
 
 
 def pack_refused(limit: int, rows: Sequence[int]) -> bytes:
-    """What follows the place in a reply to S_PUBLISH_EACH if records were left out."""
+    """Pack the end of a reply to S_PUBLISH_EACH that left records out."""
     return pack(f">{1 + len(rows)}I", limit, *rows)
 
 
@@ -118,7 +118,7 @@ class TxBegin(AsMap, frozen=True):
 
 
 class TxInputs(AsMap, frozen=True):
-    """What the transaction has read."""
+    """Acks, offsets and keys that a transaction's outcome rests on."""
 
     transaction: int
     acks: list[TxAcks] = []

@@ -54,7 +54,7 @@ def needless_leases(
 
 
 def first_of_each(keys: Sequence[str], term_of: Callable[[str], str]) -> Iterator[str]:
-    """Those of a log's keys, in order, that begin a term.
+    """Return the keys of a log that begin a term, in order.
 
     A term that is over never comes back: if both ends of a stretch are of one term, all of it is,
     and nothing between is read.

@@ -96,7 +96,7 @@ class ObjectFormat(Generic[T]):
         return sealed.pack(self._magic, self._encode(value), number)
 
     def unpack(self, data: bytes, number: int) -> T:
-        """What `pack` was given; `Corrupt` if the object is damaged or has another number."""
+        """Inverse of `pack`; `Corrupt` if the object is damaged or has another number."""
         try:
             payload, mark = sealed.unpack(self._magic, data)
         except Corrupt as error:

@@ -19,7 +19,7 @@ from nexo.storage.disk.recording import FileWritten, Operation
 MAX_GROUP_BYTES = 8 * 1024 * 1024
 """Data in one object, unless a single turn has more."""
 _OPERATION_BYTES = 64
-"""What an operation costs beside its data."""
+"""Bytes that an operation costs beside its data."""
 
 
 class LeadLost(Exception):

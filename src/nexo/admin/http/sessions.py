@@ -121,7 +121,7 @@ class Sessions:
         return self._context.place.settings.auth
 
     async def context(self, request: HTTPConnection, *, live: bool = False) -> ApiContext:
-        """What the caller may use; `Unauthenticated` if they must log in first.
+        """The context as the caller may use it; `Unauthenticated` if they must log in first.
 
         ``live``: the browser can send no header, so a token may be a parameter.
         """

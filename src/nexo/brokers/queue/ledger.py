@@ -289,7 +289,7 @@ def forget(mapping: dict[int, Any], lo: int, hi: int) -> list[tuple[int, Any]]:
 
 
 def within(jobs: Collection[int], lo: int, hi: int) -> list[int]:
-    """Those of ``jobs`` in lo..hi, at the cost of the smaller side."""
+    """Return the ``jobs`` in lo..hi, at the cost of the smaller side."""
     if hi - lo <= len(jobs):
         return [job for job in range(lo, hi) if job in jobs]
     return [job for job in jobs if lo <= job < hi]

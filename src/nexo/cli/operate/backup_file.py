@@ -125,7 +125,7 @@ class ArchiveReader:
         self._archive = archive
         self._damaged_too = damaged_too
         self.damage: list[str] = []
-        """What `extract` found damaged or missing, if that is wanted too."""
+        """Files that `extract` found damaged or missing, if they are wanted too."""
         self.manifest = self._json(self._next(), _MANIFEST, ArchiveManifest)
         if self.manifest.format != FORMAT:
             raise InvalidInput(f"format {self.manifest.format} is newer than this version reads")

@@ -101,7 +101,7 @@ EQUAL, SERVED, FOLLOWING = "equal", "served", "following"
 
 
 class _Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a broker's folder is; replaced durably before that changes.
+    """Describes a broker's folder; replaced durably before that changes.
 
     ``equal``: what the log gives below the mark. ``served``: the truth, ahead of the log.
     ``following``: being made from the store, so perhaps half of anything.
