@@ -14,12 +14,14 @@ _MODULES = {
     "cli": ("click", "rich"),
     "server": ("cronsim", "prometheus_client", "starlette", "uvicorn"),
     "spark": ("pyspark", "pyarrow", "pyiceberg", "fastavro"),
+    "sql": ("duckdb", "pyarrow", "pyiceberg"),
 }
-"""The modules that the command, the server and the pipeline cannot do without."""
+"""The modules that each cannot do without."""
 _NEEDS = {
     "cli": "the nexo command needs",
     "server": "the server needs",
     "spark": "the pipeline needs",
+    "sql": "the dashboard's SQL needs",
 }
 
 

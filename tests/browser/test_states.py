@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -200,3 +201,16 @@ def test_numbers_of_a_lost_server_are_marked_until_it_is_back(browser: Browser) 
         server.restart()
         expect(page.locator("#lost")).to_be_hidden()
         page.close()
+
+
+def test_a_server_without_a_lake_says_the_one_thing_to_type(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with process(tmp_path / "nexo") as server:
+        Api(server.http_url).wait_ready()
+        dashboard = Dashboard(browser.new_page(), server.http_url)
+        page = dashboard.open("pipeline")
+        expect(page.locator("#main")).to_contain_text("Nothing has been written to the lake.")
+        expect(page.locator("#main code")).to_have_text(["nexo pipeline run"])
+        page.close()
+    assert dashboard.problems == []

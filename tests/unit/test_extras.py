@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from nexo import cli, extras
+from nexo.errors import ConfigError
 
 
 @pytest.fixture
@@ -32,3 +33,14 @@ def test_a_pipeline_without_spark_says_what_to_install(
         "pip install 'nexo-broker[spark]'\n"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_sql_of_the_dashboard_without_duckdb_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "duckdb" else name)
+    with pytest.raises(ConfigError) as refused:
+        extras.require("sql")
+    assert refused.value.message == (
+        "the dashboard's SQL needs duckdb, which is not installed: pip install 'nexo-broker[sql]'"
+    )

@@ -176,11 +176,11 @@ def _pipeline(one: PipelineProgress) -> PipelineRow:
 
 
 def missing(settings: Settings) -> str:
-    """Why there is nothing to show; empty if there is."""
+    """Why there is nothing to show, and after a colon what to type; empty if there is."""
     if find_spec("pyiceberg") is None:
-        return "the lake's packages are not installed: pip install 'nexo-broker[spark]'"
+        return "The lake's packages are not installed: pip install 'nexo-broker[spark]'"
     if not LakeSettings(settings.lake_folder, settings.lake_catalog).exists:
-        return "nothing has been written to the lake yet: run the pipeline"
+        return "Nothing has been written to the lake: nexo pipeline run"
     return ""
 
 

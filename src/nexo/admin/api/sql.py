@@ -13,6 +13,7 @@ from nexo.admin.context import ApiContext
 from nexo.admin.http.routes import ApiRoutes
 from nexo.admin.queries import QueryColumn
 from nexo.errors import Forbidden
+from nexo.extras import require
 from nexo.lake.tables import GENERAL_VIEWS, table_name
 from nexo.model import Broker
 
@@ -83,6 +84,7 @@ async def query(context: ApiContext, ask: SqlQuery) -> SqlResult:
     """Run a query over streams, their hot log and their history; leaving ends it."""
     if await context.visible(Broker.STREAM) == frozenset():
         raise Forbidden("there is no stream that you may read")
+    require("sql")  # at once: a process that finds out takes its time to start
     began_s = time.perf_counter()
     question = queries.question(context, ask.query, ask.limit, ask.as_of_ms, ask.plan)
     answer = await queries.answer(question, ask.timeout_s)

@@ -33,8 +33,14 @@ async function all() {
     lake.streams.length ? panel("Streams", streams(lake.streams)) : null,
     lake.flows.length ? flows(lake.flows) : null,
     panel("Tables", lake.tables.length ? tables(lake.tables)
-      : lake.loading ? empty("Reading the lake", "Its catalog is being opened.") : empty("No tables yet", lake.reason || "Run the pipeline to move streams into the lake.", " ", h("code", "nexo pipeline run"))),
+      : lake.loading ? empty("Reading the lake", "Its catalog is being opened.") : nothing(lake.reason || "No stream is in the lake: nexo pipeline run")),
   ];
+}
+
+/** Why there are no tables, and the one thing to type. */
+function nothing(reason) {
+  const [why, how] = reason.split(": ");
+  return empty("No tables yet", `${why}. `, h("code", how));
 }
 
 /** Everything published before is in the lake. */
