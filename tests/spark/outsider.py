@@ -1,6 +1,7 @@
 """Another Spark, with Iceberg's own runtime: runs each line of its input as SQL, answers in JSON.
 
-``python outsider.py LAKE JARS``, with a PySpark that has such a runtime on its path.
+``python outsider.py JARS SETTINGS``, with a PySpark on its path; the settings are those of the
+how-to, as JSON.
 """
 
 from __future__ import annotations
@@ -18,21 +19,13 @@ _CONF = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-    "spark.sql.catalog.nexo": "org.apache.iceberg.spark.SparkCatalog",
-    "spark.sql.catalog.nexo.type": "jdbc",
     "spark.sql.catalog.nexo.cache-enabled": "false",
 }
 
 
-def main(lake: str, jars: str) -> None:
+def main(jars: str, settings: str) -> None:
     found = ",".join(str(path) for path in sorted(Path(jars).glob("*.jar")))
-    conf = {
-        **_CONF,
-        "spark.jars": found,
-        "spark.sql.catalog.nexo.uri": f"jdbc:sqlite:{lake}/catalog.db",
-        "spark.sql.catalog.nexo.warehouse": f"file://{lake}/warehouse",
-    }
+    conf = {**_CONF, "spark.jars": found, **json.loads(settings)}
     building: Any = SparkSession.builder
     for name, value in conf.items():
         building = building.config(name, value)

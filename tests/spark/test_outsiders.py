@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -32,10 +33,10 @@ from tests.simulation.lake.site import Site
 ROOT = Path(__file__).parents[2]
 PARTS = ROOT / "build" / "outsiders"
 PACKAGES = ("pyspark==4.1.4", "py4j==0.10.9.9")
-JARS = (
-    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
-    "org.xerial:sqlite-jdbc:3.50.3.0",
-)
+HOW_TO = (ROOT / "docs" / "howto" / "operate-the-pipeline.md").read_text()
+RECIPE = HOW_TO[HOW_TO.index("spark-sql --packages") :].partition("```")[0]
+"""How an outsider commits."""
+JARS = RECIPE.split()[2].split(",")
 LOG, LATEST = "nexo.nexo.log", "nexo.nexo.log_latest"
 EAGER = Care(min_files=2, grace_s=3_600)
 
@@ -50,7 +51,8 @@ class Outsider:
             "SPARK_HOME": str(PARTS / "python" / "pyspark"),
         }
         script = Path(__file__).with_name("outsider.py")
-        command = [sys.executable, str(script), str(lake), str(PARTS / "jars")]
+        given = re.findall(r"--conf (\S+?)=(\S+)", RECIPE.replace("/srv/lake", str(lake)))
+        command = [sys.executable, str(script), str(PARTS / "jars"), json.dumps(dict(given))]
         self._process = subprocess.Popen(
             command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
