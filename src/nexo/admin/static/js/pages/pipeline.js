@@ -129,7 +129,7 @@ function contract(terms) {
     ["New fields", terms.additions ? "become columns" : "are left in the value"],
   ])), terms.columns.length ? table("Columns", [
     { title: "Column", class: "name mono", cell: (column) => column.column }, { title: "Type", class: "mono", cell: (column) => column.type },
-    { title: "Field of the value", class: "mono", cell: (column) => column.field },
+    { title: "Field of the value", class: "mono hide-s", cell: (column) => column.field },
   ], terms.columns, { key: (column) => column.column }) : empty("No columns yet", "The next new field becomes one.")]);
 }
 
@@ -138,6 +138,6 @@ function refused(name, letters) {
     timeColumn("When", (letter) => letter.time_ms),
     number("Partition", (letter) => letter.partition),
     { title: "Offset", class: "num", cell: (letter) => h("a", { href: href("stream", { name, partition: letter.partition, offset: letter.offset }) }, count(letter.offset)) },
-    { title: "Why", cell: (letter) => letter.reason },
+    { title: "Why", class: "value reason", cell: (letter) => letter.reason },
   ], letters, { key: (letter) => `${letter.partition}/${letter.offset}` });
 }
