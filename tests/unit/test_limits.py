@@ -24,10 +24,10 @@ from tests.unit.services.store.test_service import StoreRuntime
 
 ROOT = Path(__file__).parents[2]
 SQL = "integration/test_admin_sql.py"
-ENTRANCES, HTTP = "integration/test_entrances.py", "unit/server/test_http_server.py"
+ENTRANCES, HTTP = "integration/test_entrances.py", "unit/server/processes/test_http_server.py"
 STOPPING = "unit/server/test_host.py"
 HERE, LOGINS = "unit/test_limits.py", "integration/test_admin_login.py"
-JOBS, SHARED = "unit/services/queue/test_jobs.py", "unit/brokers/stream/test_shared_service.py"
+JOBS, SHARED = "unit/services/queue/test_work.py", "unit/services/stream/groups/test_shared.py"
 SHIPPING = "unit/services/test_replicating.py"
 DECISIONS = ("unit/access/test_login.py", "test_decisions_are_remembered_within_bounds")
 LARGE = "kafka/test_large_requests.py"
@@ -55,7 +55,7 @@ TRIED = {
     "KAFKA_ELEMENTS": ("kafka/test_frames.py", ""),
     "PIPELINED_REQUESTS": ("kafka/test_frames.py", ""),
     "QUEUE_WAIT_MS": (JOBS, "test_a_wait_for_longer_than_its_limit_is_refused"),
-    "LEASE_WAIT_MS": ("unit/brokers/store/test_service.py", "test_a_long_wait_ends_at_its_limit"),
+    "LEASE_WAIT_MS": ("unit/services/store/test_service.py", "test_a_long_wait_ends_at_its_limit"),
     "STREAM_WAIT_MS": (SHARED, "test_a_long_poll_ends_at_its_limit"),
     "DECISIONS": DECISIONS,
     "DECISION_NAME_CHARS": DECISIONS,
@@ -75,10 +75,10 @@ TRIED = {
     "SOCKET_FRAME_BYTES": ("integration/test_http.py", ""),
     "HTTP_LOGINS": (HERE, "test_the_login_used_least_recently_ends_for_a_new_one"),
     "HTTP_LOGINS_PER_USER": (LOGINS, "test_a_user_who_logs_in_often_throws_nobody_else_out"),
-    "PROBES": ("unit/server/test_health.py", ""),
-    "PROBE_BYTES": ("unit/server/test_health.py", ""),
-    "PROBE_S": ("unit/server/test_health.py", ""),
-    "WAITING_FOR_BROKER": ("unit/server/test_supervisor.py", ""),
+    "PROBES": ("unit/server/processes/test_health.py", ""),
+    "PROBE_BYTES": ("unit/server/processes/test_health.py", ""),
+    "PROBE_S": ("unit/server/processes/test_health.py", ""),
+    "WAITING_FOR_BROKER": ("unit/server/processes/test_supervisor.py", ""),
     "UNSHIPPED_BYTES": (HERE, "test_what_waits_for_the_object_store_is_dropped_beyond_the_limit"),
     "LOG_BYTES_PER_BASE": (HERE, "test_a_base_is_due_after_so_many_bytes_or_objects"),
     "LOG_OBJECTS_PER_BASE": (HERE, "test_a_base_is_due_after_so_many_bytes_or_objects"),
