@@ -163,13 +163,13 @@ def finish(start: Callable[[], StreamingQuery]) -> None:
 
 def run(url: str, master: str, scenarios: str, folder: str) -> None:
     spark = session(master, conf=CONF)
-    names, place = scenarios.split(","), Path(folder)
-    for name in names:
-        own = place if len(names) == 1 else place / name
+    alone, place = "," not in scenarios, Path(folder)
+    for name in filter(None, scenarios.split(",")):
+        own = place if alone else place / name
         own.mkdir(exist_ok=True)
         if not (done := own / "done").exists():
             (place / "now").write_text(name)
-            out = "out" if len(names) == 1 else f"{name}_out"
+            out = "out" if alone else f"{name}_out"
             SCENARIOS[name](Job(spark, url, own, out))
             done.touch()
     sys.stdout.write("written\n")

@@ -197,7 +197,9 @@ def test_nothing_is_lost_or_doubled(
         values = fill(client, ROWS, *(f"{name}_out" for name in ("shuffle", "join")))
 
         def start() -> subprocess.Popen[str]:
-            return started(served, tmp_path, ",".join(SCENARIOS), url, rows=ROWS, rounds=ROUNDS)
+            return started(
+                served, tmp_path, ",".join([*SCENARIOS, ""]), url, rows=ROWS, rounds=ROUNDS
+            )
 
         dice = random.Random(kind)
         kinds = [each for each in KINDS if each != "executor" or not kind.startswith("local[")]
