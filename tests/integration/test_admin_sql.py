@@ -198,3 +198,25 @@ def test_who_may_read_no_stream_learns_nothing(guarded: Guarded, user: str) -> N
         reply = guarded.ask(user, query)
         assert b"of low" not in reply.body
         assert reply.status != 200 or reply.json["rows"] == []
+
+
+def test_tables_of_users_code_are_read_with_the_grant_of_a_stream_of_their_name(
+    guarded: Guarded,
+) -> None:
+    pytest.importorskip("pyiceberg")
+    import pyarrow as pa  # noqa: PLC0415 - as that
+
+    from nexo.lake.catalog import Lake  # noqa: PLC0415 - as that
+    from nexo.lake.settings import LakeSettings  # noqa: PLC0415 - as that
+    from nexo.lake.user_tables import ensure_user_table  # noqa: PLC0415 - as that
+
+    lake = Lake(LakeSettings(guarded.server.data_dir / "lake"))
+    for name in ("low_sums", "Secret"):
+        rows = pa.table({"total": [f"of {name}"]})
+        ensure_user_table(lake, name, rows.schema).append(rows)
+    assert guarded.ask("root", 'select * from "Secret"').json["rows"] == [["of Secret"]]
+    assert guarded.ask("low", "select * from low_sums").json["rows"] == [["of low_sums"]]
+    for user in ("low", "writer", "nobody"):
+        hidden = guarded.ask(user, 'select * from "Secret"')
+        assert hidden.status == 403
+        assert b"of Secret" not in hidden.body

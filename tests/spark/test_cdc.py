@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,11 @@ from nexo.contracts import StreamContract
 from nexo.errors import NexoError
 from nexo.lake.catalog import Lake
 from nexo.lake.changes import merge as merging
+from nexo.lake.changes.keyed import find_keyed
+from nexo.lake.changes.waiting import merge_forgotten
 from nexo.lake.typed.columns import set_schema
 from nexo.lake.user_tables import get_user_table
+from nexo.sql.engine import Engine
 from pyspark_nexo.code.graph import FlowGraph
 from pyspark_nexo.code.loading import code_folder, load
 from pyspark_nexo.code.runner import FlowsRunner
@@ -180,6 +184,108 @@ def test_a_batch_that_is_cut_off_anywhere_counts_once(
     assert not rows(lake, "versions__changes", "id")
 
 
+WAITING = """
+CREATE STREAMING TABLE customers
+TBLPROPERTIES ('nexo.buckets' = '2', 'nexo.upsert.every' = '{every}');
+CREATE FLOW customers_cdc AS AUTO CDC INTO customers FROM STREAM changes
+  KEYS (id) APPLY AS DELETE WHEN gone SEQUENCE BY at COLUMNS (id, name, city);
+CREATE MATERIALIZED VIEW cities AS SELECT city, count(*) AS people FROM customers GROUP BY city;
+"""
+
+
+def turn_until(runner: FlowsRunner, done: Callable[[], bool]) -> None:
+    """Run flows as they run until stopped."""
+    for _ in range(2_000):
+        runner.turn()
+        if done():
+            return
+        time.sleep(0.05)
+    raise AssertionError([run.progress for run in runner.runs])
+
+
+@pytest.fixture
+def waiting(changes: Any, lake: Lake, code: Code) -> Iterator[FlowsRunner]:
+    """Flows that run, after two changes of a table of 100 rows."""
+    publish(changes, [change(n, 1, "Lund") for n in range(100)])
+    once(code, {"waiting.sql": WAITING.format(every="1h")})
+    assert rows(lake, "cities", "city", "people") == [("Lund", 100)]
+    runner = code()
+    runner.trigger_s = 0.5
+    publish(changes, [change(3, 2, gone=True), change(4, 3, "Bonn")])
+    turn_until(runner, lambda: runner.runs[0].progress.waiting == 2)
+    yield runner
+    for run in runner.runs:
+        run.stop()
+
+
+def test_changes_that_wait_are_seen_inside_nexo_and_merged_at_the_end(
+    waiting: FlowsRunner, lake: Lake, url: str, catalog: SparkCatalog, code: Code
+) -> None:
+    now = [("Bonn", 1), ("Lund", 98)]
+    question = "select city, count(*) as people from customers group by city order by city"
+    assert Engine(lake, url).query(question).rows() == now
+    assert Engine(lake, url, confined=True).query(question).rows() == now
+    found = catalog.resolved(lambda: catalog.spark.sql(question)).collect()
+    assert [tuple(row) for row in found] == now
+    turn_until(waiting, lambda: rows(lake, "cities", "city", "people") == now)
+    assert len(rows(lake, "customers", "id")) == 100
+    seen = waiting.runs[0].progress
+    assert (seen.waiting, seen.records) == (2, 100)
+    assert time.time() * 1000 - 300_000 < (seen.waiting_since_ms or 0) <= time.time() * 1000
+    waiting.stop()
+    assert (seen.waiting, seen.waiting_since_ms) == (0, None)
+    assert len(rows(lake, "customers", "id")) == 99
+    assert not rows(lake, "customers__changes", "id")
+    with pytest.raises(Exception, match="replaced by key"):
+        catalog.resolved(lambda: catalog.spark.readStream.table("customers")).writeStream.format(
+            "noop"
+        ).start().awaitTermination()
+
+
+def test_changes_that_wait_outlive_their_pipeline(
+    waiting: FlowsRunner, lake: Lake, code: Code
+) -> None:
+    for run in waiting.runs:
+        run.stop()  # as if killed: nothing is merged
+    assert len(rows(lake, "customers__changes", "id")) == 2
+    once(code)
+    assert len(rows(lake, "customers", "id")) == 99
+    assert not rows(lake, "customers__changes", "id")
+
+
+def test_changes_are_merged_when_they_are_old(
+    waiting: FlowsRunner, lake: Lake, changes: Any, code: Code, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (merger,) = [run.merger for run in waiting.runs if run.merger is not None]
+    replace, left = merging._replace, [1]
+
+    def failing(table: Any, made: Any) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise NexoError("the disk is full")
+        replace(table, made)
+
+    monkeypatch.setattr(merging, "_replace", failing)
+    merger.every_ms = 1
+    turn_until(waiting, lambda: "disk is full" in waiting.runs[0].progress.error)
+    assert waiting.runs[0].query is None
+    turn_until(waiting, lambda: len(rows(lake, "customers", "id")) == 99)
+    assert not rows(lake, "customers__changes", "id")
+
+
+def test_what_a_pipeline_left_waiting_is_merged_by_maintenance(
+    waiting: FlowsRunner, lake: Lake
+) -> None:
+    for run in waiting.runs:
+        run.stop()
+    keyed = find_keyed(lake, "customers")
+    assert keyed is not None
+    at_ms = waiting.runs[0].progress.waiting_since_ms or 0
+    assert not merge_forgotten(keyed, at_ms + 35_999_999).changes
+    assert merge_forgotten(keyed, at_ms + 36_000_000).changes == 2
+    assert len(rows(lake, "customers", "id")) == 99
+
+
 def envelope(op: str, before: Any, after: Any, lsn: int) -> str:
     return json.dumps({"op": op, "before": before, "after": after, "source": {"lsn": lsn}})
 
@@ -236,12 +342,13 @@ def test_rows_are_written_by_key(spark: SparkSession, lake: Lake, tmp_path: Path
 def test_a_query_writes_each_batch_by_key_once(
     spark: SparkSession, lake: Lake, changes: Any, catalog: SparkCatalog, tmp_path: Path
 ) -> None:
-    def take() -> None:
+    def take(**more: str) -> None:
         frame = catalog.resolved(lambda: spark.readStream.table("changes"))
         writing = frame.select("id", "city").writeStream.format("nexo")
         writing = writing.option("mode", "upsert").option("key", "id").option("table", "cities")
         writing = writing.option("lake", str(lake.settings.folder))
         writing = writing.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writing = writing.options(**more)
         writing.trigger(availableNow=True).start().awaitTermination()
 
     publish(changes, [change(1, 5, "Lund"), change(2, 1, "Bonn")])
@@ -250,3 +357,10 @@ def test_a_query_writes_each_batch_by_key_once(
     take()
     take()
     assert rows(lake, "cities", "id", "city") == [(1, "Kiel"), (2, "Bonn")]
+    publish(changes, [change(n, 1, "Rom") for n in range(10, 1_010)])
+    take()
+    publish(changes, [change(2, 2, "Oslo")])
+    take(every="1h")
+    assert sorted(rows(lake, "cities", "id", "city"))[1] == (2, "Bonn")
+    found = catalog.resolved(lambda: spark.sql("select city from nexo.cities where id = 2"))
+    assert [row.city for row in found.collect()] == ["Oslo"]

@@ -16,7 +16,8 @@ import pytest
 
 from nexo.errors import Conflict
 from nexo.lake.catalog import Lake
-from nexo.lake.changes.keyed import CHANGES_SUFFIX, find_keyed
+from nexo.lake.changes.keyed import find_keyed
+from nexo.lake.changes.terms import CHANGES_SUFFIX
 from nexo.lake.files import FileWriter, target
 from nexo.lake.folder import swapping
 from nexo.lake.folder.swapping import MADE_FOR, checkpoints_of, drop_expired
@@ -194,7 +195,7 @@ def test_two_refreshes_of_one_table_leave_one_result(filled: Lake) -> None:
 
 def test_tables_beside_one_of_keys_are_swapped_with_it(lake: Lake) -> None:
     from nexo.lake.changes.keyed import ensure_keyed  # noqa: PLC0415 - of this test alone
-    from nexo.lake.changes.merge import KeyTerms  # noqa: PLC0415 - as above
+    from nexo.lake.changes.terms import KeyTerms  # noqa: PLC0415 - as above
 
     columns = pa.schema([("id", pa.int64()), ("v", pa.string())])
     terms = KeyTerms(("id",))

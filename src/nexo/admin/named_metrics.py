@@ -64,6 +64,10 @@ def _late_s(row: StreamProgress) -> float | None:
     return None if row.fresh_ms is None else max(0.0, time.time() - row.fresh_ms / 1000)
 
 
+def _waiting_s(row: FlowProgress) -> float | None:
+    return None if row.waiting_since_ms is None else row.waiting_since_ms / 1000
+
+
 def _committed_s(row: StreamProgress | FlowProgress) -> float | None:
     return None if row.committed_ms is None else row.committed_ms / 1000
 
@@ -109,6 +113,9 @@ _FLOWS: tuple[MetricRow, ...] = (
     (Gauge, "nexo_flow_commit_timestamp_seconds", "When its table was committed to.", _committed_s),
     (Gauge, "nexo_flow_table_records", "Records in its table.", attrgetter("records")),
     (Gauge, "nexo_flow_table_small_files", "Small files of its table.", attrgetter("small_files")),
+    (Gauge, "nexo_flow_waiting_changes", "Changes to be merged into its table's rows.",
+     attrgetter("waiting")),
+    (Gauge, "nexo_flow_waiting_timestamp_seconds", "When the oldest of them came.", _waiting_s),
 )  # fmt: skip
 
 

@@ -20,11 +20,11 @@ from nexo.lake.own_columns import FIELD_IDS, OWN_COLUMNS
 from nexo.lake.paths import delete_files, local_path, make_folder_of, sync_local
 from nexo.lake.rows import CHUNK_ROWS, chunked
 from nexo.lake.schema import arranged, field_id_of, file_schema, leaf_ids, marked, sources
-from nexo.lake.tables import STREAM
+from nexo.lake.tables import BESIDE, STREAM
 from nexo.lake.typed.columns import REJECTED, Terms, parser_of
 from nexo.lake.typed.values import Parser
 from nexo.lake.writing.bounds import bounded, bounds
-from nexo.lake.writing.layout import PartitionValues, TableLayout, layout_of
+from nexo.lake.writing.layout import PartitionValues, TableLayout, layout_of, undivided
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -36,6 +36,8 @@ SMALL_BYTES = 32 * 1024
 """A file that begins with less than this is written without zstd and dictionaries: setting them up
 costs more than they save, and the file is soon merged into a larger one."""
 _SAMPLE_ROWS = 4_096
+FEW_ROWS = 16_384
+"""Fewer rows of one writer may stay undivided; a writer that has more begins with more."""
 _NOT_FOR_FILES = ("nexo.", "write.", "commit.", "history.", "format-version")
 """Table properties that do not concern access to files."""
 
@@ -52,6 +54,8 @@ class Target:
     """Field ids of a stream's own columns, whatever they are called now."""
     typed: Terms | None = None
     """Columns to be parsed out of the values (`nexo.lake.typed.values.Parser`)."""
+    undivided: TableLayout | None = None
+    """How few rows are written, if not as the others: in one file."""
 
 
 @dataclass(slots=True)
@@ -80,7 +84,8 @@ class DataFileFacts:
 def target(table: Table) -> Target:
     """Where a table's files go; `Conflict` if files cannot be written as it is divided."""
     layout, ids = layout_of(table), _own_ids(table)
-    return replace(place_of(table), layout=layout, ids=ids, typed=parser_of(table))
+    found = replace(place_of(table), layout=layout, ids=ids, typed=parser_of(table))
+    return replace(found, undivided=undivided(table)) if BESIDE in table.properties else found
 
 
 def place_of(table: Table) -> Target:
@@ -160,8 +165,10 @@ class FileWriter:
 
     def add(self, table: pa.Table) -> None:
         """Write rows as one row group per file."""
-        schema = self._target.schema
+        schema, few = self._target.schema, self._target.undivided
         rows = arranged(table, schema, sources(self._marked(table.schema), schema))
+        if few is not None and not self._paths and rows.num_rows < FEW_ROWS:
+            self._target = replace(self._target, layout=few)
         for values, part in self._target.layout.parts(rows):
             self._file(values, part).write(part)
 

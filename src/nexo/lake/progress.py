@@ -103,6 +103,10 @@ class FlowProgress(msgspec.Struct, kw_only=True):
     bytes: int = 0
     small_files: int = 0
     """Files that are to be merged."""
+    waiting: int = 0
+    """Changes that are kept beside the table, to be merged into its rows."""
+    waiting_since_ms: int | None = None
+    """When the oldest of them came."""
     error: str = ""
     """Why it does not go on; empty once it does."""
     error_ms: int | None = None

@@ -167,14 +167,16 @@ def _call(child: Any, alias: str, location: int) -> dict[str, Any]:
 _PLAIN = {
     "boolean": "BOOLEAN", "int": "INTEGER", "long": "BIGINT", "float": "FLOAT",
     "double": "DOUBLE", "string": "VARCHAR", "binary": "BLOB", "date": "DATE",
-    "timestamptz": "TIMESTAMP WITH TIME ZONE",
+    "timestamptz": "TIMESTAMP WITH TIME ZONE", "timestamp": "TIMESTAMP", "time": "TIME",
+    "uuid": "UUID", "fixed": "BLOB",
 }  # fmt: skip
 
 
 def duck_type(kind: Any) -> str:
     """DuckDB's name of a type, which is text, or an object if it is nested."""
     if isinstance(kind, str):
-        return kind.upper() if kind.startswith("decimal(") else _PLAIN[kind]
+        name = kind.partition("[")[0]  # fixed[16]
+        return kind.upper() if kind.startswith("decimal(") else _PLAIN[name]
     match kind["type"]:
         case "list":
             return f"{duck_type(kind['element'])}[]"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -19,13 +19,9 @@ from nexo.errors import ConfigError, Conflict, InvalidInput, NotFound
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
 from nexo.lake.own_columns import ROWS
-from nexo.lake.reading.stored import (
-    StoredTable,
-    find,
-    find_made,
-)
+from nexo.lake.reading.stored import StoredTable, find, find_made
 from nexo.lake.settings import LakeSettings, servers_lake
-from nexo.lake.tables import NEWEST, SUFFIXES, StreamId, derived_view, table_name
+from nexo.lake.tables import NEWEST, SUFFIXES, USER, StreamId, derived_view, table_name
 from nexo.sql import dialect
 from nexo.sql.dialect import Parsed, literal, quoted_name
 from nexo.sql.lake_files import LakeFiles, nothing
@@ -275,14 +271,24 @@ class QueryViews:
 
     def _made_by_users(self, name: str) -> None:
         """A table that users' code fills; its name may be written in lower case."""
-        if self.lake is None or self.check_reading or self._is_there(name):
+        if self.lake is None or self._is_there(name):
             return
         table = find_made(self.lake, name) or find_made(self.lake, name.lower())
         if table is None:
             return
+        if self.check_reading:
+            self._check_made(table.properties[USER])
         if self.as_of is not None:
             raise InvalidInput(f"table {name!r} has its present rows only: ask without --as-of")
-        self._view(name, self.files.query(table) or nothing(table))
+        from nexo.sql.keyed import made_query  # noqa: PLC0415 - slow, and only such tables need it
+
+        label = f"__made_{len(self._views)}"
+        self._view(name, made_query(self.connection, self.files, self.lake, table, label))
+
+    def _check_made(self, name: str) -> None:
+        """Raise `Forbidden` unless the user may read a stream of a table's name."""
+        with suppress(NotFound):
+            self.broker.check_readable(name)
 
     def _is_there(self, name: str) -> bool:
         return name.lower() in self._views

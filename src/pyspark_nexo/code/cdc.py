@@ -1,7 +1,7 @@
 """AUTO CDC flows: a stream of changes becomes a table of the newest rows, or of all versions.
 
-A batch is made into events and kept in the table's ``__changes``, once; then it is merged, by
-buckets of the key, on the executors if it is large (`nexo.lake.changes.merge`).
+A batch is made into events and kept in the table's ``__changes``, once; there it waits to be merged
+by buckets of the key, on the executors if it is large (`pyspark_nexo.code.merging`).
 """
 
 from __future__ import annotations
@@ -16,18 +16,13 @@ import pyarrow as pa
 from nexo.lake.catalog import Lake
 from nexo.lake.changes.events import DELETED, SEEN_MS, SEQUENCE, UNKNOWN
 from nexo.lake.changes.keyed import BUCKETS, ensure_keyed, row_columns
-from nexo.lake.changes.merge import (
-    BucketMerge,
-    KeyedTable,
-    KeyTerms,
-    MergedBucket,
-    merge,
-    merge_bucket,
-)
+from nexo.lake.changes.merge import KeyedTable
+from nexo.lake.changes.terms import KeyTerms
 from nexo.lake.once import BatchMark
 from nexo.lake.typed.debezium import OP, UNKNOWN_COLUMNS
 from nexo.lake.user_tables import TableShape, ensure_user_table
 from pyspark_nexo.code.definitions import ChangeRules, FlowDefinition, OutputDefinition, code_error
+from pyspark_nexo.code.merging import Merger
 from pyspark_nexo.code.writers import LETTERS_SUFFIX, BatchOutcome, check_same
 from pyspark_nexo.tables.writing import (
     BROKEN,
@@ -37,18 +32,12 @@ from pyspark_nexo.tables.writing import (
     commit_rows,
     write_rows,
 )
-from pyspark_nexo.tiering import TaskGroup, run_tasks
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
-BUCKETS_PROPERTY, KEEP_PROPERTY = "nexo.buckets", "nexo.cdc.deletes.keep"
-"""Properties of a table: how many buckets it has, and for how many days deletes are kept, so that
-an older change that comes late does not bring a row back."""
-KEEP_DAYS = 7
-_DAY_MS = 86_400_000
-_HERE_BYTES = 8 * 1024**2
-"""Merges of less are done in the driver: starting tasks would cost more."""
+BUCKETS_PROPERTY = "nexo.buckets"
+"""A property of a table: how many buckets it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +127,6 @@ def open_keyed(
     )
 
 
-def _keep_days(output: OutputDefinition) -> int:
-    text = output.properties.get(KEEP_PROPERTY, str(KEEP_DAYS))
-    if not text.isdecimal():
-        raise code_error(output.place, f"{KEEP_PROPERTY} is a number of days, not {text!r}")
-    return int(text)
-
-
 # -- batches ---------------------------------------------------------------------------
 
 
@@ -156,11 +138,12 @@ class ChangesWriter:
     output: OutputDefinition
     flow: FlowDefinition
     layout: TableShape
+    merger: Merger
     checkpoint: str | None = None
     """What the table said of its checkpoints when the flow began."""
 
     def write(self, frame: DataFrame, writer: str, number: int) -> BatchOutcome:
-        """A batch that is there already is only merged, if that was not done."""
+        """A batch that is there already is only merged, if it is time."""
         shape = change_shape(frame, self.flow)
         keyed = open_keyed(self.lake, self.output, shape, self.layout)
         check_same(keyed.rows, self.checkpoint)
@@ -177,29 +160,9 @@ class ChangesWriter:
         if written.letters:
             commit_rows(letters, mark, written.letters)
         is_new = bool(written.files) and commit_rows(keyed.changes, mark, written.files)
-        since_ms = now_ms - _keep_days(self.output) * _DAY_MS
-        merge(keyed, MergesOn(frame.sparkSession), since_ms)
+        self.merger.took(keyed)
         broken = dict(written.broken)
         return BatchOutcome(written.rows, written.dropped, broken, is_new, keyed.rows)
-
-
-def writer_of(
-    lake: Lake, output: OutputDefinition, flow: FlowDefinition, layout: TableShape
-) -> ChangesWriter:
-    """What applies the batches of a flow to its table."""
-    return ChangesWriter(lake, output, flow, layout)
-
-
-@dataclass(frozen=True, slots=True)
-class MergesOn:
-    """Runs merges here if they are small, else on the executors."""
-
-    spark: SparkSession
-
-    def __call__(self, tasks: Sequence[BucketMerge]) -> Iterable[MergedBucket]:
-        if len(tasks) < 2 or sum(each.size_bytes for each in tasks) < _HERE_BYTES:
-            return [merge_bucket(each) for each in tasks]
-        return run_tasks(self.spark, TaskGroup(merge_bucket, tasks))
 
 
 def events_of(frame: DataFrame, flow: FlowDefinition, shape: ChangeShape, now_ms: int) -> DataFrame:

@@ -20,9 +20,10 @@ from nexo.lake.once import last_batches
 from nexo.lake.progress import FlowProgress, now_ms, total
 from nexo.lake.tables import newest_snapshot, table_name
 from nexo.lake.user_tables import find_user_table, get_user_table
-from pyspark_nexo.code import cdc
+from pyspark_nexo.code.cdc import ChangesWriter
 from pyspark_nexo.code.definitions import FlowDefinition, OutputDefinition, OutputKind
 from pyspark_nexo.code.graph import FlowGraph, shape_of
+from pyspark_nexo.code.merging import Merger
 from pyspark_nexo.code.writers import AppendWriter, BatchOutcome, FlowWriter, ReplaceWriter
 from pyspark_nexo.failures import plain, plain_errors
 from pyspark_nexo.sessions import described
@@ -48,6 +49,8 @@ class FlowRun:
     probe: Probe = no_probe
     progress: FlowProgress = field(init=False)
     query: StreamingQuery | None = None
+    merger: Merger | None = None
+    """Of a flow of changes."""
     _seen_batch: int = -1
     """Of a sink, whose rows only Spark counts."""
     _begun: Table | None = None
@@ -61,6 +64,8 @@ class FlowRun:
             reads=self.graph.reads.get(self.flow.name, []),
             place=str(self.flow.place),
         )
+        if self.flow.changes is not None:
+            self.merger = Merger(self.lake, self.output, self.graph.catalog.spark)
 
     @property
     def is_streaming(self) -> bool:
@@ -102,6 +107,8 @@ class FlowRun:
         with self.graph.settings(self.flow.conf), plain_errors():
             self.query = writing.start()
         self.progress.state = "running"
+        if self.merger is not None:
+            self.merger.look()
 
     @property
     def _query_name(self) -> str:
@@ -136,10 +143,9 @@ class FlowRun:
         self._took(found, started_s)
 
     def _batch_writer(self) -> FlowWriter:
-        if self.flow.changes is not None:
-            found = cdc.writer_of(self.lake, self.output, self.flow, shape_of(self.output))
-            found.checkpoint = self._said
-            return found
+        if self.merger is not None:
+            layout = shape_of(self.output)
+            return ChangesWriter(self.lake, self.output, self.flow, layout, self.merger, self._said)
         return self._appending()
 
     @property
@@ -172,7 +178,10 @@ class FlowRun:
         return None if found is None else plain(str(found))
 
     def look(self) -> None:
-        """Note how far behind the query is."""
+        """Note how far behind the query is, and what waits to be merged."""
+        if self.merger is not None:
+            waits = self.merger.found
+            self.progress.waiting, self.progress.waiting_since_ms = waits.count, waits.since_ms
         last = None if self.query is None else self.query.lastProgress
         if last is None:
             return
@@ -189,6 +198,18 @@ class FlowRun:
             with plain_errors():
                 self.query.stop()
             self.query = None
+
+    def merge_old(self) -> None:
+        """Begin to merge changes that have waited for long; raises why the last time failed."""
+        if self.merger is not None and self.query is not None:
+            self.merger.merge_old()
+
+    def merge(self) -> None:
+        """Merge all changes that wait."""
+        if self.merger is not None:
+            self.merger.wait()
+            with plain_errors():
+                self.merger.merge()
 
     # -- a view ----------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from nexo.errors import Conflict, InvalidInput, NotFound
 from nexo.lake.catalog import Lake
-from nexo.lake.changes.keyed import CHANGES_SUFFIX, STATE_SUFFIX
+from nexo.lake.changes.terms import CHANGES_SUFFIX, STATE_SUFFIX
 from nexo.lake.folder.swapping import (
     CHECKPOINT,
     KEPT_UNTIL,

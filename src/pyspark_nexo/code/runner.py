@@ -98,6 +98,7 @@ class FlowsRunner:
             run.query.awaitTermination()
         if (error := run.failure()) is not None:
             raise error
+        run.merge()
         run.look()
         run.progress.state = "idle"
 
@@ -117,14 +118,25 @@ class FlowsRunner:
                     self.tracker.save(self._folder, 1.0)
                     stop.wait(LOOK_S)
             finally:
-                for run in self.runs:
-                    run.stop()
+                self.stop()
+
+    def stop(self) -> None:
+        """Stop all; what other programs see of the tables is complete then."""
+        for run in self.runs:
+            run.stop()
+        for run in self.runs:
+            try:
+                run.merge()
+            except NexoError as error:
+                self.say(f"changes of {run.flow.target} wait for the next start: {error.message}")
+            run.look()
 
     def turn(self) -> None:
         """Look at each flow once: start those that are due, hold those below a failure."""
         for run in self.runs:
             if run.query is not None and not run.query.isActive:
                 self._ended(run)
+            self._merge_old(run)
             run.look()
         held = self._held()
         for run in self.runs:
@@ -146,6 +158,13 @@ class FlowsRunner:
         error = run.failure()
         run.query = None
         if error is not None:
+            self._failed(run, error)
+
+    def _merge_old(self, run: FlowRun) -> None:
+        try:
+            run.merge_old()
+        except NexoError as error:
+            run.stop()
             self._failed(run, error)
 
     def _go_on(self, run: FlowRun) -> None:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from nexo.errors import InvalidInput, NotFound
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
+from nexo.lake.changes.terms import CHANGES_SUFFIX
 from nexo.lake.reading.growing import rows_version
-from nexo.lake.tables import DEAD_LETTERS, NEWEST, SUFFIXES, StreamId
+from nexo.lake.tables import DEAD_LETTERS, NEWEST, SUFFIXES, TERMS, StreamId
 from nexo.lake.typed.columns import parser_of
 from nexo.lake.typed.formats import format_text
 from nexo.lake.user_tables import find_user_table
@@ -238,8 +239,18 @@ class SparkCatalog:
                 table = find_user_table(self.lake, name) or self._derived(name)
                 if table is None:
                     return None
-                found[name] = f"{table.metadata.table_uuid} {rows_version(table)}"
+                found[name] = " ".join(self._said(each) for each in self._parts(name, table))
         return found
+
+    def _parts(self, name: str, table: Table) -> list[Table]:
+        """A table, and the changes that wait for it."""
+        changes = name + CHANGES_SUFFIX
+        beside = find_user_table(self.lake, changes) if TERMS in table.properties else None
+        return [table] if beside is None else [table, beside]
+
+    @staticmethod
+    def _said(table: Table) -> str:
+        return f"{table.metadata.table_uuid} {rows_version(table)}"
 
     def _derived(self, name: str) -> Table | None:
         """A stream's newest records, or its dead letters."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2s
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -25,6 +25,8 @@ from pyspark.sql.types import StructType
 
 from nexo.errors import Conflict, InvalidInput
 from nexo.lake.catalog import Lake
+from nexo.lake.changes.keyed import keyed_at_once
+from nexo.lake.changes.reading import KeyedReading, keyed_reading, parts_of
 from nexo.lake.files import DataFileFacts, Target, file_io, target
 from nexo.lake.once import BatchMark, last_batches
 from nexo.lake.paths import delete_files
@@ -32,6 +34,7 @@ from nexo.lake.reading.growing import GrownPart, added_between, newest_position
 from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.schema import file_schema
 from nexo.lake.settings import LakeSettings
+from nexo.lake.tables import TERMS, USER
 from nexo.lake.writing.modes import all_files
 from pyspark_nexo.source import DefaultSource
 from pyspark_nexo.tables.writing import RowsTask, commit_rows
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 
 _TASK_BYTES, _FILE_BYTES = 64 * 1024**2, 4 * 1024**2
 """What a task reads at least, and what opening a file counts for."""
+_W = TypeVar("_W")
 _QUERY = "sql.streaming.queryId"
 PROVIDER = "nexo_table_"
 """How the names of generated data sources begin."""
@@ -99,6 +103,7 @@ class LakeTable(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For streaming queries: what is added."""
+        check_growing(self._table())
         return GrowingTableReader(self.lake, self.table, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> TableBatchWriter:
@@ -150,19 +155,34 @@ def open_table(lake: LakeSettings, name: str) -> Table:
     return found
 
 
+def check_growing(table: Table) -> None:
+    """`InvalidInput` unless what is added to a table is all that happens to it."""
+    if TERMS in table.properties:
+        raise InvalidInput(
+            f"rows of table {table.properties.get(USER)!r} are replaced by key, so it cannot be "
+            "read as a stream: read it as a table, or read the stream that its changes come from"
+        )
+
+
 # -- reading ---------------------------------------------------------------------------
 
 
 def _partitions(where: Target, files: Sequence[tuple[GrownPart, int]]) -> list[InputPartition]:
     """Tasks of about equal work; files come with their sizes."""
-    found, size = list[list[GrownPart]](), _TASK_BYTES
-    for file, file_bytes in files:
+    some = grouped(files, lambda each: each[1])
+    return [InputPartition((where, tuple(file for file, _ in each))) for each in some]
+
+
+def grouped(work: Iterable[_W], size_of: Callable[[_W], int]) -> list[list[_W]]:
+    """Work for tasks of about equal sizes in bytes."""
+    found, size = list[list[_W]](), _TASK_BYTES
+    for each in work:
         if size >= _TASK_BYTES:
             found.append([])
             size = 0
-        found[-1].append(file)
-        size += file_bytes + _FILE_BYTES
-    return [InputPartition((where, tuple(some))) for some in found]
+        found[-1].append(each)
+        size += size_of(each) + _FILE_BYTES
+    return found
 
 
 def _read(partition: InputPartition, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -180,6 +200,8 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         found = open_table(self._lake, self._table)
+        if TERMS in found.properties and (parts := self._keyed(found)) is not None:
+            return parts
         ranges = file_ranges(found)
         files = [
             (GrownPart(each.path, each.deletes), int(each.file.file_size_in_bytes))
@@ -187,9 +209,24 @@ class TableReader(DataSourceReader):
         ]
         return _partitions(target(found), files)
 
+    def _keyed(self, table: Table) -> list[InputPartition] | None:
+        """A table of rows by key, with the changes that wait."""
+        keyed = keyed_at_once(Lake(self._lake), table.properties[USER])
+        if keyed is None:
+            return None
+        reading, parts = keyed_reading(keyed), parts_of(keyed)
+        some = grouped(parts, lambda each: each.size_bytes)
+        return [InputPartition((reading, tuple(each))) for each in some]
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs on an executor."""
-        return _read(partition, self._names)
+        where, parts = partition.value
+        if not isinstance(where, KeyedReading):
+            yield from _read(partition, self._names)
+            return
+        for part in parts:
+            for rows in where.read(part):
+                yield from rows.select(self._names).to_batches()
 
 
 class GrowingTableReader(DataSourceStreamReader):

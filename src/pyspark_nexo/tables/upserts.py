@@ -1,13 +1,13 @@
 """``df.write.format("nexo").option("mode", "upsert")``: rows by key, the newest of each.
 
 Tasks keep their rows in the table's ``__changes``; the commit makes them count, once for each batch
-of a streaming query, and merges them (`nexo.lake.changes.merge`). Without a sequence, a row that is
-written later is newer; of rows of one batch with the same key, any may win.
+of a streaming query, and merges them (`nexo.lake.changes.merge`): those of a query with the option
+``every`` only when it is worth it, or when they have waited so long. Without a sequence, a row that
+is written later is newer; of rows of one batch with the same key, any may win.
 """
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,18 +27,23 @@ from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake
 from nexo.lake.changes.events import DELETED, SEEN_MS, SEQUENCE, event_schema, shaped
 from nexo.lake.changes.keyed import BUCKETS, ensure_keyed, find_keyed
-from nexo.lake.changes.merge import KeyTerms, merge
+from nexo.lake.changes.merge import merge
+from nexo.lake.changes.terms import KeyTerms
+from nexo.lake.changes.waiting import EVERY, waiting
 from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io, target
 from nexo.lake.once import BatchMark, commit_once
 from nexo.lake.paths import delete_files
+from nexo.lake.progress import now_ms
 from nexo.lake.rows import chunked
 from nexo.lake.settings import LakeSettings, servers_lake
 from nexo.lake.snapshot import TableChange
+from nexo.lake.user_tables import TableShape
+from nexo.options.units import millis
 from pyspark_nexo.options import SPARKS_OWN
 from pyspark_nexo.tables.writing import arrow_columns
 
 UPSERT = "upsert"
-_KNOWN = ("table", "mode", "key", "sequence", "buckets", "lake", "url")
+_KNOWN = ("table", "mode", "key", "sequence", "buckets", "every", "lake", "url")
 _QUERY = "sql.streaming.queryId"
 
 
@@ -69,6 +74,8 @@ class UpsertTarget:
     changes: Target
     events: pa.Schema
     label: str
+    every_ms: int = 0
+    """How long rows of a streaming query may wait to be merged."""
 
     @classmethod
     def open(cls, options: Mapping[str, str], schema: StructType) -> UpsertTarget:
@@ -84,13 +91,14 @@ class UpsertTarget:
         if sequence is not None and sequence not in columns.names:
             raise InvalidOption(f"sequence: there is no column {sequence!r}")
         kind = None if sequence is None else columns.field(sequence).type
-        lake = _lake(options)
+        lake, every = _lake(options), options.get("every", "0s")
+        every_ms, shape = millis(every, "every"), TableShape(properties={EVERY: every})
         keyed = ensure_keyed(
-            Lake(lake), table, columns, kind, KeyTerms(keys), None, _buckets(options)
+            Lake(lake), table, columns, kind, KeyTerms(keys), shape, _buckets(options)
         )
         events = event_schema(columns, kind or pa.int64())
         label = f"w-{uuid.uuid4().hex[:12]}"
-        return cls(lake, table, keys, sequence, target(keyed.changes), events, label)
+        return cls(lake, table, keys, sequence, target(keyed.changes), events, label, every_ms)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> ChangesWritten:
         """Runs on an executor; a failure leaves no file."""
@@ -98,16 +106,16 @@ class UpsertTarget:
 
         context = TaskContext.get()
         query = "" if context is None else context.getLocalProperty(_QUERY) or ""
-        now_ms = time.time_ns() // 1_000_000
+        at_ms = now_ms()
         out = FileWriter(self.changes, self.label)
-        made = (self._events(rows, now_ms) for rows in chunked(batches))
+        made = (self._events(rows, at_ms) for rows in chunked(batches))
         return ChangesWritten(out.save(made), query)
 
-    def _events(self, rows: pa.Table, now_ms: int) -> pa.Table:
+    def _events(self, rows: pa.Table, at_ms: int) -> pa.Table:
         for key in self.keys:
             if rows.column(key).null_count:
                 raise InvalidInput(f"column {key!r} of the key of table {self.table!r} is null")
-        given = {DELETED: False, SEEN_MS: now_ms}
+        given = {DELETED: False, SEEN_MS: at_ms}
         if self.sequence is None:
             return shaped(rows, self.events, **given, **{SEQUENCE: 0})
         places = rows.column(self.sequence)
@@ -117,15 +125,18 @@ class UpsertTarget:
             raise InvalidInput(f"column {self.sequence!r}, the sequence, is null or no number")
         return shaped(rows.append_column(SEQUENCE, places), self.events, **given)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], mark: BatchMark) -> None:
-        """Make what tasks wrote count, and merge it."""
+    def commit(
+        self, messages: Sequence[WriterCommitMessage | None], mark: BatchMark, every_ms: int = 0
+    ) -> None:
+        """Make what tasks wrote count, and merge it if it is time."""
         files = [facts for each in _written(messages) for facts in each.files]
         keyed = find_keyed(Lake(self.lake), self.table)
         if keyed is None:
             raise NotFound(f"table {self.table!r} was removed while rows were written to it")
         if files:
             commit_once(keyed.changes, mark.writer, mark.number, TableChange(added=files))
-        merge(keyed)
+        if waiting(keyed).is_due(every_ms, now_ms()):
+            merge(keyed)
 
     def discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete what tasks wrote."""
@@ -180,7 +191,8 @@ class UpsertQuery(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         query = next((each.query for each in _written(messages)), "")
-        self._where.commit(messages, BatchMark(f"query {query}", batchId))
+        mark = BatchMark(f"query {query}", batchId)
+        self._where.commit(messages, mark, self._where.every_ms)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         self._where.discard(messages)

@@ -72,6 +72,7 @@ def beside(plan: CodePlan, spark: SparkSession) -> UserCode:
 def flow_line(flow: FlowProgress) -> str:
     """A flow in a line."""
     behind = f", {flow.behind:,} behind" if flow.behind else ""
+    behind += f", {flow.waiting:,} changes wait to be merged" if flow.waiting else ""
     trouble = f": {flow.error}" if flow.error else ""
     return f"flow {flow.flow}: {flow.state}, {flow.rows:,} rows into {flow.target}{behind}{trouble}"
 
@@ -144,7 +145,7 @@ def flows(**where: Any) -> None:
 
     columns = [
         "flow", "fills", "kind", "state", "rows", "dropped", "last_rows", "last_ms", "behind",
-        "records", "files", "small_files", "error",
+        "records", "files", "small_files", "waiting", "error",
     ]  # fmt: skip
     found = by_flow(read_progress(lake.settings.folder)).values()
     output.rows(_flow_rows(found), columns, "no flow has run: nexo pipeline run --code DIR")
@@ -168,6 +169,8 @@ def _flow_rows(found: Iterable[FlowProgress]) -> Iterator[dict[str, object]]:
             "records": each.records,
             "files": each.files,
             "small_files": each.small_files,
+            "waiting": each.waiting,
+            "waiting_since_ms": each.waiting_since_ms,
             "place": each.place,
             "error": each.error,
         }

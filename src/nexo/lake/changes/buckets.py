@@ -46,17 +46,17 @@ def bucket_counts(keys: Sequence[str], buckets: int) -> list[int]:
     return [buckets] if len(keys) == 1 else [max(math.isqrt(buckets), 1)] * 2
 
 
-def arrange(tables: Sequence[Table], keys: Sequence[str]) -> None:
+def arrange(rows: Table, state: Table, changes: Table, keys: Sequence[str]) -> None:
     """Divide rows and what is beside them alike, into as many buckets as the rows' size asks for.
 
-    The rows are the first of the tables: the others follow them, also if that was cut off before.
+    The others follow the rows, also if that was cut off before. Changes that wait stay as they are,
+    in the order in which they came; further ones are divided so.
     """
-    rows = refresh(tables[0])
-    counts = bucket_counts(keys, wanted_buckets(rows))
-    for table in tables:
-        if buckets_of(refresh(table)) != math.prod(counts):
-            _divide(table, keys, counts)
-        settle(table)
+    counts = bucket_counts(keys, wanted_buckets(refresh(rows)))
+    for table in (rows, state, changes):
+        divide(refresh(table), keys, counts)
+        if table is not changes:
+            settle(table)
 
 
 def wanted_buckets(table: Table) -> int:
@@ -67,8 +67,10 @@ def wanted_buckets(table: Table) -> int:
     return min(1 << math.ceil(math.log2(size / USUAL_BYTES)), MOST_BUCKETS)
 
 
-def _divide(table: Table, keys: Sequence[str], counts: Sequence[int]) -> None:
+def divide(table: Table, keys: Sequence[str], counts: Sequence[int]) -> None:
     """Have files written into so many buckets from now on."""
+    if not table.spec().is_unpartitioned() and buckets_of(table) == math.prod(counts):
+        return
     from pyiceberg.transforms import BucketTransform
 
     with (

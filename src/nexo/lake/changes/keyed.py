@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from nexo.errors import Conflict, InvalidInput
+from nexo.errors import Conflict, InvalidInput, Unavailable
 from nexo.lake.catalog import Lake
-from nexo.lake.changes.buckets import bucket_counts
+from nexo.lake.changes.buckets import bucket_counts, buckets_of, divide
 from nexo.lake.changes.events import SEQUENCE, event_schema
-from nexo.lake.changes.merge import KeyedTable, KeyTerms
+from nexo.lake.changes.merge import KeyedTable
 from nexo.lake.changes.scd import END_AT, START_AT
+from nexo.lake.changes.terms import (
+    CHANGES_SUFFIX,
+    STATE_SUFFIX,
+    KeyTerms,
+    terms_in,
+)
 from nexo.lake.tables import BESIDE, TERMS
 from nexo.lake.user_tables import (
     TableShape,
@@ -25,11 +31,11 @@ from nexo.lake.user_tables import (
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-STATE_SUFFIX, CHANGES_SUFFIX = "__state", "__changes"
 BUCKETS = 16
 """Of a table for which nothing else is said."""
 _KEPT = {"history.expire.min-snapshots-to-keep": "10"}
 """Each merge writes files anew, so that old snapshots take much room."""
+_ATTEMPTS = 20
 _NO_BUCKET = (pa.types.is_floating, pa.types.is_boolean, pa.types.is_nested)
 
 
@@ -91,11 +97,14 @@ def ensure_keyed(
         TableShape(parts, (), shape.comment, given),
     )
     events = event_schema(columns, sequence or pa.int64())
-    beside = TableShape(parts, properties={**_KEPT, **shape.properties, BESIDE: name})
-    state, changes = (
-        ensure_user_table(lake, name + suffix, events, beside)
-        for suffix in (STATE_SUFFIX, CHANGES_SUFFIX)
+    beside = {**_KEPT, **shape.properties, BESIDE: name}
+    state = ensure_user_table(
+        lake, name + STATE_SUFFIX, events, TableShape(parts, properties=beside)
     )
+    changes = ensure_user_table(
+        lake, name + CHANGES_SUFFIX, events, TableShape(properties=beside)
+    )  # small batches stay undivided
+    divide(changes, terms.keys, bucket_counts(terms.keys, buckets_of(rows)))
     return KeyedTable(rows, state, changes, terms)
 
 
@@ -110,7 +119,7 @@ def _check_beside(lake: Lake, name: str) -> None:
 
 
 def _check_terms(table: Table, name: str, terms: KeyTerms) -> None:
-    known = terms_of(table)
+    known = terms_in(table.properties)
     if known is None:
         raise Conflict(
             f"table {name!r} is no table of rows by key: give the new one another name, or make it "
@@ -128,19 +137,26 @@ def _said(terms: KeyTerms) -> str:
     return f"the key {', '.join(terms.keys)}, with {kept}"
 
 
-def terms_of(table: Table) -> KeyTerms | None:
-    """How a table's rows are told apart; None if it is no table of rows by key."""
-    text = table.properties.get(TERMS)
-    return None if text is None else msgspec.json.decode(text, type=KeyTerms)
-
-
 def find_keyed(lake: Lake, name: str) -> KeyedTable | None:
     """A table of rows by key with those beside it; None if there is none of that name."""
     rows = find_user_table(lake, name)
-    terms = None if rows is None else terms_of(rows)
+    terms = None if rows is None else terms_in(rows.properties)
     if rows is None or terms is None:
         return None
     state, changes = (
         get_user_table(lake, name + suffix) for suffix in (STATE_SUFFIX, CHANGES_SUFFIX)
     )
     return KeyedTable(rows, state, changes, terms)
+
+
+def keyed_at_once(lake: Lake, name: str) -> KeyedTable | None:
+    """The same, as the three were at one moment: that when the changes were read."""
+    for _ in range(_ATTEMPTS):
+        found = find_keyed(lake, name)
+        if found is None or all(_is_newest(each) for each in (found.rows, found.state)):
+            return found
+    raise Unavailable(f"table {name!r} changed {_ATTEMPTS} times while it was read: ask again")
+
+
+def _is_newest(table: Table) -> bool:
+    return table.catalog.load_table(table.name()).metadata_location == table.metadata_location

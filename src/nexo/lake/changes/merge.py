@@ -16,17 +16,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nexo.errors import Conflict
 from nexo.lake.changes.buckets import arrange
-from nexo.lake.changes.events import SEQUENCE, by_sequence, column
-from nexo.lake.changes.scd import START_AT, KeyedRows, Truncates, scd1, scd2
+from nexo.lake.changes.events import SEQUENCE
+from nexo.lake.changes.overlay import applied, joined_removals
+from nexo.lake.changes.scd import START_AT, KeyedRows, Truncates
+from nexo.lake.changes.terms import KeyTerms
 from nexo.lake.commit import apply
-from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io, target
+from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io, place_of, target
 from nexo.lake.manifests import DATA, partition_values, read_entries, read_list
 from nexo.lake.once import REPLACED, TableCommit, commit_once
 from nexo.lake.paths import delete_files, local_path
@@ -34,24 +35,15 @@ from nexo.lake.rows import CHUNK_ROWS
 from nexo.lake.schema import projected
 from nexo.lake.snapshot import FilesGone, TableChange
 from nexo.lake.tables import newest_snapshot, read_point
-from nexo.lake.writing.layout import PartitionValues
+from nexo.lake.writing.layout import PartitionValues, layout_of
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
+    from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table import Table
 
 _ATTEMPTS = 5
 """How often a merge is planned again, because another program was first."""
-
-
-class KeyTerms(msgspec.Struct, frozen=True):
-    """How a table's rows are told apart, and which of them it shows."""
-
-    keys: tuple[str, ...]
-    history: bool = False
-    """Whether all versions are kept, or the newest row of each key."""
-    tracked: tuple[str, ...] = ()
-    """Of versions: the columns whose change begins a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +95,7 @@ class BucketMerge:
     terms: KeyTerms
     row_files: tuple[str, ...]
     state_files: tuple[str, ...]
-    change_files: tuple[str, ...]
+    changes: tuple[ChangeRows, ...]
     """In the order in which they came."""
     removals: Truncates | None
     since_ms: int
@@ -120,41 +112,85 @@ class MergedBucket:
     state: Sequence[DataFileFacts]
 
 
+ChangeRows: TypeAlias = str | bytes
+"""The path of a file, or rows as Arrow streams them."""
 RunMerges: TypeAlias = Callable[[Sequence[BucketMerge]], Iterable[MergedBucket]]
 """Runs `merge_bucket` for each, here or on other machines."""
 
 
 @dataclass(frozen=True, slots=True)
-class _StoredFile:
+class KeyedFile:
+    """A file of one of the tables."""
+
     path: str
     values: PartitionValues
+    way: tuple[str, ...]
+    """How the table was divided when it was written: the transforms of the key."""
     count: int
     size_bytes: int
 
 
-def _stored(table: Table) -> list[_StoredFile]:
-    """A table's files, the oldest first; `Conflict` if another program has marked rows."""
-    name, snapshot = ".".join(table.name()), newest_snapshot(table)
-    found: list[tuple[int, str, _StoredFile]] = []
+def way_of(spec: PartitionSpec) -> tuple[str, ...]:
+    """How files are divided by a partition spec."""
+    return tuple(str(each.transform) for each in spec.fields)
+
+
+def keyed_files(table: Table, *, all_rows: bool = True) -> list[KeyedFile]:
+    """A table's files, the oldest first.
+
+    `Conflict` if another program has marked rows as deleted, if all rows have to count.
+    """
+    name, snapshot, specs = ".".join(table.name()), newest_snapshot(table), table.specs()
+    found: list[tuple[int, str, KeyedFile]] = []
     for manifest in [] if snapshot is None else read_list(table.io, snapshot.manifest_list):
         if manifest["content"] != DATA:
+            if not all_rows:
+                continue
             raise Conflict(
                 f"another program marked rows of table {name} as deleted: have it rewrite the "
                 "files (as copy on write), so that changes can be merged into them"
             )
+        way = way_of(specs[manifest["partition_spec_id"]])
         for entry in read_entries(table.io, manifest):
             file = entry["data_file"]
             values, count = partition_values(file), file["record_count"]
-            one = _StoredFile(file["file_path"], values, count, file["file_size_in_bytes"])
+            one = KeyedFile(file["file_path"], values, way, count, file["file_size_in_bytes"])
             found.append((entry["sequence_number"], one.path, one))
     return [one for *_, one in sorted(found, key=lambda each: each[:2])]
 
 
-def _by_bucket(files: Iterable[_StoredFile]) -> Mapping[PartitionValues, tuple[str, ...]]:
+def _by_bucket(files: Iterable[KeyedFile]) -> Mapping[PartitionValues, tuple[str, ...]]:
     found = defaultdict[PartitionValues, list[str]](list)
     for each in files:
         found[each.values].append(each.path)
     return {values: tuple(paths) for values, paths in found.items()}
+
+
+def changes_by_bucket(
+    keyed: KeyedTable, files: Iterable[KeyedFile]
+) -> Mapping[PartitionValues, tuple[ChangeRows, ...]]:
+    """Changes by the bucket of the rows that they concern, in the order in which they came.
+
+    Small batches, and those that came before the table had more buckets, are divided here.
+    """
+    layout, way = layout_of(keyed.rows), way_of(keyed.rows.spec())
+    io, schema = keyed.changes.io, unmarked(place_of(keyed.changes).schema)
+    found = defaultdict[PartitionValues, list[ChangeRows]](list)
+    for file in files:
+        if file.way == way:
+            found[file.values].append(file.path)
+            continue
+        for values, part in layout.parts(read_rows(io, [file.path], schema)):
+            found[values].append(_packed(part))
+    return {values: tuple(some) for values, some in found.items()}
+
+
+def _packed(rows: pa.Table) -> bytes:
+    """Rows to be sent to a task; a table that is a part of another one would take all of it."""
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, rows.schema) as stream:
+        stream.write_table(rows)
+    return bytes(out.getvalue())
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,19 +207,19 @@ class _Plan:
 
 def _plan(keyed: KeyedTable, since_ms: int) -> _Plan:
     tables = keyed.rows, keyed.state, keyed.changes
-    arrange(tables, keyed.terms.keys)
-    stored = [_stored(each) for each in tables]
-    rows, state, waiting = (_by_bucket(each) for each in stored)
+    arrange(*tables, keyed.terms.keys)
+    stored = [keyed_files(each) for each in tables]
+    rows, state, waiting = *map(_by_bucket, stored[:2]), changes_by_bucket(keyed, stored[2])
     nowhere = [values for values in {*state, *waiting} if None in values]
     to_rows, to_state = target(keyed.rows), target(keyed.state)
     known = _removals(to_state, [path for each in nowhere for path in state.get(each, ())])
     new = _removals(to_state, [path for each in nowhere for path in waiting.get(each, ())])
-    removals, kept = _joined(known, new, history=keyed.terms.history)
+    removals, kept = joined_removals(known, new, history=keyed.terms.history)
     is_new = bool(new.num_rows)  # also if the state was added to, and the merge then cut off
     buckets = {*rows, *state, *waiting} if is_new else {*waiting}
     sizes = Counter[PartitionValues]()
     for each in (file for files in stored for file in files):
-        sizes[each.values] += each.size_bytes
+        sizes[each.values] += each.size_bytes  # undivided changes are few
     label = f"merge-{uuid.uuid4().hex[:8]}"
     tasks = [
         BucketMerge(
@@ -204,25 +240,8 @@ def _plan(keyed: KeyedTable, since_ms: int) -> _Plan:
     )
 
 
-def _removals(where: Target, paths: Sequence[str]) -> pa.Table:
-    return _read(file_io(where), paths, _plain(where.schema))
-
-
-def _joined(
-    known: pa.Table, new: pa.Table, *, history: bool
-) -> tuple[pa.Array | None, pa.Table | None]:
-    """All sequences at which all rows were removed; and these as rows, if there is a new one.
-
-    Of tables that show the newest rows, only the last one counts.
-    """
-    rows = by_sequence(pa.concat_tables([known, new]))
-    if not rows.num_rows:
-        return None, None
-    rows = rows if history else rows.slice(rows.num_rows - 1)
-    before = by_sequence(known)
-    same = column(before if history else before.slice(max(before.num_rows - 1, 0)), SEQUENCE)
-    sequences = column(rows, SEQUENCE)
-    return sequences, None if same.equals(sequences) else rows
+def _removals(where: Target, paths: Sequence[ChangeRows]) -> pa.Table:
+    return read_rows(file_io(where), paths, unmarked(where.schema))
 
 
 # -- a bucket --------------------------------------------------------------------------
@@ -230,21 +249,19 @@ def _joined(
 
 def merge_bucket(task: BucketMerge) -> MergedBucket:
     """Write a bucket's rows and state as they are after its changes; runs where the data is."""
-    io, shape, events = file_io(task.rows), _plain(task.rows.schema), _plain(task.state.schema)
-    before = KeyedRows(_read(io, task.row_files, shape), _read(io, task.state_files, events))
-    new = _read(io, task.change_files, events)
-    terms, more = task.terms, {"removals": task.removals, "since_ms": task.since_ms}
-    after = (
-        scd2(before, new, terms.keys, terms.tracked, **more)  # type: ignore[arg-type]
-        if terms.history
-        else scd1(before, new, terms.keys, **more)  # type: ignore[arg-type]
+    io, shape, events = file_io(task.rows), unmarked(task.rows.schema), unmarked(task.state.schema)
+    before = KeyedRows(
+        read_rows(io, task.row_files, shape), read_rows(io, task.state_files, events)
     )
+    new = read_rows(io, task.changes, events)
+    terms = task.terms
+    after = applied(before, new, terms, task.removals, task.since_ms)
     order = [*terms.keys]
-    rows = _write(task.rows, task, after.rows, order, START_AT if terms.history else None)
+    made = _write(task.rows, task, after.rows, order, START_AT if terms.history else None)
     try:
-        return MergedBucket(rows, _write(task.state, task, after.state, order, SEQUENCE))
+        return MergedBucket(made, _write(task.state, task, after.state, order, SEQUENCE))
     except BaseException:
-        delete_files(io, [each.path for each in rows])
+        delete_files(io, [each.path for each in made])
         raise
 
 
@@ -269,7 +286,7 @@ def _write(
         raise
 
 
-def _plain(schema: pa.Schema) -> pa.Schema:
+def unmarked(schema: pa.Schema) -> pa.Schema:
     """A schema without marks, nested ones included, so that tables of it can be joined."""
     return pa.schema([pa.field(each.name, _unmarked(each.type)) for each in schema])
 
@@ -284,13 +301,15 @@ def _unmarked(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _read(io: FileIO, paths: Iterable[str], schema: pa.Schema) -> pa.Table:
-    """The rows of files, one after the other."""
+def read_rows(io: FileIO, sources: Iterable[ChangeRows], schema: pa.Schema) -> pa.Table:
+    """The rows of several sources, one after the other."""
     parts = [schema.empty_table()]
-    for path in paths:
-        local = local_path(path)
-        with pq.ParquetFile(local or io.new_input(path).open()) as file:
-            found = file.read()
+    for each in sources:
+        if isinstance(each, bytes):
+            found = pa.ipc.open_stream(each).read_all()
+        else:
+            with pq.ParquetFile(local_path(each) or io.new_input(each).open()) as file:
+                found = file.read()
         parts.append(projected(found, schema).cast(schema))
     return pa.concat_tables(parts).combine_chunks()
 

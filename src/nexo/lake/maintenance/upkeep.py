@@ -24,8 +24,9 @@ from msgspec import structs
 
 from nexo.errors import NexoError
 from nexo.lake.maintenance.debt import MergePace
-from nexo.lake.progress import TableDebt
+from nexo.lake.progress import TableDebt, now_ms
 from nexo.lake.settings import LakeSettings
+from nexo.lake.tables import TERMS, USER
 from nexo.lake.writing.staging import sweep_staging
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class Rounds:
 
         name, started_s = ".".join(table.name()), time.monotonic()
         try:
+            self._merge_forgotten(table)
             done = maintain(table, Care(budget_s=self.plan.budget_s, merges=self.plan.merges))
             if done.did_something:
                 self.say({"note": str(done)})
@@ -124,6 +126,18 @@ class Rounds:
         self.pace.took(done.merged_bytes, took_s)
         left = done.due_files - done.merged_files, done.due_bytes - done.merged_bytes
         self.say({"debt": structs.asdict(self.pace.debt(done.table, *left))})
+
+    def _merge_forgotten(self, table: Table) -> None:
+        """Merge changes into a table of rows by key that its pipeline has left waiting."""
+        if TERMS not in table.properties:
+            return
+        from nexo.lake.catalog import Lake
+        from nexo.lake.changes.keyed import find_keyed
+        from nexo.lake.changes.waiting import merge_forgotten
+
+        keyed = find_keyed(Lake(self._lake), table.properties[USER])
+        if keyed is not None and (done := merge_forgotten(keyed, now_ms())).changes:
+            self.say({"note": f"merged {done.changes:,} changes into {table.properties[USER]}"})
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ of other catalogs are read with PyIceberg.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from io import BytesIO
@@ -45,7 +45,10 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
 
+    from nexo.lake.reading.ranges import FileRange
+
 _WAIT_S = 60.0
+_ATTEMPTS = 20
 _DELETED, _DATA = 2, 0
 """Iceberg's status of a deleted entry, and its content type of files and manifests of rows."""
 
@@ -99,6 +102,8 @@ class StoredTable:
     """Its data files; `Conflict` if rows are marked as deleted in a way that is not understood."""
     io: Callable[[], FileIO]
     """What reads files that are not on this machine's disk."""
+    location: str = ""
+    """Of its metadata, which is another one after each change."""
 
     @property
     def names(self) -> dict[int, str]:
@@ -129,21 +134,52 @@ def find_made(lake: Lake, name: str) -> StoredTable | None:
     return found if found is not None and found.properties.get(USER) == name else None
 
 
+def find_together(lake: Lake, names: Sequence[str]) -> list[StoredTable] | None:
+    """Several of them as they were at one moment, when the last was read; None if one is missing.
+
+    Nothing but the last of the tables may change without the others.
+    """
+    for _ in range(_ATTEMPTS):
+        found = [each for name in names if (each := find_made(lake, name)) is not None]
+        if len(found) < len(names):
+            return None
+        if all(_place(lake, name) == found[n].location for n, name in enumerate(names[:-1])):
+            return found
+    raise Unavailable(f"table {names[0]!r} changed {_ATTEMPTS} times while it was read: ask again")
+
+
+def _place(lake: Lake, name: str) -> str | None:
+    """Where the metadata of a table of users is now."""
+    if lake.settings.catalog:
+        table = lake.at(table_name(name))
+        return None if table is None else table.metadata_location
+    return _location(lake.settings.folder.absolute(), lake.settings.namespace, table_name(name))
+
+
 # -- PyIceberg's tables ----------------------------------------------------------------
 
 
 def _of_table(table: Table) -> StoredTable:
-    from nexo.lake.reading.ranges import file_ranges  # noqa: PLC0415 - slow to import
-
     stored = msgspec.json.decode(table.schema().model_dump_json())
     return StoredTable(
         ".".join(table.name()),
         table.properties,
         held_offsets(table),
         _fields(stored),
-        lambda: [StoredFile(each.path, each.deletes) for each in file_ranges(table)],
+        lambda: [StoredFile(each.path, each.deletes) for each in _oldest_first(table)],
         lambda: table.io,
+        table.metadata_location,
     )
+
+
+def _oldest_first(table: Table) -> list[FileRange]:
+    from nexo.lake.reading.ranges import file_ranges  # noqa: PLC0415 - slow to import
+    from nexo.lake.writing.modes import live_entries  # noqa: PLC0415 - as above
+
+    since = {
+        each["data_file"]["file_path"]: each["sequence_number"] for each in live_entries(table)
+    }
+    return sorted(file_ranges(table), key=lambda each: (since[each.path], each.path))
 
 
 # -- a folder's tables -----------------------------------------------------------------
@@ -181,6 +217,7 @@ def _read(folder: Path, namespace: str, name: str) -> StoredTable | None:
         _fields(schema),
         lambda: _files(label, metadata),
         _no_io,
+        location,
     )
 
 
@@ -236,7 +273,7 @@ def _files(label: str, metadata: Mapping[str, Any]) -> list[StoredFile]:
 
 
 def _live(label: str, manifest_list: str) -> list[StoredFile]:
-    """Data files, each with the delete files that name it and are no older."""
+    """Data files, the oldest first, each with the delete files that name it and are no older."""
     found, deletes = list[tuple[int, str]](), dict[str, list[tuple[int, str]]]()
     for manifest in _records(manifest_list):
         for entry in _records(manifest["manifest_path"]):
@@ -251,6 +288,7 @@ def _live(label: str, manifest_list: str) -> list[StoredFile]:
                 check_deletes(label, file["content"], file["file_format"])
                 for path in DeletedRows().named(file["file_path"]):
                     deletes.setdefault(path, []).append((at, file["file_path"]))
+    found.sort()
 
     def stored(at: int, path: str) -> StoredFile:
         named = deletes.get(plain_path(path), ())

@@ -122,6 +122,13 @@ def layout_of(table: Table) -> TableLayout:
     return TableLayout(spec.spec_id, tuple(found))
 
 
+def undivided(table: Table) -> TableLayout | None:
+    """A layout that a table has had in which nothing is divided."""
+    found = (each.spec_id for each in table.specs().values() if not each.fields)
+    spec_id = next(found, None)
+    return None if spec_id is None else TableLayout(spec_id)
+
+
 def _transformed(column: pa.Array, transform: str, argument: int) -> pa.Array:
     if transform == "identity":
         return column

@@ -20,8 +20,9 @@ from nexo.lake.changes import buckets
 from nexo.lake.changes import merge as merging
 from nexo.lake.changes.events import DELETED, SEQUENCE, event_schema
 from nexo.lake.changes.keyed import ensure_keyed, find_keyed
-from nexo.lake.changes.merge import BucketMerge, KeyedTable, KeyTerms, MergedBucket, merge_bucket
+from nexo.lake.changes.merge import BucketMerge, KeyedTable, MergedBucket, merge_bucket
 from nexo.lake.changes.scd import END_AT, START_AT
+from nexo.lake.changes.terms import KeyTerms
 from nexo.lake.maintenance.maintain import Care, maintain
 from nexo.lake.paths import local_path
 from nexo.lake.settings import LakeSettings
@@ -211,7 +212,7 @@ def test_rows_that_others_marked_as_deleted_are_refused(
         merging.merge(kept.tables)
 
 
-@pytest.mark.parametrize("point", ["replace_files", "settle", "_divide"])
+@pytest.mark.parametrize("point", ["replace_files", "settle", "divide"])
 def test_a_table_that_has_grown_has_more_buckets(
     kept: Kept, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

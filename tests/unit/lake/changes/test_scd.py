@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 
 from nexo.lake.changes.events import DELETED, SEQUENCE, event_schema
+from nexo.lake.changes.overlay import overlay_of
 from nexo.lake.changes.scd import END_AT, START_AT, KeyedRows, Truncates, scd1, scd2
+from nexo.lake.changes.terms import KeyTerms
 from tests.unit.lake.changes.model import (
     COLUMNS,
     COMPOSED,
@@ -42,7 +44,7 @@ class Shown:
         self.emptied: list[Any] = []
 
     def add(self, changes: Sequence[Change], seen_ms: int = 1, since_ms: int = 0) -> None:
-        new = [each.sequence for each in changes if each.key is None]
+        new = changes_of_all(changes)
         known = set(self.emptied)
         self.emptied = sorted(known | set(new))
         removals = None
@@ -56,6 +58,28 @@ class Shown:
             self.now = scd1(self.now, events, keys, removals=removals, since_ms=since_ms)
         else:
             self.now = scd2(self.now, events, keys, TRACKED, removals=removals, since_ms=since_ms)
+
+    def with_waiting(self, changes: Sequence[Change]) -> Shown:
+        """What is shown of changes that are not merged (`nexo.lake.changes.overlay`)."""
+        schema = event_schema(COLUMNS, self.sequence)
+        found = overlay_of(
+            KeyTerms(("id", "region"), self.kind == 2, TRACKED),
+            pa.concat_tables(
+                [as_events(changes, self.sequence), self._removed(changes_of_all(changes), schema)]
+            ),
+            self._removed(self.emptied, schema),
+        )
+        rows, state = self.now.rows, self.now.state
+        concerned = KeyedRows(found.concerned(rows), found.concerned(state))
+        shown = Shown(self.kind, self.sequence)
+        parts = [found.others(rows), found.shown(concerned)]
+        shown.now = KeyedRows(pa.concat_tables(parts), state)
+        return shown
+
+    @staticmethod
+    def _removed(sequences: Sequence[Any], schema: pa.Schema) -> pa.Table:
+        rows = [{SEQUENCE: as_sequence(each), DELETED: True} for each in sequences]
+        return pa.Table.from_pylist(rows, schema)
 
     def cut_off(self, before: KeyedRows, *, late: bool) -> None:
         """As a merge that was cut off leaves it: more in the state, rows as they were or as new."""
@@ -73,6 +97,10 @@ class Shown:
             ),
             key=repr,
         )
+
+
+def changes_of_all(changes: Sequence[Change]) -> list[Any]:
+    return [each.sequence for each in changes if each.key is None]
 
 
 @pytest.mark.parametrize("kind", [1, 2])
@@ -112,6 +140,34 @@ def test_merges_that_are_cut_off_are_healed_by_the_next(late: bool, kind: int) -
             assert shown.rows() == sorted(model(came), key=repr), number
         shown.add(waiting)
         assert shown.rows() == sorted(model(came), key=repr), number
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+@pytest.mark.parametrize("seed", range(10))
+def test_changes_that_wait_are_shown_as_if_they_were_merged(seed: int, kind: int) -> None:
+    model = newest_model if kind == 1 else versions_model
+    for number in range(FEEDS // 10):
+        rng = random.Random(f"waiting {seed} {number}")
+        composed = rng.random() < 0.5
+        shown = Shown(kind, COMPOSED if composed else PLAIN)
+        came: list[Change] = []
+        waiting: list[Change] = []
+        for batch in arrivals(rng, feed(rng, composed)):
+            waiting += batch
+            came += batch
+            expected = sorted(model(came), key=repr)
+            assert shown.with_waiting(waiting).rows() == expected, (seed, number)
+            if rng.random() < 0.6:
+                continue
+            before, emptied = shown.now, shown.emptied
+            shown.add(waiting)
+            lot = rng.random()
+            if lot < 0.5:  # some of the tables have it, the changes are still there
+                shown.cut_off(before, late=lot < 0.25)
+                shown.emptied = shown.emptied if rng.random() < 0.5 else emptied
+            else:
+                waiting = []
+            assert shown.with_waiting(waiting).rows() == expected, (seed, number)
 
 
 # -- forgetting ------------------------------------------------------------------------

@@ -62,6 +62,7 @@ function lines(rows) {
     number("Behind", (row) => row.behind, { class: "hide-s" }),
     { title: "Last batch", class: "hide-s", cell: (row) => (row.batches ? `${plural(row.last_rows, "row")} in ${duration(row.last_ms)}` : "–") },
     { title: "Last commit", class: "hide-s", cell: (row) => (row.committed_ms ? ago(row.committed_ms) : "–") },
+    ...(rows.some((row) => row.waiting) ? [{ title: "Waiting", class: "hide-s", cell: (row) => (row.waiting ? `${plural(row.waiting, "change")}, ${ago(row.waiting_since_ms)}` : "–"), tip: () => "Changes to be merged into the table's rows; SQL inside Nexo shows them already" }] : []),
     number("In the table", (row) => row.records, { class: "hide-s" }), number("Small files", (row) => row.small_files, { class: "hide-s" }),
   ], rows, { key: (row) => row.flow });
 }
