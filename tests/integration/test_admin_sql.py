@@ -211,12 +211,12 @@ def test_tables_of_users_code_are_read_with_the_grant_of_a_stream_of_their_name(
     from nexo.lake.user_tables import ensure_user_table  # noqa: PLC0415 - as that
 
     lake = Lake(LakeSettings(guarded.server.data_dir / "lake"))
-    for name in ("low_sums", "Secret"):
+    for name in ("low_sums", "Private"):
         rows = pa.table({"total": [f"of {name}"]})
         ensure_user_table(lake, name, rows.schema).append(rows)
-    assert guarded.ask("root", 'select * from "Secret"').json["rows"] == [["of Secret"]]
+    assert guarded.ask("root", 'select * from "Private"').json["rows"] == [["of Private"]]
     assert guarded.ask("low", "select * from low_sums").json["rows"] == [["of low_sums"]]
     for user in ("low", "writer", "nobody"):
-        hidden = guarded.ask(user, 'select * from "Secret"')
+        hidden = guarded.ask(user, 'select * from "Private"')
         assert hidden.status == 403
-        assert b"of Secret" not in hidden.body
+        assert b"of Private" not in hidden.body
