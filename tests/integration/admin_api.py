@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.timing import wait_until
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 ACTION = {"content-type": "application/json", "x-nexo": "1"}
 
 
