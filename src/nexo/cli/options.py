@@ -1,4 +1,4 @@
-"""Options of every command: the server, how long to wait, how to print."""
+"""Options of every command: the server, how long to wait, how to print; and how one fails."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Each function takes part of a table (its keys are in no other part), what is kept beside it, and new
 events, and returns both as they are afterwards. Events may come in any order, in any pieces and
-again: the outcome is the same. Of events with the same sequence, the one that came last counts.
+again: the outcome is the same. Of events with the same sequence, the one that came last counts
+(`nexo.lake.changes.events` puts them in order).
 """
 
 from __future__ import annotations

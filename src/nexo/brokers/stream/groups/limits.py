@@ -1,4 +1,4 @@
-"""Limits on the names and texts that the broker stores for clients."""
+"""Bounds on names, texts, consumers and groups; how many records may be in flight is an option."""
 
 from __future__ import annotations
 
