@@ -237,10 +237,15 @@ async def test_records_without_a_key_are_spread_over_the_partitions(
             assert int(record.value) == n
 
 
-async def test_calls_that_are_under_way_together_take_turns(aclient: nexo.AsyncClient) -> None:
+@pytest.mark.parametrize("headers", [None, [{"a": "b"}] * 30], ids=["plain", "with headers"])
+async def test_calls_that_are_under_way_together_take_turns(
+    aclient: nexo.AsyncClient, headers: list[dict[str, str]] | None
+) -> None:
     """Cut into parts for each partition, batches of a hundred would cost several times as much."""
     stream: Stream[Any] = await aclient.stream("s").create(partitions=3)
-    sent = await asyncio.gather(*(stream.publish_many([b"x"] * 30) for _ in range(12)))
+    sent = await asyncio.gather(
+        *(stream.publish_many([b"x"] * 30, headers=headers) for _ in range(12))
+    )
     assert Counter(place.partition for places in sent for place in places) == {
         0: 120,
         1: 120,

@@ -35,9 +35,12 @@ def timed(*times_ms: int) -> bytes:
     return bytes(builder.build())
 
 
-def with_records(records: bytes, count: int, compression: int = 0) -> bytes:
+def with_records(
+    records: bytes, count: int, compression: int = 0, last_delta: int | None = None
+) -> bytes:
     """A batch with any bytes as its records, and a CRC that holds."""
-    after = _AFTER_CRC.pack(compression, count - 1, 1_000, 1_000, -1, -1, -1, count) + records
+    last = count - 1 if last_delta is None else last_delta
+    after = _AFTER_CRC.pack(compression, last, 1_000, 1_000, -1, -1, -1, count) + records
     head = _UP_TO_CRC.pack(0, 9 + len(after), 0, 2, crc32c(after))
     return head + after
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexo.batch import decode, verify
-from nexo.batch.kafka import parse_kafka
+from nexo.batch.kafka import HEAD_SIZE, parse_kafka
 from nexo.batch.kafka_join import joined, lone_record
 from nexo.dialects.kafka.format.apis import ApiKey
 from nexo.dialects.kafka.format.errors import Error
 from tests.faulty_files import FaultyFiles
-from tests.kafka.batches import batch, errors, produced
+from tests.kafka.batches import batch, errors, produced, with_records
 from tests.kafka.session import Door, Line
 from tests.unit.brokers.stream.desk import Desk
 
@@ -85,8 +85,9 @@ def test_any_records_survive_joining(rows: list[Row]) -> None:
         single((-1, b"k", b"v", [])),
         single(ROWS[0])[:-1] + b"!",
         single(ROWS[0]) + b"!",
+        with_records(single(ROWS[0])[HEAD_SIZE:], 1, last_delta=3),
     ],
-    ids=["two", "idempotent", "compressed", "without a time", "damaged", "longer"],
+    ids=["two", "idempotent", "compressed", "without a time", "damaged", "longer", "with a gap"],
 )
 def test_other_batches_stay_as_they_came(alone: bytes) -> None:
     assert lone_record(parse_kafka(alone), alone) is None

@@ -80,6 +80,14 @@ def test_what_was_damaged_on_its_way_is_not_packed_again() -> None:
     assert errors(answer) == [Error.CORRUPT_MESSAGE]
 
 
+def test_what_follows_a_batch_is_refused_whatever_the_compression_of_its_topic() -> None:
+    line = Line(Desk())
+    for kind in ("gzip", "producer"):
+        assert create(line, kind, compression_type=kind) == 0
+        answer = line.ask(ApiKey.PRODUCE, 8, produced(kind, batch(b"one") + batch(b"two")))
+        assert errors(answer) == [Error.CORRUPT_MESSAGE]
+
+
 def test_a_compression_that_is_not_known_is_refused() -> None:
     line = Line(Desk())
     assert create(line, "packed", compression_type="brotli") == Error.INVALID_CONFIG

@@ -115,13 +115,18 @@ def crc_holds(head: KafkaHead, batch: Buffer) -> bool:
     return bool(crc32c(bytes(batch[CRC_FROM : head.size])) == head.crc)
 
 
+def check_whole(head: KafkaHead, batch: Buffer) -> None:
+    """`Corrupt` if something follows a batch, such as another one."""
+    if head.size != len(batch):
+        raise Corrupt("send one batch per partition and request")
+
+
 def wrap(head: KafkaHead, batch: Buffer) -> EntryParts:
     """One of Kafka's batches as an entry that a log takes; `Corrupt` if its head is bad.
 
     Its records must have been checked (`nexo.batch.kafka_check`).
     """
-    if head.size != len(batch):
-        raise Corrupt("send one batch per partition and request")
+    check_whole(head, batch)
     if head.count < 1 or head.last_delta != head.count - 1:
         raise Corrupt("a Kafka batch must have records, numbered without gaps")
     body = [bytes(batch), bytes(-head.size % ALIGN)]

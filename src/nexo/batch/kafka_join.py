@@ -45,7 +45,8 @@ def lone_record(head: KafkaHead, batch: Buffer) -> LoneRecord | None:
 
     That is so for producers that number their batches, for compressed ones, and for garbage.
     """
-    if head.count != 1 or head.attributes or head.producer_id >= 0 or head.size != len(batch):
+    is_other = head.last_delta or head.attributes or head.producer_id >= 0
+    if head.count != 1 or is_other or head.size != len(batch):
         return None
     data = bytes(batch)
     at = HEAD_SIZE

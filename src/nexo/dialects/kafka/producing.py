@@ -13,6 +13,7 @@ from nexo.batch.kafka import (
     COMPRESSION,
     TRANSACTIONAL,
     KafkaHead,
+    check_whole,
     crc_holds,
     parse_kafka,
     wrap,
@@ -138,6 +139,7 @@ def _repacked(
     """The batch in the compression that its topic has."""
     if head.attributes & COMPRESSION == kind:
         return head, records
+    check_whole(head, records)
     if not crc_holds(head, records):
         raise Corrupt("a Kafka batch fails its CRC")
     most = request.session.state.host.settings.max_payload_bytes

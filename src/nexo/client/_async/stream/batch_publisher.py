@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import contextmanager
 
 from nexo.batch import encode_plain
 from nexo.batch.partitions import partition_of
@@ -65,11 +66,8 @@ class BatchPublisher:
         for at in range(0, len(contents), step):
             head, body = encode_plain(contents[at : at + step], kind, now_ms)
             calls.append(self._link.call(Op.S_PUBLISH, where, head, *body))
-        self._under_way += 1
-        try:
+        with self._counted():
             return PublishedBatch(await _places(calls))
-        finally:
-            self._under_way -= 1
 
     async def unkeyed(self, rows: list[tuple[int, bytes]], headers: list[bytes]) -> PublishedBatch:
         """Publish values with their kinds and headers, without keys."""
@@ -81,7 +79,16 @@ class BatchPublisher:
                 last = Outgoing()
                 runs.append((ROUTE, last))
             last.add(kind, content, None, header)
-        return PublishedBatch(await self._send(runs))
+        with self._counted():
+            return PublishedBatch(await self._send(runs))
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
 
     async def keyed(
         self, rows: list[tuple[int, bytes]], keys: list[bytes | None], headers: list[bytes]

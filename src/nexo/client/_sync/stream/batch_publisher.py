@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from nexo.batch import encode_plain
 from nexo.batch.partitions import partition_of
@@ -66,11 +67,8 @@ class BatchPublisher:
         for at in range(0, len(contents), step):
             head, body = encode_plain(contents[at : at + step], kind, now_ms)
             calls.append(self._link.call(Op.S_PUBLISH, where, head, *body))
-        self._under_way += 1
-        try:
+        with self._counted():
             return PublishedBatch(_places(calls))
-        finally:
-            self._under_way -= 1
 
     def unkeyed(self, rows: list[tuple[int, bytes]], headers: list[bytes]) -> PublishedBatch:
         """Publish values with their kinds and headers, without keys."""
@@ -82,7 +80,16 @@ class BatchPublisher:
                 last = Outgoing()
                 runs.append((ROUTE, last))
             last.add(kind, content, None, header)
-        return PublishedBatch(self._send(runs))
+        with self._counted():
+            return PublishedBatch(self._send(runs))
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
 
     def keyed(
         self, rows: list[tuple[int, bytes]], keys: list[bytes | None], headers: list[bytes]
