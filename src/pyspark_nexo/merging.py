@@ -52,11 +52,16 @@ class Merging:
         return merged
 
     def _plans(self) -> Iterator[RewritePlan]:
-        for table in self.lake.kept():
-            try:
-                yield rewrites(table, self.care)
-            except Exception as error:  # what is wrong with one table stops no other
-                self._failed(table, error)
+        try:
+            for table in self.lake.kept():
+                try:
+                    plan = rewrites(table, self.care)
+                except Exception as error:  # what is wrong with one table stops no other
+                    self._failed(table, error)
+                else:
+                    yield plan
+        except NexoError as error:  # of tables that cannot be read, after the others
+            self.note(f"maintenance will try again: {error.message}")
 
     def _attempted(self, plan: RewritePlan) -> RewritePlan:
         try:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from nexo.errors import Conflict
 from nexo.lake.own_columns import FIELD_IDS, OWN_COLUMNS
 from nexo.lake.paths import delete_files, local_path, make_folder_of, sync_local
-from nexo.lake.rows import CHUNK_ROWS, chunked
+from nexo.lake.rows import CHUNK_BYTES, CHUNK_ROWS, chunked
 from nexo.lake.schema import arranged, field_id_of, file_schema, leaf_ids, marked, sources
 from nexo.lake.tables import BESIDE, STREAM
 from nexo.lake.typed.columns import REJECTED, Terms, parser_of
@@ -167,7 +167,8 @@ class FileWriter:
         """Write rows as one row group per file."""
         schema, few = self._target.schema, self._target.undivided
         rows = arranged(table, schema, sources(self._marked(table.schema), schema))
-        if few is not None and not self._paths and rows.num_rows < FEW_ROWS:
+        is_small = rows.num_rows < FEW_ROWS and rows.nbytes < CHUNK_BYTES // 2
+        if few is not None and not self._paths and is_small:
             self._target = replace(self._target, layout=few)
         for values, part in self._target.layout.parts(rows):
             self._file(values, part).write(part)

@@ -340,8 +340,9 @@ class _Builder:
                 yield {**entry, "status": EXISTING}
 
     def _merged(self, known: list[AvroRecord]) -> list[AvroRecord]:
-        """Write the added files, together with what many small manifests name."""
-        current = self._table.spec().spec_id
+        """Write the added files, together with what many small manifests of their spec name."""
+        specs = {fact.spec_id for fact in self._change.added}
+        current = specs.pop() if len(specs) == 1 else self._table.spec().spec_id
         merged = self._to_merge(
             [
                 each

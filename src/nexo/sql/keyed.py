@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from nexo.lake.catalog import Lake
+from nexo.lake.changes.events import shaped
 from nexo.lake.changes.overlay import Overlay, overlay_of
 from nexo.lake.changes.scd import KeyedRows
 from nexo.lake.changes.terms import CHANGES_SUFFIX, STATE_SUFFIX, KeyTerms, terms_in
@@ -59,7 +60,8 @@ class KeyedView:
             return rows
         key = quoted_name(self.terms.keys[0])
         removals = self._read(f"select * from ({state}) where {key} is null")
-        found = overlay_of(self.terms, events, removals)
+        # Columns are added to the state first, and to the changes then.
+        found = overlay_of(self.terms, shaped(events, removals.schema), removals)
         keys, shown = f"{self.label}_keys", f"{self.label}_shown"
         copy_table(self.connection, keys, found.events.select(list(self.terms.keys)))
         copy_table(self.connection, shown, self._shown(found, rows, state, keys))

@@ -160,7 +160,7 @@ class ChangesWriter:
         if written.letters:
             commit_rows(letters, mark, written.letters)
         is_new = bool(written.files) and commit_rows(keyed.changes, mark, written.files)
-        self.merger.took(keyed)
+        self.merger.took()
         broken = dict(written.broken)
         return BatchOutcome(written.rows, written.dropped, broken, is_new, keyed.rows)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from nexo.errors import InvalidInput, NexoError
 from nexo.lake.catalog import Lake
 from nexo.lake.changes.keyed import find_keyed
-from nexo.lake.changes.merge import BucketMerge, KeyedTable, MergedBucket, merge, merge_bucket
+from nexo.lake.changes.merge import BucketMerge, MergedBucket, merge, merge_bucket
 from nexo.lake.changes.waiting import WaitingChanges, every_ms_of, waiting
 from nexo.lake.commit import LostRace
 from nexo.lake.failures import lake_errors
@@ -60,31 +60,33 @@ class Merger:
     found: WaitingChanges = field(default_factory=WaitingChanges)
     """What waited when it was last looked at."""
     _one: threading.Lock = field(default_factory=threading.Lock)
+    _seeing: threading.Lock = field(default_factory=threading.Lock)
     _aside: threading.Thread | None = None
     _error: NexoError | None = None
 
     def __post_init__(self) -> None:
         self.every_ms, self.keep_ms = _every_ms(self.output), _keep_ms(self.output)
 
-    def look(self, keyed: KeyedTable | None = None) -> None:
-        """See what waits."""
-        with lake_errors(f"cannot see what waits for table {self.output.name!r}"):
-            keyed = keyed or find_keyed(self.lake, self.output.name)
+    def look(self) -> None:
+        """See what waits; whoever looks last sees the newest."""
+        with self._seeing, lake_errors(f"cannot see what waits for table {self.output.name!r}"):
+            keyed = find_keyed(self.lake, self.output.name)
             self.found = WaitingChanges() if keyed is None else waiting(keyed)
 
-    def took(self, keyed: KeyedTable) -> None:
+    def took(self) -> None:
         """A batch waits, too: merge if that is worth it, or if nothing may wait."""
-        self.look(keyed)
+        self.look()
         if self.found.is_worth_it or not self.every_ms:
             self.merge()
 
     def merge(self) -> None:
         """Merge what waits."""
-        with self._one:
-            keyed = find_keyed(self.lake, self.output.name)
+        name = self.output.name
+        with self._one, lake_errors(f"cannot merge the changes of table {name!r}"):
+            keyed = find_keyed(self.lake, name)
             if keyed is not None:
                 merge(keyed, MergesOn(self.spark), now_ms() - self.keep_ms)
-                self.look(keyed)
+            self.look()
 
     # -- beside batches ----------------------------------------------------------------
 

@@ -219,7 +219,9 @@ def _plan(keyed: KeyedTable, since_ms: int) -> _Plan:
     buckets = {*rows, *state, *waiting} if is_new else {*waiting}
     sizes = Counter[PartitionValues]()
     for each in (file for files in stored for file in files):
-        sizes[each.values] += each.size_bytes  # undivided changes are few
+        sizes[each.values] += each.size_bytes
+    for values, some in waiting.items():
+        sizes[values] += sum(len(each) for each in some if isinstance(each, bytes))
     label = f"merge-{uuid.uuid4().hex[:8]}"
     tasks = [
         BucketMerge(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 import pytest
+from pyiceberg.types import StringType
 
 from nexo.lake import files
 from nexo.lake.catalog import Lake
@@ -22,8 +23,10 @@ from nexo.lake.changes.events import DELETED, SEEN_MS, SEQUENCE, event_schema
 from nexo.lake.changes.keyed import ensure_keyed, keyed_at_once
 from nexo.lake.changes.reading import KeyedPart, keyed_reading, parts_of
 from nexo.lake.changes.terms import KeyTerms
+from nexo.lake.manifests import read_list
 from nexo.lake.reading.stored import find_together
 from nexo.lake.settings import LakeSettings
+from nexo.lake.tables import newest_snapshot
 from nexo.sql.keyed import KeyedView, beside
 from nexo.sql.lake_files import LakeFiles
 from tests.unit.lake.changes.model import (
@@ -217,6 +220,42 @@ def test_changes_wait_until_they_are_worth_it_or_old(
     assert 50 < divided.rows < 200
     kept.append([Change(None, 9, None)])
     assert waiting.waiting(kept.tables).is_worth_it
+
+
+def test_few_rows_that_are_wide_are_divided_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not divided is divided by one process, in memory."""
+    monkeypatch.setattr(files, "CHUNK_BYTES", 20_000)
+    kept = Kept(tmp_path, 1, PLAIN)
+    kept.append([Change((number, "a"), 1, THING) for number in range(20)])
+    kept.append([Change((number, "a"), 1, THING | {"name": "x" * 1_000}) for number in range(20)])
+    few, *wide = merging.keyed_files(kept.tables.changes.refresh())
+    assert few.values == ()
+    assert wide
+    assert () not in {each.values for each in wide}
+
+
+def test_many_small_batches_that_wait_have_few_manifests(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, 1, PLAIN)
+    for number in range(40):
+        kept.append([Change((number, "a"), 1, THING)])
+    snapshot = newest_snapshot(kept.tables.changes.refresh())
+    assert snapshot is not None
+    assert len(read_list(kept.tables.changes.io, snapshot.manifest_list)) < 20
+    assert len(kept.shown()) == 40
+
+
+def test_questions_are_answered_while_a_column_is_added(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, 1, PLAIN)
+    kept.append([Change((number, "a"), 1, THING) for number in range(9)])
+    merging.merge(kept.tables)
+    kept.append([Change((3, "a"), 2, None), Change((4, "a"), 2, THING | {"name": "new"})])
+    before = kept.shown("select id, name from people")
+    for table in (kept.tables.state, kept.tables.rows):
+        with table.refresh().update_schema() as change:
+            change.add_column("late", StringType())
+        assert kept.shown("select id, name from people") == before
 
 
 def test_of_changes_without_a_place_the_last_one_to_come_counts(
