@@ -6,16 +6,17 @@ Nexo merged can (`nexo.lake.maintenance.grown`): each of their rows says which c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from nexo.errors import Conflict
-from nexo.lake.manifests import AvroRecord
+from nexo.lake.manifests import DATA, AvroRecord, read_list
 from nexo.lake.once import REPLACED
 from nexo.lake.reading.ordered import row_groups
+from nexo.lake.reading.ranges import file_ranges
 from nexo.lake.schema import marked
 from nexo.lake.tables import USER, check_version, newest_snapshot, read_point
 from nexo.lake.writing.modes import live_entries
@@ -97,10 +98,21 @@ def added_between(table: Table, after: int, until: int) -> list[tuple[GrownPart,
             f"rows of table {name!r} were replaced, so it cannot be read as a stream from where "
             "this reader was: read it as a table, or begin anew (--full)"
         )
-    return _parts(list(live_entries(table)), after, until)
+    return _parts(list(live_entries(table)), _deletes(table), after, until)
 
 
-def _parts(entries: Sequence[AvroRecord], after: int, until: int) -> list[tuple[GrownPart, int]]:
+def _deletes(table: Table) -> Mapping[str, tuple[str, ...]]:
+    """Which files mark rows of a data file as deleted; other programs write those."""
+    snapshot = newest_snapshot(table)
+    lists = [] if snapshot is None else read_list(table.io, snapshot.manifest_list)
+    if all(each["content"] == DATA for each in lists):
+        return {}
+    return {each.path: each.deletes for each in file_ranges(table)}
+
+
+def _parts(
+    entries: Sequence[AvroRecord], deletes: Mapping[str, tuple[str, ...]], after: int, until: int
+) -> list[tuple[GrownPart, int]]:
     found = []
     for entry in sorted(entries, key=lambda each: int(each["sequence_number"])):
         oldest, newest = commits_of(entry)
@@ -108,6 +120,7 @@ def _parts(entries: Sequence[AvroRecord], after: int, until: int) -> list[tuple[
             continue
         between = None if after < oldest and newest <= until else (after, until)
         file = entry["data_file"]
-        part = GrownPart(str(file["file_path"]), (), between)
+        path = str(file["file_path"])
+        part = GrownPart(path, deletes.get(path, ()), between)
         found.append((part, int(file["file_size_in_bytes"])))
     return found

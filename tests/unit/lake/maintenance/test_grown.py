@@ -146,6 +146,16 @@ def test_marked_rows_are_left_out_first(lake: Lake) -> None:
     assert numbers(table) == left
 
 
+def test_a_reader_that_begins_skips_rows_that_others_marked_as_deleted(lake: Lake) -> None:
+    table = made(lake)
+    append(table, 0, 1, 2)
+    append(table, 3)
+    delete_rows(table.refresh(), file_ranges(table)[0].file, [1])
+    left = numbers(table)
+    assert len(left) == 3
+    assert read(table, 0, newest_position(table.refresh())) == left
+
+
 def test_an_append_and_a_replacement_in_the_middle_of_a_merge(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
