@@ -69,6 +69,7 @@ def test_spark_merges_while_a_query_reads_the_table_as_a_stream(
     assert copied() == list(range(8))
     grown(lake, "t", 8)
     assert copied() == list(range(9))
+    spark.catalog.setCurrentDatabase("default")  # what other tests expect
     spark.sql("drop database nexo cascade")
 
 
