@@ -188,17 +188,20 @@ def test_a_stranger_learns_nothing_and_changes_nothing(
                 assert answer == empty.ask(user, api.key, version, asked)
 
 
-@pytest.mark.parametrize(("api", "version"), CASES)
+@pytest.mark.parametrize(
+    ("api", "version"), [case for case in CASES if "DELETE_GROUPS" not in str(case.id)]
+)
 def test_the_requests_do_something_for_their_owner(api: Api, version: int) -> None:
-    """Otherwise the test above shows nothing: a refusal is for the lack of a grant."""
+    """Otherwise the test above shows nothing: a refusal is for the lack of a grant.
+
+    To delete a group needs a grant for everything, which the owner has not.
+    """
     forbidden = {
         Error.TOPIC_AUTHORIZATION_FAILED, Error.GROUP_AUTHORIZATION_FAILED,
         Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Error.UNKNOWN_TOPIC_ID,
         Error.INVALID_PRODUCER_ID_MAPPING,
     }  # fmt: skip
     world = World(inhabited=True)
-    if api.key is ApiKey.DELETE_GROUPS:
-        pytest.skip("needs a grant for everything")
     asked = world.request(api, version, plain=False)
     assert not _errors(world.ask(OWNER, api.key, version, asked)) & forbidden
 

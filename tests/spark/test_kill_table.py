@@ -183,7 +183,9 @@ def orphans(lake: Lake, scenario: str) -> int:
     return count
 
 
-@pytest.mark.skipif(not (SOAK or "KILLS" in os.environ), reason="takes minutes: set KILLS=1")
+@pytest.mark.skipif(
+    not (SOAK or "KILLS" in os.environ), reason="takes minutes: set KILLS=1 or SOAK=1"
+)
 @pytest.mark.timeout(BUSY_S + 120 * KILLS * len(SCENARIOS))
 @pytest.mark.parametrize("kind", MASTERS.split(","))
 def test_nothing_is_lost_or_doubled(
